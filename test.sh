@@ -104,6 +104,7 @@ run_pytest "set-up" -n 2 tests/setup
 alone=(tests/e2e/test_hostile.py tests/e2e/test_tenants.py)
 run_pytest "end to end" -n 2 --dist loadfile --no-loadscope-reorder "${alone[@]/#/--ignore=}" tests/e2e tests/model
 run_pytest "end to end, alone" "${alone[@]}"
+run_pytest "page" -n 2 --dist loadfile tests/page
 run_pytest "templates" tests/jinja
 check "aarch64 build" build_strict aarch64
 check "asan build" build_strict asan

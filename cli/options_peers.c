@@ -6,9 +6,6 @@
 /* The flag is another name of our option. */
 #define ALIAS(flag, option)                                                                                                    \
     { flag, option, NULL, NULL, PEER_VALUE }
-/* The same for options without a value. */
-#define SAME_FLAG(flag, option)                                                                                                \
-    { flag, option, NULL, NULL, PEER_FLAG }
 /* The flag asks for what always holds here. */
 #define ALWAYS(flag)                                                                                                           \
     { flag, NULL, NULL, NULL, PEER_FLAG }
@@ -135,7 +132,7 @@ const peer_option peer_options[] = {
     /* Requests and answers */
     ALIAS("--api-key-file", "api-keys"),
     ANSWER("--allowed-origins", origin),
-    SAME_FLAG("--no-webui", "no-page"),
+    {"--no-webui", "no-page", NULL, NULL, PEER_FLAG},
     ALWAYS("--webui"),
     ALWAYS("--metrics"),
     ALWAYS("--enable-metrics"),

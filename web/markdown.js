@@ -4,6 +4,8 @@
 const MAX_DEPTH = 8; // of lists and quotes in each other, and of marks in each other; deeper ones are text
 const MAX_SPAN = 2000; // characters between two marks, so that a line of nothing but marks takes no quadratic time
 
+const MAX_INNER = 20; // strong parts within an emphasized one, counted by their marks
+
 /** An element with children: nodes or strings. */
 export function create(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -76,8 +78,10 @@ function read_mark(text, at, depth) {
     if (is_blank(text[at + mark.length])) return null;
     if (mark[0] === "_" && is_word(text[at - 1])) return null;
     let end = find(text, mark, at + mark.length + 1);
-    if (mark.length === 1)
-      while (end >= 0 && end - at < MAX_SPAN && text[end + 1] === mark) end = find(text, mark, end + 2); // the beginning or end of a strong part
+    // The end of *a **b** c* is not within the strong part, and that of ***a*** is the last mark.
+    for (let n = 0; mark.length === 1 && end >= 0 && text[end + 1] === mark; n++)
+      end = n < MAX_INNER ? find(text, mark, end + 2) : -1;
+    if (mark.length === 2 && end >= 0 && text[end + 2] === c) end++;
     if (end < 0 || is_blank(text[end - 1]) || (mark[0] === "_" && is_word(text[end + mark.length]))) continue;
     return { node: create(tag, {}, ...read_line(text.slice(at + mark.length, end), depth + 1)), end: end + mark.length };
   }

@@ -57,8 +57,10 @@ function create_answer_view(message, actions) {
   const element = create("article", { class: "message assistant", "aria-label": labels.assistant }, reasoning, body, calls, error, actions);
   const update = (running = false) => {
     reasoning.hidden = !message.reasoning;
-    if (message.reasoning) show_markdown(thoughts, message.reasoning);
-    if (running) reasoning.open = !message.content;
+    if (message.reasoning) {
+      show_markdown(thoughts, message.reasoning);
+      if (running) reasoning.open = !message.content;
+    }
     show_markdown(body, message.content);
     calls.replaceChildren(...(message.tool_calls ?? []).map(show_call));
     error.hidden = !message.error;

@@ -38,9 +38,17 @@ def post(url, content):
 def server(chunkllama_bin, model_path):
     """Started as a user of vLLM or llama-server would."""
     flags = ["--served-model-name", "first", "second,third", "--max-model-len", "256", "-np", "3", "-t", "1", "-fa", "--n-gpu-layers",
-             "0", "--enable-prefix-caching", "--tensor-parallel-size=1"]
+             "0", "--enable-prefix-caching", "--tensor-parallel-size=1", "--no-webui"]
     with serving(chunkllama_bin, model_path, *flags) as running:
         yield running
+
+
+def test_no_page(server):
+    """--no-webui is --no-page: a browser gets the list of endpoints."""
+    with urllib.request.urlopen(urllib.request.Request(server.url + "/", headers={"Accept": "text/html"}), timeout=60) as reply:
+        assert reply.headers.get_content_type() == "text/plain"
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(server.url + "/web/app.js", timeout=60)
 
 
 def test_names_of_the_model(server):

@@ -62,13 +62,19 @@ class Browser:
                 page.handle(message["method"], message["params"])
         return True
 
-    def call(self, method, session=None, **params):
+    def send(self, method, session=None, **params):
+        """Send a command; its number."""
         self.n_calls += 1
         number = self.n_calls
         message = {"id": number, "method": method, "params": params, **({"sessionId": session} if session else {})}
         data = json.dumps(message).encode() + b"\0"
         while data:
             data = data[os.write(self.commands, data):]
+        return number
+
+    def call(self, method, session=None, **params):
+        """The result of a command."""
+        number = self.send(method, session, **params)
         deadline = time.monotonic() + WAIT_S
         while number not in self.results:
             if not self.receive(max(0, deadline - time.monotonic())):
@@ -100,6 +106,7 @@ class Page:
         self.requests = []  # the addresses of all requests
         self.problems = []  # exceptions that nothing caught, and what the browser refused or failed to load
         self.dialogs = 0
+        self.answers, self.bodies = [], []  # of answer_instead
         self.loaded = None  # the last document that was loaded
 
     def handle(self, method, params):
@@ -113,6 +120,11 @@ class Page:
             self.loaded = params["loaderId"]
         elif method == "Page.javascriptDialogOpening":
             self.dialogs += 1
+            self.browser.send("Page.handleJavaScriptDialog", session=self.session, accept=True)
+        elif method == "Fetch.requestPaused":
+            self.bodies.append(json.loads(params["request"]["postData"]))
+            self.browser.send("Fetch.fulfillRequest", session=self.session, requestId=params["requestId"], responseCode=200,
+                              body=base64.b64encode(self.answers.pop(0).encode()).decode())
 
     def call(self, method, **params):
         return self.browser.call(method, session=self.session, **params)
@@ -120,6 +132,11 @@ class Page:
     def go(self, url):
         document = self.call("Page.navigate", url=url)["loaderId"]
         self.wait_until(lambda: self.loaded == document, "the page is loaded")
+
+    def answer_instead(self, path, *answers):
+        """Answer the next requests for a path with these bodies, in place of the server; `bodies` gets those of the requests."""
+        self.answers += answers
+        self.call("Fetch.enable", patterns=[{"urlPattern": f"*{path}"}])
 
     def close(self):
         self.browser.call("Target.disposeBrowserContext", browserContextId=self.context)

@@ -1,4 +1,4 @@
-"""Fixtures of the page's tests: one browser, and one server for all that needs no special one."""
+"""Fixtures of the page's tests, which import them: one browser, and one server for all that needs no special one."""
 import contextlib
 import re
 import subprocess
@@ -6,9 +6,8 @@ import urllib.request
 
 import pytest
 
-from conftest import ROOT, plain_environment
-
 from chromium import Browser
+from conftest import ROOT, plain_environment
 
 PICTURES = ROOT / "build/page"
 

@@ -1,0 +1,360 @@
+"""The page at / in headless Chromium: the chat with a real model, texts that a model should not write, keys, and narrow screens."""
+import json
+import urllib.error
+import urllib.request
+
+import pytest
+
+from fixtures import PICTURES, browser, page, server, start_server
+
+QUESTION = "Name three primary colors."
+IDLE = "document.querySelector('#stop').hidden"
+ANSWERS = "document.querySelectorAll('.message.assistant').length"
+CHATS = "Object.entries(localStorage).filter(([key]) => key.startsWith('chunkllama.chat.')).map(([, text]) => JSON.parse(text))"
+
+# What Markdown and messages may consist of.
+ELEMENTS = set("A ARTICLE BLOCKQUOTE BUTTON CODE DEL DETAILS DIV EM FOOTER H3 H4 H5 H6 HR LI OL P PRE SPAN STRONG SUMMARY TABLE TBODY "
+               "TD TH THEAD TR UL".split())
+
+HOSTILE = [
+    "<img src=x onerror='window.broken = 1'><script>window.broken = 1</script></script><svg/onload=window.broken=1>",
+    "[a](javascript:window.broken=1) [b](JaVaScRiPt:window.broken=1) [c]( javascript:x) [d](data:text/html,x) [e](//other.test/)",
+    "[a\" onmouseover=\"window.broken=1](https://other.test/\"onmouseover=\"window.broken=1) <https://other.test/?<b>>",
+    "![picture](https://other.test/picture.png) ![x](x\" onerror=\"window.broken=1)",
+    "```html\" onclick=\"window.broken=1\n</code></pre><script>window.broken = 1</script>\n```\n`<b>` **<b>**",
+    "| <b>a</b> | b |\n|---|---|\n| <script>window.broken=1</script> | [x](javascript:window.broken=1) |\n| too | many | cells |",
+    "\u202eright to left\u2066 \u202d [\u202etxt.exe](https://other.test/) \u0000\ufffe\ud83d",
+    "{{constructor.constructor('window.broken=1')()}} ${window.broken=1} &lt;b&gt; &#60;b&#62;",
+    "> " * 2000 + "deep", "- " * 2000 + "deep", "*_" * 2000 + "deep" + "_*" * 2000, "[" * 5000 + "](https://other.test/)",
+]
+
+# Lines that expressions or searches could take quadratic time for.
+HUGE = ["a", "*", "_", "`", "[", "](", "![", "~", "#", "- ", "|", "|-", " ", "\t", "<", "\\", "http://", "a*", "**a ", "*a**", "1. ", "> ",
+        "```", "\n", "-\n", "\u202e", "|a\n", "`a ", "(", "[a](http://b", "- -"]
+
+MARKDOWN = [
+    ("one\ntwo *three* **four** `five*` ~~six~~ snake_case_name 2 * 3 * 4 \\*seven\\*",
+     "<p>one\ntwo <em>three</em> <strong>four</strong> <code>five*</code> <del>six</del> snake_case_name 2 * 3 * 4 *seven*</p>"),
+    ("**a *b* c** *a **b** c* ***d***", "<p><strong>a <em>b</em> c</strong> <em>a <strong>b</strong> c</em> <strong><em>d</em></strong></p>"),
+    ("# A\n## B ##\ntext\n---", "<h3>A</h3><h4>B</h4><p>text</p><hr>"),
+    ("- a\n- b\n  - c\n  - d\n\n    more\n- e\n\nend",
+     "<ul><li>a</li><li>b<ul><li>c</li><li>d<p>more</p></li></ul></li><li>e</li></ul><p>end</p>"),
+    ("3. a\n4. b\n* c", '<ol start="3"><li>a</li><li>b</li></ol><ul><li>c</li></ul>'),
+    ("> a\n> > b\n\nc", "<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote><p>c</p>"),
+    ("see:\n| a | b |\n|:-:|--:|\n| 1 | `2` |\nend",
+     '<p>see:</p><div class="wide-table"><table><thead><tr><th class="center">a</th><th class="right">b</th></tr></thead>'
+     '<tbody><tr><td class="center">1</td><td class="right"><code>2</code></td></tr></tbody></table></div><p>end</p>'),
+    ("[the *page*](https://a.test/b_(c)) and https://a.test/d.", None),
+]
+
+
+# What the pictures show.
+SAMPLE = """A **prefix tree** keeps what texts have *in common* once:
+
+1. Every run of tokens is a node.
+2. Where two texts differ, the tree branches.
+
+| requests | shared | stored |
+|---|--:|--:|
+| 1 | 0 | 2,048 |
+| 16 | 30,720 | 2,048 |
+
+```python
+def match(node, tokens):
+    while child := node.child(tokens):
+        node, tokens = child, tokens[len(child):]
+    return node
+```
+
+Read more in the paper on [ChunkAttention](https://arxiv.org/abs/2402.15220)."""
+
+
+def write_stream(*deltas, finish="stop"):
+    """A stream of the API with these deltas."""
+    chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+    return "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+
+
+def set_field(page, name, value):
+    page.click(f"#settings [name={name}]")
+    page.run("document.activeElement.select()")
+    page.type(value)
+
+
+def ask(page, text=QUESTION):
+    """Type a question, and wait until its answer is complete."""
+    n = page.run(ANSWERS)
+    page.click("#input")
+    page.type(text)
+    page.press("Enter")
+    page.wait_for(f"{ANSWERS} > {n} && {IDLE}")
+
+
+def complete(server, messages, **more):
+    """The API's answer without a stream."""
+    body = json.dumps({"messages": messages, **more}).encode()
+    request = urllib.request.Request(server.url + "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        return json.load(reply)["choices"][0]["message"]["content"]
+
+
+def stored(page):
+    """The messages of the chat that was used last."""
+    return page.run(f"{CHATS}.sort((a, b) => b.used - a.used)[0].messages")
+
+
+def test_chat(page, server):
+    """Answers stream in and are those of the API; regenerating and editing ask again; the chat survives the page."""
+    set_field(page, "temperature", "0")
+    set_field(page, "max_tokens", "40")
+    page.run("""window.lengths = new Set();
+        new MutationObserver(() => {
+            const body = document.querySelector('.message.assistant > .markdown');
+            if (body) lengths.add(body.textContent.length);
+        }).observe(document.querySelector('#log'), { subtree: true, childList: true }); 0""")
+    ask(page)
+    first = complete(server, [{"role": "user", "content": QUESTION}], temperature=0, max_tokens=40)
+    assert stored(page)[1]["content"] == first
+    assert page.run("lengths.size") > 5, "the answer did not come in pieces"
+    shown = page.text(".message.assistant > .markdown")
+    assert "".join(shown.split()) == "".join(first.split())
+    assert "prompt tokens cached" in page.text(".message.assistant .note")
+
+    ask(page, "And a fourth?")
+    history = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": first}, {"role": "user", "content": "And a fourth?"}]
+    second = complete(server, history, temperature=0, max_tokens=40)
+    assert [message["content"] for message in stored(page)] == [QUESTION, first, "And a fourth?", second]
+
+    # The first answer again, of which the rest depended.
+    page.run("document.querySelectorAll('.message.assistant')[0].querySelector('footer button').setAttribute('id', 'again'); 0")
+    page.click("#again")
+    page.wait_for(f"{ANSWERS} === 1 && {IDLE}")
+    assert [message["content"] for message in stored(page)] == [QUESTION, first]
+
+    page.click(".message.user footer button")
+    page.press("Escape")
+    assert page.text(".message.user .text") == QUESTION
+    page.click(".message.user footer button")
+    page.run("document.activeElement.select()")
+    page.type("Name one animal.")
+    page.press("Enter")
+    page.wait_for(f"{IDLE} && {ANSWERS} === 1 && document.querySelector('.message.user .text')?.textContent === 'Name one animal.'")
+    animal = complete(server, [{"role": "user", "content": "Name one animal."}], temperature=0, max_tokens=40)
+    assert [message["content"] for message in stored(page)] == ["Name one animal.", animal]
+
+    page.go(server.url + "/")
+    page.wait_for(f"{ANSWERS} === 1")
+    assert "".join(page.text(".message.assistant > .markdown").split()) == "".join(animal.split())
+    assert page.run("settings.elements.temperature.value") == "0"
+    page.click("#new-chat")
+    assert page.run(ANSWERS) == 0 and page.run("document.activeElement.id") == "input"
+    page.click("#chats .title")
+    page.wait_for(f"{ANSWERS} === 1")
+    page.click("#chats .icon")  # asks before it deletes
+    page.wait_until(lambda: page.dialogs == 1, "the page asks")
+    page.wait_for(f"{ANSWERS} === 0 && {CHATS}.length === 0")
+
+
+def test_stop(page, server):
+    """Escape ends the request in the server, too, and what has come remains."""
+    set_field(page, "temperature", "0")
+    page.click("#input")
+    page.type("Write a very long story about the sea, with many chapters.")
+    page.press("Enter")
+    page.wait_for("document.querySelector('.message.assistant > .markdown')?.textContent.length > 20")
+    assert server.metric("vllm:num_requests_running") == 1
+    page.press("Escape")
+    page.wait_until(lambda: server.metric("vllm:num_requests_running") == 0, "the server has no request")
+    page.wait_for(IDLE)
+    assert page.text(".message.assistant .note") == "stopped"
+    text = page.text(".message.assistant > .markdown")
+    assert len(text) > 20 and "".join(stored(page)[1]["content"].split()) == "".join(text.split())
+
+
+def test_what_the_server_refuses(page, server):
+    """Its text is shown, and the chat goes on."""
+    set_field(page, "temperature", "-1")
+    ask(page)
+    with pytest.raises(urllib.error.HTTPError) as error:
+        complete(server, [{"role": "user", "content": QUESTION}], temperature=-1)
+    assert page.text(".message .error") == json.loads(error.value.read())["error"]["message"]
+    set_field(page, "temperature", "0")
+    set_field(page, "max_tokens", "4")
+    page.click(".message.assistant footer button")
+    page.wait_for(f"{IDLE} && document.querySelector('.message .error').hidden")
+    assert stored(page)[1]["content"]
+    page.problems.clear()  # the browser reports each answer with status 400
+
+
+def test_system_prompt_and_lines(page, server):
+    """The system prompt counts, and Shift and Enter begin a line."""
+    set_field(page, "system", "You answer with one word.")
+    set_field(page, "temperature", "0")
+    set_field(page, "max_tokens", "16")
+    page.click("#input")
+    page.type("Which color has")
+    page.press("Enter", shift=True)
+    page.type("the sky?")
+    page.press("Enter")
+    page.wait_for(f"{ANSWERS} === 1 && {IDLE}")
+    question = {"role": "user", "content": "Which color has\nthe sky?"}
+    expected = complete(server, [{"role": "system", "content": "You answer with one word."}, question], temperature=0, max_tokens=16)
+    assert [message["content"] for message in stored(page)] == [question["content"], expected]
+
+
+def test_reasoning_and_tools(page):
+    """Both are shown apart from the text; what is typed after a call is its result."""
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+    call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "weather", "arguments": ""}}
+    pieces = [{"index": 0, "function": {"arguments": text}} for text in ('{"city": ', '"<b>Oslo</b>"}')]
+    page.answer_instead("/v1/chat/completions",
+                        write_stream({"role": "assistant", "reasoning_content": "I need *the*"}, {"reasoning_content": " weather."},
+                                     {"tool_calls": [call]}, *({"tool_calls": [piece]} for piece in pieces), finish="tool_calls"),
+                        write_stream({"content": "It snows."}))
+    set_field(page, "tools", "[1")
+    ask(page, "How is the weather?")
+    assert page.text(".message .error").startswith("The tools are not JSON: ")
+    set_field(page, "tools", json.dumps(tools))
+    page.click(".message.assistant footer button")
+    page.wait_for(f"{IDLE} && document.querySelector('.call')")
+    assert page.bodies[0]["tools"] == tools
+    assert page.text(".reasoning .markdown") == "I need the weather."
+    assert page.text(".call") == 'Calls weather{\n  "city": "<b>Oslo</b>"\n}'
+    assert page.run("input.placeholder") == "Result of weather"
+    ask(page, '{"snow": true}')
+    assert page.bodies[1]["messages"][1:] == [
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "call_1", "type": "function", "function": {
+            "name": "weather", "arguments": '{"city": "<b>Oslo</b>"}'}}]},
+        {"role": "tool", "content": '{"snow": true}', "tool_call_id": "call_1"}]
+    assert page.run("document.querySelector('.message:last-child > .markdown').innerHTML") == "<p>It snows.</p>"
+    assert page.run("input.placeholder") == "Ask something"
+
+
+def test_broken_stream(page):
+    """A stream that ends too early, and one that ends with an error."""
+    cut = write_stream({"content": "half"}).split("data: [DONE]")[0].rsplit("data: ", 1)[0]
+    page.answer_instead("/v1/chat/completions", cut, cut + 'data: {"error": {"message": "memory is lacking"}}\n\n')
+    ask(page)
+    assert page.text(".message .error") == "The server ended the answer before it was complete."
+    assert page.text(".message.assistant > .markdown") == "half"
+    ask(page)
+    assert page.text(".message:last-child .error") == "memory is lacking"
+
+
+def test_hostile_text(page):
+    """What a model writes never becomes more than text and links that are followed by clicks alone."""
+    page.answer_instead("/v1/chat/completions", *(write_stream({"content": text}) for text in HOSTILE))
+    for text in HOSTILE:
+        ask(page, text)
+    tags = page.run("[...new Set([...document.querySelectorAll('#log *')].map((element) => element.tagName))]")
+    assert set(tags) <= ELEMENTS
+    links = page.run("[...document.querySelectorAll('#log a')].map((link) => [link.protocol, link.rel])")
+    assert len(links) >= 5 and all(link == ["https:", "noopener noreferrer"] for link in links)
+    names = page.run("[...new Set([...document.querySelectorAll('#log *')].flatMap((element) => element.getAttributeNames()))]")
+    assert set(names) <= {"class", "href", "rel", "target", "referrerpolicy", "type", "role", "aria-label", "hidden", "start"}
+    shown = page.run("[...document.querySelectorAll('.message.user .text')].map((element) => element.textContent)")
+    assert shown == [text.replace("\ud83d", "\ufffd") for text in HOSTILE]
+    assert page.text(".message.assistant > .markdown").startswith("<img src=x onerror='window.broken = 1'><script>")
+    assert page.run("window.broken ?? null") is None and page.dialogs == 0
+
+
+def test_markdown(page):
+    for text, html in MARKDOWN:
+        shown = page.run(f"""import("./web/markdown.js").then(({{ show_markdown }}) => {{
+            const element = document.createElement("div");
+            for (let n = 0; n <= {len(text)}; n++) show_markdown(element, {json.dumps(text)}.slice(0, n));
+            return element.innerHTML;
+        }})""")
+        if html:
+            assert shown == html
+        else:
+            link = '<a href="{}" rel="noopener noreferrer" target="_blank" referrerpolicy="no-referrer">{}</a>'
+            assert shown == "<p>{} and {}.</p>".format(link.format("https://a.test/b_(c)", "the <em>page</em>"),
+                                                       link.format("https://a.test/d", "https://a.test/d"))
+
+
+def test_huge_lines(page):
+    """No line takes quadratic time: 100,000 characters take milliseconds, not a minute."""
+    slow = page.run(f"""import("./web/markdown.js").then(({{ show_markdown }}) => {json.dumps(HUGE)}.flatMap((unit) => {{
+        const begin = performance.now();
+        show_markdown(document.createElement("div"), unit.repeat(1e5 / unit.length) + "x");
+        const ms = performance.now() - begin;
+        return ms > 2000 ? [[unit, ms]] : [];
+    }}))""")
+    assert slow == []
+
+
+def test_key_and_model_name(browser, start_server):
+    """The page asks for the key that the server wants, and a model's name is text."""
+    name = "<img/src=x/onerror=window.broken=1>"
+    with start_server("--api-key", "right", "--served-model-name", name) as server:
+        page = browser.open(server.url + "/")
+        page.wait_for("document.querySelector('#key-dialog').open")
+        page.type("wrong")
+        page.press("Enter")
+        page.wait_for("document.querySelector('#key-dialog').open && document.querySelector('#key').value === ''")
+        page.type("right")
+        page.press("Enter")
+        page.wait_for("document.querySelector('#model').textContent !== ''")
+        assert page.text("#model") == name and page.run("document.querySelector('#model').children.length") == 0
+        set_field(page, "max_tokens", "4")
+        ask(page)
+        assert stored(page)[1]["content"]
+        assert page.run("JSON.stringify(Object.values(localStorage)).includes('right')") is False
+        assert page.run("window.broken ?? null") is None
+        assert all(url.startswith(server.url) for url in page.requests)
+        page.close()
+
+
+CONTRAST = """(() => {
+    const canvas = new OffscreenCanvas(1, 1).getContext("2d");
+    const style = getComputedStyle(document.documentElement);
+    const light = (name) => {
+        canvas.fillStyle = style.getPropertyValue(name);
+        canvas.fillRect(0, 0, 1, 1);
+        const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+    };
+    const pairs = [["--fg", "--bg"], ["--fg", "--panel"], ["--fg", "--raised"], ["--fg", "--accent-soft"], ["--muted", "--bg"], ["--muted", "--panel"],
+                   ["--muted", "--raised"], ["--accent", "--panel"], ["--accent-fg", "--accent"], ["--danger", "--danger-soft"]];
+    return pairs.map(([a, b]) => [a, b, Math.max(light(a), light(b)) / Math.min(light(a), light(b))]).filter((pair) => !(pair[2] >= 4.5));
+})()"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_contrast(browser, server, dark):
+    """All text can be read: WCAG's contrast of 4.5."""
+    page = browser.open(server.url + "/", dark=dark)
+    assert page.run(CONTRAST) == []
+    page.close()
+
+
+def test_narrow_and_dark(browser, server):
+    """On a phone one part is shown at a time, nothing is wider than the screen, and the menu has the settings. Pictures for eyes."""
+    page = browser.open(server.url + "/", 390, 844)
+    page.wait_for("document.querySelector('#model').textContent !== ''")
+    is_shown = "document.querySelector('{}').checkVisibility()"
+    set_tab = "document.body.dataset.tab"
+    assert page.run(is_shown.format("#chat")) and not page.run(is_shown.format("#tree"))
+    page.click("#tabs [data-tab=tree]")
+    assert not page.run(is_shown.format("#chat")) and page.run(is_shown.format("#tree"))
+    page.press("ArrowLeft")
+    assert page.run(set_tab) == "chat" and page.run("document.activeElement.dataset.tab") == "chat"
+    assert not page.run(is_shown.format("#side"))
+    page.click("#menu")
+    set_field(page, "max_tokens", "60")
+    page.click("#model")
+    assert not page.run(is_shown.format("#side"))
+    page.answer_instead("/v1/chat/completions", write_stream({"content": "wide" * 99 + "\n\n```\n" + "wide" * 99}), write_stream({"content": SAMPLE}))
+    ask(page, "wide" * 99)
+    assert page.run("[document.documentElement.scrollWidth, document.querySelector('#log').scrollWidth]") == [390, 390]
+    page.run("document.querySelector('#new-chat').click()")
+    ask(page, "What is a prefix tree?")
+    page.picture(PICTURES / "phone.png")
+    for name, dark in ("light", False), ("dark", True):
+        page.resize(1440, 900)
+        page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        assert page.run(is_shown.format("#chat")) and page.run(is_shown.format("#tree")) and page.run(is_shown.format("#side"))
+        page.picture(PICTURES / f"{name}.png")
+    page.close()
