@@ -125,8 +125,9 @@ export function start_chat({ api, model }) {
     log.append(create_view(message).element);
     input.value = "";
     fit_input();
-    if (open_call()) show_state();
+    if (open_call()) save();
     else answer();
+    show_state();
   }
 
   /** Drop a message and all that follow it. */
@@ -135,6 +136,7 @@ export function start_chat({ api, model }) {
     running = null;
     const at = chat.messages.indexOf(message);
     chat.messages.splice(at);
+    if (at === 0) chat.title = "";
     while (log.children.length > at) log.lastElementChild.remove();
   }
 
@@ -150,6 +152,7 @@ export function start_chat({ api, model }) {
     field.value = message.content;
     const back = () => element.replaceWith(create_view(message).element);
     const resend = () => {
+      if (field.value.trim() === "") return;
       cut(message);
       submit(field.value);
     };

@@ -140,6 +140,7 @@ def test_chat(page, server):
     page.type("Name one animal.")
     page.press("Enter")
     page.wait_for(f"{IDLE} && {ANSWERS} === 1 && document.querySelector('.message.user .text')?.textContent === 'Name one animal.'")
+    assert page.text("#chats .title") == "Name one animal."
     animal = complete(server, [{"role": "user", "content": "Name one animal."}], temperature=0, max_tokens=40)
     assert [message["content"] for message in stored(page)] == ["Name one animal.", animal]
 
@@ -257,6 +258,20 @@ def test_hostile_text(page):
     assert shown == [text.replace("\ud83d", "\ufffd") for text in HOSTILE]
     assert page.text(".message.assistant > .markdown").startswith("<img src=x onerror='window.broken = 1'><script>")
     assert page.run("window.broken ?? null") is None and page.dialogs == 0
+
+
+def test_policy(page):
+    """What would come into the page by a mistake could neither run nor call another host."""
+    page.run("""window.refused = [];
+        document.addEventListener("securitypolicyviolation", (event) => refused.push(event.effectiveDirective));
+        document.body.insertAdjacentHTML("beforeend", "<img src='http://other.test/' onerror='window.broken = 1'><b style='color: red'></b>");
+        document.body.append(Object.assign(document.createElement("script"), { textContent: "window.broken = 1" }));
+        fetch("http://other.test/").catch(() => 0)""")
+    page.wait_for("refused.length >= 5")
+    expected = {"img-src", "script-src-attr", "style-src-attr", "script-src-elem", "connect-src"}
+    assert set(page.run("refused")) == expected and page.run("window.broken ?? null") is None
+    page.problems.clear()  # the browser reports each
+    page.requests[:] = [url for url in page.requests if url != "http://other.test/"]  # it asked itself, not the host
 
 
 def test_markdown(page):
