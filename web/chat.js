@@ -47,7 +47,8 @@ export function start_chat({ api, model }) {
     });
     log.replaceChildren(create("div", { id: "welcome" },
       create("h2", {}, "What would you like to know?"),
-      create("p", { class: "muted" }, "What requests have in common is stored, computed and read once. The tree shows it while they run."),
+      create("p", { class: "muted" },
+        "What requests have in common is stored, computed and read once. The tree shows it while they run."),
       ...items));
   }
 
@@ -148,7 +149,8 @@ export function start_chat({ api, model }) {
   /** Let the user change a message; everything after it is then asked anew. */
   function edit(message) {
     const element = log.children[chat.messages.indexOf(message)];
-    const field = create("textarea", { "aria-label": "Edit the message", rows: Math.min(12, message.content.split("\n").length + 1) });
+    const rows = Math.min(12, message.content.split("\n").length + 1);
+    const field = create("textarea", { "aria-label": "Edit the message", rows });
     field.value = message.content;
     const back = () => element.replaceWith(create_view(message).element);
     const resend = () => {
@@ -182,15 +184,16 @@ export function start_chat({ api, model }) {
 
   function show_list() {
     list.replaceChildren(...all_chats().map((other) => {
-      const open = create("button", { type: "button", class: "quiet title" }, other.title || "Untitled");
-      open.addEventListener("click", () => other.id !== chat.id && open_chat(find_chat(other.id) ?? create_chat()));
-      const remove = create("button", { type: "button", class: "quiet icon", "aria-label": `Delete the chat ${other.title}` }, "×");
-      remove.addEventListener("click", () => {
+      const open = create_button(other.title, () => other.id !== chat.id && open_chat(find_chat(other.id) ?? create_chat()));
+      open.classList.add("title");
+      const remove = create_button("×", () => {
         if (!confirm(`Delete the chat “${other.title}”?`)) return;
         remove_chat(other.id);
         if (other.id === chat.id) open_chat(create_chat());
         else show_list();
       });
+      remove.classList.add("icon");
+      remove.setAttribute("aria-label", `Delete the chat ${other.title}`);
       return create("li", other.id === chat.id ? { "aria-current": "true" } : {}, open, remove);
     }));
   }

@@ -145,12 +145,14 @@ function code_block(language, text) {
 const cells_of = (line) => line.trim().replace(/^\||\|$/g, "").split(/(?<!\\)\|/).map((cell) => cell.trim());
 
 const begins_table = (lines, at) =>
-  lines[at].includes("|") && Boolean(lines[at + 1]?.includes("-")) && cells_of(lines[at + 1]).every((cell) => /^:?-+:?$/.test(cell));
+  lines[at].includes("|") && at + 1 < lines.length && cells_of(lines[at + 1]).every((cell) => /^:?-+:?$/.test(cell));
 
 function table_block(lines) {
   const sides = cells_of(lines[1]).map((cell) => (cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : "left"));
-  const row = (line, tag) =>
-    create("tr", {}, ...cells_of(line).slice(0, sides.length).map((cell, i) => create(tag, { class: sides[i] }, ...read_line(cell))));
+  const row = (line, tag) => {
+    const cells = cells_of(line).slice(0, sides.length);
+    return create("tr", {}, ...cells.map((cell, i) => create(tag, { class: sides[i] }, ...read_line(cell))));
+  };
   const body = lines.slice(2).map((line) => row(line, "td"));
   return create("div", { class: "wide-table" },
     create("table", {}, create("thead", {}, row(lines[0], "th")), create("tbody", {}, ...body)));
@@ -226,7 +228,8 @@ function blocks_of(lines, depth = 0) {
       add(begin, ++i, () => code_block(fence.language, text));
     } else if (heading) {
       // The page itself has levels 1 and 2.
-      add(begin, ++i, () => create(`h${Math.min(6, heading[1].length + 2)}`, {}, ...read_line(heading[2].trim().replace(/ #+$/, ""))));
+      const tag = `h${Math.min(6, heading[1].length + 2)}`;
+      add(begin, ++i, () => create(tag, {}, ...read_line(heading[2].trim().replace(/ #+$/, ""))));
     } else if (RULE.test(line)) {
       add(begin, ++i, () => create("hr"));
     } else if (/^ {0,3}>/.test(line) && depth < MAX_DEPTH) {

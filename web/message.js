@@ -43,7 +43,8 @@ function describe({ usage, seconds, finish }) {
 function create_user_view(message, actions) {
   const body = create("div", { class: "text" });
   body.textContent = message.content;
-  return { element: create("article", { class: `message ${message.role}`, "aria-label": labels[message.role] }, body, actions), body, update() {} };
+  const attributes = { class: `message ${message.role}`, "aria-label": labels[message.role] };
+  return { element: create("article", attributes, body, actions), update() {} };
 }
 
 function create_answer_view(message, actions) {
@@ -54,7 +55,8 @@ function create_answer_view(message, actions) {
   const error = create("p", { class: "error", role: "alert" });
   const note = create("span", { class: "note" });
   actions.prepend(note);
-  const element = create("article", { class: "message assistant", "aria-label": labels.assistant }, reasoning, body, calls, error, actions);
+  const attributes = { class: "message assistant", "aria-label": labels.assistant };
+  const element = create("article", attributes, reasoning, body, calls, error, actions);
   const update = (running = false) => {
     reasoning.hidden = !message.reasoning;
     if (message.reasoning) {
@@ -69,7 +71,7 @@ function create_answer_view(message, actions) {
     element.classList.toggle("running", running);
   };
   update();
-  return { element, body, update };
+  return { element, update };
 }
 
 /** An article with the message and buttons below it; update() shows it again, while it is `running` or afterwards. */
