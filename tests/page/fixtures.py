@@ -58,6 +58,7 @@ def browser():
 def page(browser, server):
     """The page of the server, in a storage of its own. It must have called no other host, and thrown nothing."""
     opened = browser.open(server.url + "/")
+    opened.wait_for("document.querySelector('#model').textContent !== ''")  # the chat starts then
     yield opened
     assert opened.problems == []
     assert [url for url in opened.requests if not url.startswith((server.url, "data:"))] == []
