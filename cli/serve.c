@@ -131,6 +131,7 @@ static cl_status listen_for(session *model, const options *opt, const server_key
     config.no_page = opt->no_page;
     config.can_pin = session_can_pin(opt);
     config.chunk_size = (int32_t)opt->chunk_size;
+    config.max_seqs = (int32_t)opt->max_seqs;
     config.request.sampling = session_sampling(opt);
     config.request.has_seed = opt->seed >= 0;
     config.request.max_tokens_chat = opt->max_tokens;

@@ -24,6 +24,8 @@ void cache_write_state(openai_writer *w, server *s, const cattn_stats *kv) {
         {"unshared_bytes", kv->chunks_unshared * kv->chunk_bytes},
         {"pinned_bytes", kv->chunks_pinned * kv->chunk_bytes},
         {"sequences", kv->n_seqs},
+        {"max_sequences", (uint64_t)s->config.max_seqs},
+        {"chunk_tokens", (uint64_t)s->config.chunk_size},
         {"nodes", kv->n_nodes},
         {"tokens_stored", kv->tokens_stored},
         {"tokens_retained", kv->tokens_retained},

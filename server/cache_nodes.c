@@ -115,6 +115,7 @@ static void write_node(openai_writer *w, const server *s, const nodes *q, int64_
     writer_integer(w, "tokens", node->n_tokens);
     writer_integer(w, "ready", node->n_ready);
     writer_integer(w, "coming", node->n_coming);
+    writer_integer(w, "chunks", node->n_chunks);
     writer_integer(w, "bytes", (int64_t)node->own_bytes);
     writer_string(w, "state", node->n_seqs > node->n_pins ? "live" : node->n_pins > 0 ? "pinned" : "retained");
     writer_integer(w, "sequences", (int64_t)(node->n_seqs - node->n_pins));

@@ -25,6 +25,7 @@ void server_config_init(server_config *config) {
         .max_connections = 1024,
         .timeout_s = 60,
         .chunk_size = 64,
+        .max_seqs = 32,
         .max_file_bytes = INT64_C(512) << 20,
         .batch_choices = 24,
         .log_load_s = 10,

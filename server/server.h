@@ -50,7 +50,8 @@ typedef struct server_config {
     /* Seconds from then for which a request may wait, after which it is refused with status 429; 0 (default): no limit. */
     double queue_timeout_s;
     bool can_pin;       /* the engine has pin_bytes, so /cache/pin may be used; default false */
-    int32_t chunk_size; /* tokens of a chunk of the engine's K/V cache, for /metrics; default 64 */
+    int32_t chunk_size; /* tokens of a chunk of the engine's K/V cache, for /metrics and /cache; default 64 */
+    int32_t max_seqs;   /* sequences that the engine has at once, for /cache; default 32 */
     /*
      * The folder of files and batches (jobs/store.h), which is created if its parent exists; NULL (default): there are none.
      * One server at a time has it. Strings of keys' tenants must mean the same in all servers that use it.

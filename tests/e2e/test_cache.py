@@ -213,6 +213,7 @@ def test_sixteen_requests_are_one_trunk_with_sixteen_leaves(serve):
         leaves = [node for node in nodes.values() if node["parent"] == trunk["id"]]
         assert (trunk["tokens"], trunk["ready"], trunk["sequences"], trunk["state"]) == (200, 200, 16, "live")
         assert trunk["parent"] is None and trunk["hits"] == 15 and trunk["bytes"] > 0 and trunk["text"]
+        assert trunk["chunks"] == 4 and page["chunk_tokens"] == 64 and page["max_sequences"] == 32
         assert len(leaves) == 16 and all((leaf["readers"], leaf["depth"], leaf["position"]) == (1, 1, 200) for leaf in leaves)
         assert page["running"] == 16 and page["sequences"] == 16 and page["unshared_bytes"] > 2 * page["live_bytes"]
         for answer in answers:

@@ -56,6 +56,8 @@ static void the_tree_is_shown(void **state) {
     const json_t *data = json_object_get(reply, "data");
     assert_int_equal(json_array_size(data), 4);
     assert_int_equal(integer(reply, "nodes"), 4);
+    assert_int_equal(integer(reply, "max_sequences"), 32);
+    assert_int_equal(integer(reply, "chunk_tokens"), 64);
     const json_t *other = json_array_get(data, 0), *trunk = json_array_get(data, 1), *leaf = json_array_get(data, 2);
     assert_string_equal(string(other, "text"), "Once upon a time");
     assert_true(json_is_null(json_object_get(other, "parent")));
@@ -64,6 +66,7 @@ static void the_tree_is_shown(void **state) {
     assert_string_equal(string(trunk, "state"), "retained");
     assert_int_equal(integer(trunk, "tokens"), 22);
     assert_int_equal(integer(trunk, "ready"), 22);
+    assert_int_equal(integer(trunk, "chunks"), 1);
     assert_int_equal(integer(trunk, "hits"), 1);
     assert_int_equal(integer(trunk, "readers") + integer(trunk, "sequences") + integer(trunk, "pins"), 0);
     assert_true(integer(trunk, "last_use") > 1600000000);
