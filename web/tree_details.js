@@ -1,0 +1,113 @@
+// What a run holds and who uses it: the section that a click opens.
+import { count_of, drawn_text } from "./tree_view.js";
+import { ends_below } from "./tree_layout.js";
+
+const MOST_TEXT = 16384; // tokens, the server's limit
+const MOST_USERS = 32;
+
+export function bytes_text(bytes) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  const unit = bytes < 1000 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(bytes) / 3));
+  const value = bytes / 1000 ** unit;
+  return `${value.toFixed(unit > 0 && value < 100 ? 1 : 0)} ${units[unit]}`;
+}
+
+/** What a run is, in a sentence. */
+export function describe(run) {
+  const uses = [];
+  if (run.sequences > 0) uses.push(`read by ${count_of(run.sequences, "request")} now`);
+  if (run.pins > 0) uses.push("pinned");
+  return `${count_of(run.tokens, "token")}, stored once, ${uses.join(", ") || "kept for later requests"}`;
+}
+
+function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function button(textContent, onclick) {
+  return element("button", { type: "button", className: "quiet", textContent, onclick });
+}
+
+export class Details {
+  /** Fills a section. select, zoom: called with a run's id; close: without. */
+  constructor(section, { api, select, zoom, close }) {
+    Object.assign(this, { section, api, select, run: null });
+    section.hidden = true;
+    this.title = element("h3");
+    this.list = element("dl");
+    this.text = element("pre", { tabIndex: 0 });
+    this.text.setAttribute("aria-label", "Text of the run");
+    this.users = element("ul");
+    this.users_title = element("h4");
+    const zoom_in = button("Zoom in", () => zoom(this.run.id));
+    const end = button("Close", close);
+    section.append(element("header", {}, this.title, zoom_in, end), this.list, this.text, this.users_title, this.users);
+  }
+
+  /** Open the section for a run, and fetch its whole text. */
+  open(run) {
+    this.run = run;
+    this.section.hidden = false;
+    this.text.textContent = run.text ?? "";
+    this.update(run);
+    this.fetch_text();
+  }
+
+  close() {
+    this.run = null;
+    this.section.hidden = true;
+  }
+
+  async fetch_text() {
+    const { id, tokens } = this.run;
+    if (this.fetching === id) return;
+    this.fetching = id;
+    try {
+      const page = await this.api.get(`/cache?node=${id}&nodes=1&text=${Math.max(1, Math.min(tokens, MOST_TEXT))}`);
+      if (this.run?.id !== id) return;
+      this.text.textContent = page.data[0].text + (tokens > MOST_TEXT ? "…" : "");
+    } catch (error) {
+      if (this.run?.id === id) this.text.textContent = error.message;
+    } finally {
+      if (this.fetching === id) this.fetching = null;
+    }
+  }
+
+  /** The tree has changed; run: the one that is shown, or undefined if it is gone. */
+  update(run) {
+    if (!run) {
+      this.title.textContent = "This run is gone";
+      return;
+    }
+    this.title.textContent = describe(run);
+    const rows = {
+      Tokens: `${run.tokens.toLocaleString("en")}, from position ${run.position.toLocaleString("en")} of the prompt`,
+      Computed: run.ready === run.tokens ? "all" : `${run.ready.toLocaleString("en")} so far`,
+      Memory: `${count_of(run.chunks, "chunk")}; ${bytes_text(run.bytes)} are of this run alone`,
+      Requests: `${run.sequences} now, ${run.readers} of them in the last step; found in the cache ${count_of(run.hits, "time")}`,
+      Tenant: run.tenant ?? "none: a cache_salt, or a choice that shares with nobody",
+      "Last use": new Date(run.last_use * 1000).toLocaleTimeString(),
+    };
+    this.list.replaceChildren(
+      ...Object.entries(rows).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]),
+    );
+    const grows = run.id === this.run.id && run.tokens !== this.run.tokens;
+    this.run = run;
+    if (grows) this.fetch_text();
+    this.list_users(ends_below(run).filter((end) => end !== run));
+  }
+
+  /** List the requests that are behind the run, unless they are listed already: a button that is replaced loses the focus. */
+  list_users(ends) {
+    const named = ends.slice(0, MOST_USERS).map((end) => [end.id, drawn_text(end.text ?? "").trim().slice(0, 80)]);
+    const key = JSON.stringify([named, ends.length]);
+    if (key === this.listed) return;
+    this.listed = key;
+    this.users_title.textContent = ends.length > 0 ? "Requests that read it now, by what they go on with" : "";
+    const rows = named.map(([id, text]) => button(text, () => this.select(id)));
+    if (ends.length > MOST_USERS) rows.push(`and ${ends.length - MOST_USERS} more`);
+    this.users.replaceChildren(...rows.map((row) => element("li", {}, row)));
+  }
+}
