@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/levels.h"
+#include "serve_reload.h"
 #include "serve_signals.h"
 #include "server/sandbox.h"
 #include "session.h"
@@ -63,13 +64,6 @@ static void log_start(server_log *log, const session *s, const options *opt) {
         log_text(&line, "fix", "name one with --chat-template, or a format with --chat-format");
         log_end(&line);
     }
-}
-
-static cl_status read_keys(server_keys *keys, const options *opt, cl_error *error) {
-    if (opt->api_key && server_keys_add(keys, OPENAI_DEFAULT_TENANT, opt->api_key, error) != CL_OK)
-        return option_fail("api-key", error);
-    if (opt->api_keys && server_keys_read(keys, opt->api_keys, error) != CL_OK) return option_fail("api-keys", error);
-    return CL_OK;
 }
 
 /* A thread that ends the program at a signal. */
@@ -189,23 +183,23 @@ int cmd_serve(const options *opt) {
     server *running = NULL;
     server_log *log = NULL;
     cl_error error;
-    server_keys keys = {0};
-    cl_status status = read_keys(&keys, opt, &error); /* a signal may still end it, and it is before the sandbox */
-    s.weights = keys.weights;
-    s.n_weights = keys.n_weights;
+    serve_reload reload;
+    cl_status status = serve_reload_open(&reload, opt, &error); /* a signal may still end it, and it is before the sandbox */
+    s.weights = reload.keys.weights;
+    s.n_weights = reload.keys.n_weights;
     serve_signals signals;
     int exit_status = 0;
     serve_signals_block(&signals);
-    if (status == CL_OK) status = start(&s, &keys, opt, &memory, &signals, &log, &running, &error);
+    if (status == CL_OK) status = start(&s, &reload.keys, opt, &memory, &signals, &log, &running, &error);
     if (status == CL_OK) {
         print_hello(opt->host, server_port(running), server_model_name(running));
-        exit_status = serve_until_end(&signals, running, s.engine, memory, log, opt->shutdown_timeout);
+        exit_status = serve_until_end(&signals, running, s.engine, memory, &reload, log, opt->shutdown_timeout);
     }
     server_stop(&running);
     server_log_destroy(&log);
     if (status == CL_OK) printf("\nThe server has stopped.\n"); /* the line break ends the line in which a terminal shows ^C */
     session_close(&s);
     pressure_close(&memory);
-    server_keys_free(&keys);
+    serve_reload_close(&reload);
     return status == CL_OK ? exit_status : session_fail(CMD_SERVE, &error);
 }

@@ -26,6 +26,7 @@ typedef struct scene {
     server *running;
     cl_engine *engine;
     pressure *memory; /* NULL: it keeps its memory */
+    serve_reload *reload;
     server_log *log;
     double memory_look; /* clock_seconds() of the next look at the system's memory */
 } scene;
@@ -47,11 +48,7 @@ static int wait_for_end(scene *s, double seconds) {
     follow_memory(s);
     /* The kernel sends SIGHUP when the terminal was closed. */
     if (signal != SIGHUP || info.si_code == SI_KERNEL) return signal > 0 ? signal : 0;
-    log_line line;
-    if (log_begin(&line, s->log, LOG_LEVEL_WARN, "SIGHUP: no file is read again")) {
-        log_text(&line, "fix", "restart the server to apply changes");
-        log_end(&line);
-    }
+    serve_reload_again(s->reload, s->running, s->log);
     return 0;
 }
 
@@ -88,9 +85,9 @@ static int drain(scene *s, double seconds) {
     return signal ? 128 + signal : SERVE_CUT;
 }
 
-int serve_until_end(const serve_signals *signals, server *running, cl_engine *engine, pressure *memory, server_log *log,
-                    double seconds) {
-    scene s = {.signals = signals, .running = running, .engine = engine, .memory = memory, .log = log};
+int serve_until_end(const serve_signals *signals, server *running, cl_engine *engine, pressure *memory, serve_reload *reload,
+                    server_log *log, double seconds) {
+    scene s = {.signals = signals, .running = running, .engine = engine, .memory = memory, .reload = reload, .log = log};
     while (wait_for_end(&s, memory ? memory_s : INFINITY) == 0) {
     }
     const int status = drain(&s, seconds);

@@ -1,12 +1,13 @@
 /*
  * The signals of `serve`. SIGINT and SIGTERM end the server: the first one lets the requests end that were accepted, a second
- * one does not wait for them. SIGHUP ends it only if the terminal was closed.
+ * one does not wait for them. SIGHUP ends it if the terminal was closed; otherwise files are read again.
  */
 #ifndef CLI_SERVE_SIGNALS_H
 #define CLI_SERVE_SIGNALS_H
 
 #include <signal.h>
 
+#include "serve_reload.h"
 #include "server/log.h"
 #include "server/pressure.h"
 #include "server/server.h"
@@ -23,11 +24,12 @@ void serve_signals_block(serve_signals *signals);
 
 /*
  * Run the server until it is to end, then until its requests have ended, a second signal comes, or `seconds` have passed.
+ * At SIGHUP reads what `reload` names.
  * Adapts the K/V budget to the system's memory meanwhile; memory is NULL: does not. What it waits for goes to the log. Returns
  * the program's exit status: 0 if no request is left, SERVE_CUT, or 128 and the second signal's number. Afterwards another
  * signal ends the program at once.
  */
-int serve_until_end(const serve_signals *signals, server *running, cl_engine *engine, pressure *memory, server_log *log,
-                    double seconds);
+int serve_until_end(const serve_signals *signals, server *running, cl_engine *engine, pressure *memory, serve_reload *reload,
+                    server_log *log, double seconds);
 
 #endif

@@ -133,21 +133,20 @@ static const char *find_header(const exchange *x, const char *name, size_t *size
 }
 
 /*
- * The API key that the client sent, as OpenAI's clients do or as Anthropic's do; NULL: none, or a wrong one. Clients of
- * Anthropic may send both headers, of which one has a key for something else.
+ * Find the tenant of the API key that the client sent, as OpenAI's clients do or as Anthropic's do. Clients of Anthropic may
+ * send both headers, of which one has a key for something else.
  */
-static const server_key *find_key(const exchange *x) {
-    const server_keys *keys = x->srv->config.keys;
-    const server_key *found = NULL;
+static void find_key(exchange *x) {
+    keyring *keys = &x->srv->keys;
     size_t size = 0;
-    if (!keys) return NULL;
+    if (!keys->needed) return;
     const char *sent = find_header(x, MHD_HTTP_HEADER_AUTHORIZATION, &size);
     if (sent && strncasecmp(sent, "Bearer ", 7) == 0) {
         const size_t begin = 7 + strspn(sent + 7, " ");
-        found = server_keys_find(keys, sent + begin, size - begin);
+        x->has_key = keyring_find(keys, sent + begin, size - begin, &x->domain);
     }
-    sent = found ? NULL : find_header(x, "x-api-key", &size);
-    return sent ? server_keys_find(keys, sent, size) : found;
+    sent = x->has_key ? NULL : find_header(x, "x-api-key", &size);
+    if (sent) x->has_key = keyring_find(keys, sent, size, &x->domain);
 }
 
 /*
@@ -221,17 +220,18 @@ static bool is_ambiguous(const exchange *x) {
 }
 
 static bool may_call(const exchange *x, const route *r) {
-    const server_keys *keys = x->srv->config.keys;
+    keyring *keys = &x->srv->keys;
+    const bool is_operator = x->has_key && x->domain == 0;
     switch (r->access) {
-    case ROUTE_TENANTS: return !keys || x->key;
-    case ROUTE_MONITOR: return !keys || !keys->has_tenants || (x->key && x->key->domain == 0);
-    case ROUTE_OPERATOR: return !keys || (x->key && x->key->domain == 0);
+    case ROUTE_TENANTS: return !keys->needed || x->has_key;
+    case ROUTE_MONITOR: return is_operator || !keyring_has_tenants(keys);
+    case ROUTE_OPERATOR: return is_operator || !keys->needed;
     default: return true;
     }
 }
 
 static enum MHD_Result refuse_access(exchange *x) {
-    if (x->key)
+    if (x->has_key)
         return refuse(x, MHD_HTTP_FORBIDDEN, "forbidden",
                       "this endpoint concerns the requests of all tenants; send a key of the tenant '" OPENAI_DEFAULT_TENANT
                       "'");
@@ -370,7 +370,7 @@ static bool begin(exchange *x, const char *target, const char *method, const cha
         return true;
     }
     accept_unless_ending(x);
-    x->key = find_key(x);
+    find_key(x);
     x->loading = !atomic_load_explicit(&x->srv->serves, memory_order_acquire);
     x->unwanted = !wants_body(x, path_of(target), method);
     begin_body(x, r);

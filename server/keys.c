@@ -2,9 +2,11 @@
 #include "keys.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "llama/common/error.h"
 #include "llama/common/str.h"
@@ -37,7 +39,7 @@ const server_key *server_keys_find(const server_keys *keys, const char *sent, si
 
 /* ---- Tenants ---- */
 
-static const char *tenant_of(const server_keys *keys, size_t i) {
+const char *server_keys_tenant(const server_keys *keys, size_t i) {
     return openai_tenants_name(&keys->tenants, keys->keys[i].domain);
 }
 
@@ -45,7 +47,7 @@ bool server_keys_find_tenant(const server_keys *keys, const char *name, uint32_t
     *domain = 0;
     if (!keys || keys->n == 0) return strcmp(name, OPENAI_DEFAULT_TENANT) == 0;
     size_t i = 0;
-    while (i < keys->n && strcmp(tenant_of(keys, i), name) != 0) i++;
+    while (i < keys->n && strcmp(server_keys_tenant(keys, i), name) != 0) i++;
     if (i == keys->n) return false;
     *domain = keys->keys[i].domain;
     return true;
@@ -63,7 +65,7 @@ void server_keys_list_tenants(const server_keys *keys, char *text, size_t size) 
     size_t used = (size_t)snprintf(text, size, "%s", keys->n == 0 ? OPENAI_DEFAULT_TENANT : "");
     for (size_t i = 0; i < keys->n; i++) {
         if (is_repeated(keys, i)) continue;
-        const char *name = tenant_of(keys, i), *comma = used > 0 ? ", " : "";
+        const char *name = server_keys_tenant(keys, i), *comma = used > 0 ? ", " : "";
         if (used + strlen(comma) + strlen(name) + strlen(", ") + sizeof more > size) {
             snprintf(text + used, size - used, "%s%s", comma, more);
             return;
@@ -160,6 +162,18 @@ static cl_status read_lines(server_keys *keys, const char *path, FILE *file, cl_
     if (keys->n == n_before)
         return cl_fail(error, CL_ERR_FORMAT, "%.200s has no key; write NAME KEY, or KEY, in a line for each", path);
     return CL_OK;
+}
+
+cl_status server_keys_read_open(server_keys *keys, int fd, const char *path, cl_error *error) {
+    const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    FILE *file = copy >= 0 && lseek(copy, 0, SEEK_SET) == 0 ? fdopen(copy, "r") : NULL;
+    if (!file) {
+        if (copy >= 0) close(copy);
+        return cl_fail(error, CL_ERR_FILE, "cannot read %.200s again: %s; name a file, not a pipe", path, strerror(errno));
+    }
+    const cl_status status = read_lines(keys, path, file, error);
+    fclose(file);
+    return status;
 }
 
 cl_status server_keys_read(server_keys *keys, const char *path, cl_error *error) {

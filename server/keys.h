@@ -39,8 +39,14 @@ cl_status server_keys_add(server_keys *keys, const char *tenant, const char *key
 /* Add the keys of a file. Errors: CL_ERR_FILE; CL_ERR_FORMAT names the line, never the key; CL_ERR_NOMEM. */
 cl_status server_keys_read(server_keys *keys, const char *path, cl_error *error);
 
+/* The same for a file that is open, which is read from its beginning; it stays open. path: its name for errors. */
+cl_status server_keys_read_open(server_keys *keys, int fd, const char *path, cl_error *error);
+
 /* The key that was sent [size]; NULL: there is none. The time depends on the number of keys, and on `size`, only. */
 const server_key *server_keys_find(const server_keys *keys, const char *sent, size_t size);
+
+/* The name of the tenant of key i, owned by *keys. */
+const char *server_keys_tenant(const server_keys *keys, size_t i);
 
 /*
  * Find the domain of a tenant of which requests can come: a key is its, or there are no keys (keys may be NULL then) and it is

@@ -136,6 +136,7 @@ static void server_free(server *s) {
     jobs_close(s);
     metrics_destroy(&s->metrics);
     pins_destroy(&s->pins);
+    keyring_destroy(&s->keys);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->freed);
     free(s->model_name);
@@ -166,10 +167,12 @@ cl_status server_start(const server_config *config, server **started, cl_error *
     atomic_init(&s->n_transfers, 0);
     metrics_init(&s->metrics);
     pins_init(&s->pins);
+    const bool has_keyring = keyring_init(&s->keys, config->keys);
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->freed);
     status = start_jobs(s, error);
-    if (status == CL_OK && (!s->model_name || !http_create_no_memory_replies(s) || !start_threads(s, fd))) goto no_memory;
+    if (status == CL_OK && (!has_keyring || !s->model_name || !http_create_no_memory_replies(s) || !start_threads(s, fd)))
+        goto no_memory;
     if (status != CL_OK) {
         server_free(s);
         close(fd);
@@ -203,6 +206,8 @@ void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *cha
     if (s->config.log_load_s > 0) server_log_every(s->config.log, s->config.log_load_s, log_load, s);
     atomic_store_explicit(&s->serves, true, memory_order_release);
 }
+
+cl_status server_replace_keys(server *s, server_keys *keys, cl_error *error) { return keyring_replace(&s->keys, keys, error); }
 
 void server_tick(server *s) { generation_end_pins(s); }
 

@@ -81,6 +81,13 @@ cl_status server_start(const server_config *config, server **s, cl_error *error)
 void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *chat, const json_t *chat_kwargs);
 
 /*
+ * From now on accept these keys and no others; requests that were accepted go on. *keys is taken over, and empty afterwards;
+ * weights in it do not count, since they are the engine's. Errors, after which nothing has changed, are those of
+ * keyring_replace (keyring.h).
+ */
+cl_status server_replace_keys(server *s, server_keys *keys, cl_error *error);
+
+/*
  * End what has come to its end although no request came: pins of cache_control, whose memory the system may need. To be called
  * once a second or so, after server_serve.
  */

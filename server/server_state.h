@@ -8,6 +8,7 @@
 
 #include "acceptor.h"
 #include "jobs/worker.h"
+#include "keyring.h"
 #include "metrics.h"
 #include "openai/dialect.h"
 #include "pins.h"
@@ -47,6 +48,7 @@ struct server {
 
     server_metrics metrics;
     server_pins pins;
+    keyring keys;
 
     /* Guarded by `lock`, as are the generations' n_owners. generation.h describes the order of locks. */
     pthread_mutex_t lock;
