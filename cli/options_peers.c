@@ -131,6 +131,7 @@ const peer_option peer_options[] = {
 
     /* Requests and answers */
     ALIAS("--api-key-file", "api-keys"),
+    ALIAS("--uds", "unix-socket"),
     ANSWER("--allowed-origins", origin),
     ALWAYS("--metrics"),
     ALWAYS("--enable-metrics"),

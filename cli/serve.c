@@ -1,6 +1,7 @@
 /* `serve`: runs the HTTP server until a signal ends it. */
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -9,19 +10,23 @@
 #include "serve_reload.h"
 #include "serve_signals.h"
 #include "server/sandbox.h"
+#include "server/unix_socket.h"
 #include "session.h"
 #include "warm.h"
 
 /* Print where the server listens, and a command that sends a request. */
-static void print_hello(const char *host, unsigned port, const char *model_name) {
-    char url[300];
+static void print_hello(const options *opt, unsigned port, const char *model_name) {
+    const char *socket = opt->unix_socket;
+    char url[300] = "http://localhost";
     /* URLs put IPv6 addresses in brackets. */
-    snprintf(url, sizeof url, strchr(host, ':') ? "http://[%s]:%u" : "http://%s:%u", host, port);
-    printf("chunkllama serves %s at %s (Ctrl-C ends it). Try\n\n"
-           "  curl %s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+    if (port) snprintf(url, sizeof url, strchr(opt->host, ':') ? "http://[%s]:%u" : "http://%s:%u", opt->host, port);
+    printf("chunkllama serves %s at %s%s%s (Ctrl-C ends it). Try\n\n  curl ", model_name, port ? url : "",
+           port && socket ? " and " : "", socket ? socket : "");
+    if (!port) printf("--unix-socket '%s' ", socket);
+    printf("%s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
            "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}], \"max_tokens\": "
            "64}'\n\n",
-           model_name, url, url);
+           url);
     fflush(stdout);
 }
 
@@ -66,11 +71,18 @@ static void log_start(server_log *log, const session *s, const options *opt) {
     }
 }
 
-/* A thread that ends the program at a signal. */
-static void *end_at_signal(void *ends) {
+/* What a thread needs that ends the program at a signal. */
+typedef struct early_end {
+    const sigset_t *ends;
+    const unix_socket *socket;
+} early_end;
+
+static void *end_at_signal(void *arg) {
+    const early_end *e = arg;
     int signal;
-    sigwait(ends, &signal);
-    _exit(128 + signal); /* nothing needs an orderly end yet */
+    sigwait(e->ends, &signal);
+    unix_socket_remove(e->socket);
+    _exit(128 + signal); /* nothing else needs an orderly end yet */
 }
 
 /* Compute the prompts of both files. */
@@ -85,6 +97,17 @@ static cl_status warm_up(const session *s, const server_keys *keys, warm_file *p
     return warm_compute(warm, false, &context, keys, s->engine, error) == CL_OK ? CL_OK : option_fail("warm", error);
 }
 
+/* Create the Unix socket, if there is to be one. */
+static cl_status open_socket(const options *opt, unix_socket *socket, cl_error *error) {
+    char *end;
+    const unsigned long mode = strtoul(opt->unix_socket_mode, &end, 8);
+    if (*end || end == opt->unix_socket_mode || mode > 0777)
+        return cl_fail(error, CL_ERR_ARG, "--unix-socket-mode is '%.40s'; it must be an octal number up to 777, such as 660",
+                       opt->unix_socket_mode);
+    if (!opt->unix_socket || unix_socket_open(socket, opt->unix_socket, (mode_t)mode, error) == CL_OK) return CL_OK;
+    return option_fail("unix-socket", error);
+}
+
 /* Open the files that the server reads later, when the sandbox allows no others. */
 static cl_status open_files(const options *opt, warm_file *pinned, warm_file *warm, pressure **memory, cl_error *error) {
     if (warm_open(pinned, opt->pin, error) != CL_OK) return option_fail("pin", error);
@@ -95,14 +118,15 @@ static cl_status open_files(const options *opt, warm_file *pinned, warm_file *wa
 }
 
 /* Listen, before the model is loaded; jansson is set up then, too. */
-static cl_status listen_for(session *model, const options *opt, const server_keys *keys, server_log *log, server **s,
-                            cl_error *error) {
+static cl_status listen_for(session *model, const options *opt, const server_keys *keys, const unix_socket *socket,
+                            server_log *log, server **s, cl_error *error) {
     server_config config;
     if (!opt->model) return session_no_model(error);
     if (session_name_model(model, opt, error) != CL_OK) return error->code;
     server_config_init(&config);
-    config.host = opt->host;
-    config.port = (uint16_t)opt->port;
+    config.host = opt->port >= 0 || !opt->unix_socket ? opt->host : NULL;
+    if (opt->port >= 0) config.port = (uint16_t)opt->port;
+    config.unix_listener = socket->fd;
     config.model_name = model->names.names[0];
     config.names = &model->names;
     config.model_path = opt->model;
@@ -128,10 +152,10 @@ static cl_status listen_for(session *model, const options *opt, const server_key
 
 /* Load the model, start the engine and compute prompts, which may take a while; a signal ends the program meanwhile. */
 static cl_status load(session *s, const server_keys *keys, const options *opt, warm_file *pinned, warm_file *warm,
-                      serve_signals *signals, cl_error *error) {
+                      const unix_socket *socket, serve_signals *signals, cl_error *error) {
     pthread_t waiting;
-    if (pthread_create(&waiting, NULL, end_at_signal, &signals->ends))
-        return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
+    early_end end = {.ends = &signals->ends, .socket = socket};
+    if (pthread_create(&waiting, NULL, end_at_signal, &end)) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
     cl_status status = session_load(s, opt, error);
     session_use_grammars(s, opt);
     if (status == CL_OK) status = session_start(s, opt, opt->max_seqs, error);
@@ -155,20 +179,21 @@ static cl_status open_log(const options *opt, server_log **log, cl_error *error)
  * Start to serve. The sandbox's first part comes before any thread, and its second part when no file, thread or socket is
  * needed any more; while the model is loaded, clients are answered with the first alone.
  */
-static cl_status start(session *s, const server_keys *keys, const options *opt, pressure **memory, serve_signals *signals,
-                       server_log **log, server **running, cl_error *error) {
+static cl_status start(session *s, const server_keys *keys, const options *opt, unix_socket *socket, pressure **memory,
+                       serve_signals *signals, server_log **log, server **running, cl_error *error) {
     warm_file pinned = {0}, warm = {0};
     const char *paths[4] = {opt->model}; /* the last one is NULL */
     size_t n_paths = 1;
     if (opt->draft_model) paths[n_paths++] = opt->draft_model;
     if (opt->grammar_library) paths[n_paths++] = opt->grammar_library;
     cl_status status = open_files(opt, &pinned, &warm, memory, error);
+    if (status == CL_OK) status = open_socket(opt, socket, error);
     if (status == CL_OK) status = session_read_template(s, opt, error);
     tzset(); /* chat templates may ask for the date, when the file of the time zone cannot be read any more */
     if (status == CL_OK && opt->sandbox && opt->model) status = sandbox_limit_files(paths, opt->kv_tier, opt->files_dir, error);
     if (status == CL_OK) status = open_log(opt, log, error);
-    if (status == CL_OK) status = listen_for(s, opt, keys, *log, running, error);
-    if (status == CL_OK) status = load(s, keys, opt, &pinned, &warm, signals, error);
+    if (status == CL_OK) status = listen_for(s, opt, keys, socket, *log, running, error);
+    if (status == CL_OK) status = load(s, keys, opt, &pinned, &warm, socket, signals, error);
     warm_close(&pinned);
     warm_close(&warm);
     if (status == CL_OK && opt->sandbox) status = sandbox_limit_calls(opt->files_dir, error);
@@ -182,6 +207,7 @@ int cmd_serve(const options *opt) {
     pressure *memory = NULL;
     server *running = NULL;
     server_log *log = NULL;
+    unix_socket socket = {.fd = -1};
     cl_error error;
     serve_reload reload;
     cl_status status = serve_reload_open(&reload, opt, &error); /* a signal may still end it, and it is before the sandbox */
@@ -190,12 +216,13 @@ int cmd_serve(const options *opt) {
     serve_signals signals;
     int exit_status = 0;
     serve_signals_block(&signals);
-    if (status == CL_OK) status = start(&s, &reload.keys, opt, &memory, &signals, &log, &running, &error);
+    if (status == CL_OK) status = start(&s, &reload.keys, opt, &socket, &memory, &signals, &log, &running, &error);
     if (status == CL_OK) {
-        print_hello(opt->host, server_port(running), server_model_name(running));
+        print_hello(opt, server_port(running), server_model_name(running));
         exit_status = serve_until_end(&signals, running, s.engine, memory, &reload, log, opt->shutdown_timeout);
     }
     server_stop(&running);
+    unix_socket_close(&socket);
     server_log_destroy(&log);
     if (status == CL_OK) printf("\nThe server has stopped.\n"); /* the line break ends the line in which a terminal shows ^C */
     session_close(&s);

@@ -318,19 +318,19 @@ static void refuse(acceptor *a, int fd) {
 
 /* ---- Accepting ---- */
 
-static int accept_one(const acceptor *a, struct sockaddr_storage *address, socklen_t *size) {
+static int accept_one(int listener, struct sockaddr_storage *address, socklen_t *size) {
     *size = sizeof *address;
-    return accept4(a->config.listener, (struct sockaddr *)address, size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    return accept4(listener, (struct sockaddr *)address, size, SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
 static int open_reserve(void) { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
 /* Close a connection that cannot be accepted because files or memory are lacking. False if that fails, too. */
-static bool accept_and_close(acceptor *a) {
+static bool accept_and_close(acceptor *a, int listener) {
     struct sockaddr_storage address;
     socklen_t size;
     if (a->reserve >= 0) close(a->reserve);
-    const int fd = accept_one(a, &address, &size);
+    const int fd = accept_one(listener, &address, &size);
     if (fd >= 0) close(fd);
     a->reserve = open_reserve();
     return fd >= 0;
@@ -352,21 +352,21 @@ static bool is_lacking(int failure) {
 }
 
 /*
- * Accept the connections that wait, at most N_EVENTS of them. If that is impossible, the thread sleeps for a tick: epoll would
- * report the same connections again at once, so the thread would spin.
+ * Accept the connections that wait at a listener, at most N_EVENTS of them. If that is impossible, the thread sleeps for a
+ * tick: epoll would report the same connections again at once, so the thread would spin.
  */
-static void accept_waiting(acceptor *a) {
+static void accept_waiting(acceptor *a, int listener) {
     for (int i = 0; i < N_EVENTS; i++) {
         struct sockaddr_storage address;
         socklen_t size;
-        const int fd = accept_one(a, &address, &size);
+        const int fd = accept_one(listener, &address, &size);
         if (fd >= 0 && enter(a, fd)) {
             serve(a, fd, &address, size);
         } else if (fd >= 0) {
             refuse(a, fd);
         } else if (errno == EAGAIN) {
             return;
-        } else if (errno != ECONNABORTED && !(is_lacking(errno) && accept_and_close(a))) {
+        } else if (errno != ECONNABORTED && !(is_lacking(errno) && accept_and_close(a, listener))) {
             nanosleep(&(struct timespec){.tv_nsec = TICK_MS * 1000000L}, NULL);
             return;
         }
@@ -382,17 +382,18 @@ static void accept_waiting(acceptor *a) {
 static bool handle_events(acceptor *a, int timeout_ms) {
     struct epoll_event events[N_EVENTS];
     const int n = epoll_wait(a->epoll, events, N_EVENTS, timeout_ms);
-    bool waiting = false, stop = false;
+    int waiting[ACCEPTOR_MAX_LISTENERS], n_waiting = 0;
+    bool stop = false;
     for (int i = 0; i < n; i++) {
         const int fd = (int)(uint32_t)events[i].data.u64;
         switch (events[i].data.u64 >> 32) {
-        case EVENT_LISTENER: waiting = true; break;
+        case EVENT_LISTENER: waiting[n_waiting++] = fd; break;
         case EVENT_STOP: stop = true; break;
         case EVENT_CONNECTION: note_hangup(a, fd); break;
         case EVENT_LINGERING: drain_lingering(a, fd); break;
         }
     }
-    if (waiting && !stop) accept_waiting(a);
+    for (int i = 0; i < n_waiting && !stop; i++) accept_waiting(a, waiting[i]);
     return !stop;
 }
 
@@ -417,9 +418,9 @@ acceptor *acceptor_create(const acceptor_config *config) {
     a->epoll = epoll_create1(EPOLL_CLOEXEC);
     a->stop = eventfd(0, EFD_CLOEXEC);
     a->reserve = open_reserve();
-    if (a->refusal && a->epoll >= 0 && a->stop >= 0 && await(a, EVENT_STOP, a->stop, EPOLLIN) &&
-        await(a, EVENT_LISTENER, config->listener, EPOLLIN))
-        return a;
+    bool ok = a->refusal && a->epoll >= 0 && a->stop >= 0 && await(a, EVENT_STOP, a->stop, EPOLLIN);
+    for (int i = 0; ok && i < config->n_listeners; i++) ok = await(a, EVENT_LISTENER, config->listeners[i], EPOLLIN);
+    if (ok) return a;
     acceptor_destroy(&a);
     return NULL;
 }

@@ -20,8 +20,11 @@
 
 typedef struct acceptor acceptor;
 
+enum { ACCEPTOR_MAX_LISTENERS = 2 };
+
 typedef struct acceptor_config {
-    int listener;                  /* the socket that listens; borrowed until acceptor_destroy */
+    int listeners[ACCEPTOR_MAX_LISTENERS]; /* [n_listeners] sockets that listen; borrowed until acceptor_destroy */
+    int n_listeners;
     int32_t max_connections;       /* beside spare ones */
     int32_t max_spare;             /* spare connections; further ones are refused */
     int32_t request_timeout_s;     /* seconds for a request's head and the first ACCEPTOR_BODY_RATE bytes of its body */

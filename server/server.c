@@ -20,6 +20,7 @@ void server_config_init(server_config *config) {
     *config = (server_config){
         .host = "127.0.0.1",
         .port = 8080,
+        .unix_listener = -1,
         .model_path = "model",
         .max_body_bytes = 16 << 20,
         .max_connections = 1024,
@@ -40,6 +41,8 @@ static cl_status check(const server_config *c, cl_error *error) {
     if (c->max_connections < c->n_threads || c->max_connections > 65536)
         return cl_fail(error, CL_ERR_ARG, "max_connections is %d; it must be from n_threads (%d) to 65536", c->max_connections,
                        c->n_threads);
+    if (!c->host && c->unix_listener < 0)
+        return cl_fail(error, CL_ERR_ARG, "host is NULL and unix_listener -1, so nobody could connect; set one of them");
     if (c->timeout_s < 1) return cl_fail(error, CL_ERR_ARG, "timeout_s is %d; it must be at least 1", c->timeout_s);
     if (c->request_timeout_s < 1)
         return cl_fail(error, CL_ERR_ARG, "request_timeout_s is %d; it must be at least 1", c->request_timeout_s);
@@ -89,17 +92,19 @@ static struct MHD_Daemon *start_daemon(server *s) {
                             (unsigned)c->timeout_s, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, threads, MHD_OPTION_END);
 }
 
-/* Start the daemon, and the acceptor of its connections from the listening socket. */
-static bool start_serving(server *s, int fd) {
+/* Start the daemon, and the acceptor of its connections from the listening sockets. */
+static bool start_serving(server *s) {
     const server_config *c = &s->config;
-    s->arrivals = acceptor_create(&(acceptor_config){.listener = fd,
-                                                     .max_connections = c->max_connections,
-                                                     .max_spare = acceptor_spare(c->max_connections),
-                                                     .request_timeout_s = c->request_timeout_s,
-                                                     .idle_timeout_s = c->timeout_s,
-                                                     .on_refused = log_refused_connection,
-                                                     .ctx = s,
-                                                     .cors_origin = c->cors_origin});
+    acceptor_config config = {.max_connections = c->max_connections,
+                              .max_spare = acceptor_spare(c->max_connections),
+                              .request_timeout_s = c->request_timeout_s,
+                              .idle_timeout_s = c->timeout_s,
+                              .on_refused = log_refused_connection,
+                              .ctx = s,
+                              .cors_origin = c->cors_origin};
+    if (s->listener >= 0) config.listeners[config.n_listeners++] = s->listener;
+    if (c->unix_listener >= 0) config.listeners[config.n_listeners++] = c->unix_listener;
+    s->arrivals = acceptor_create(&config);
     if (s->arrivals) s->daemon = start_daemon(s);
     if (s->daemon && acceptor_start(s->arrivals, s->daemon)) return true;
     if (s->daemon) MHD_stop_daemon(s->daemon);
@@ -107,13 +112,13 @@ static bool start_serving(server *s, int fd) {
 }
 
 /* Start all threads with all signals blocked, since the program handles them on its own threads. */
-static bool start_threads(server *s, int fd) {
+static bool start_threads(server *s) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     s->hangups = watch_create(generation_hung_up);
     s->requests = preparer_create(generation_prepare);
-    const bool ok = s->hangups && s->requests && start_serving(s, fd);
+    const bool ok = s->hangups && s->requests && start_serving(s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return ok;
 }
@@ -146,11 +151,11 @@ static void server_free(server *s) {
 cl_status server_start(const server_config *config, server **started, cl_error *error) {
     *started = NULL;
     if (check(config, error) != CL_OK) return CL_ERR_ARG;
-    int fd;
-    uint16_t port = config->port;
+    int fd = -1;
+    uint16_t port = config->host ? config->port : 0;
     int32_t max_connections = config->max_connections;
     cl_status status = files_fit_connections(config->n_threads, config->files_dir ? JOBS_FILES : 0, &max_connections, error);
-    if (status == CL_OK) status = listener_open(config->host, &port, &fd, error);
+    if (status == CL_OK && config->host) status = listener_open(config->host, &port, &fd, error);
     if (status != CL_OK) return status;
     openai_json_init();
     server *s = calloc(1, sizeof *s);
@@ -171,11 +176,11 @@ cl_status server_start(const server_config *config, server **started, cl_error *
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->freed);
     status = start_jobs(s, error);
-    if (status == CL_OK && (!has_keyring || !s->model_name || !http_create_no_memory_replies(s) || !start_threads(s, fd)))
+    if (status == CL_OK && (!has_keyring || !s->model_name || !http_create_no_memory_replies(s) || !start_threads(s)))
         goto no_memory;
     if (status != CL_OK) {
         server_free(s);
-        close(fd);
+        if (fd >= 0) close(fd);
         return status;
     }
     *started = s;
@@ -183,7 +188,7 @@ cl_status server_start(const server_config *config, server **started, cl_error *
 
 no_memory:
     if (s) server_free(s);
-    close(fd);
+    if (fd >= 0) close(fd);
     return cl_fail(error, CL_ERR_NOMEM, "memory, threads or files are lacking for the server");
 }
 
@@ -231,7 +236,7 @@ void server_stop(server **address) {
     server_drain(s);
     server_log_every(s->config.log, 0, NULL, NULL);
     acceptor_stop(s->arrivals);
-    close(s->listener);
+    if (s->listener >= 0) close(s->listener);
     generation_stop_all(s);
     generation_wait_all(s, 2);
     MHD_stop_daemon(s->daemon); /* by now no connection is suspended */

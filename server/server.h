@@ -23,12 +23,13 @@
 typedef struct server server;
 
 /*
- * The settings of a server. Fill them with server_config_init, then change fields as needed. Strings and keys are borrowed
- * until server_stop.
+ * The settings of a server. Fill them with server_config_init, then change fields as needed. Strings, keys and sockets are
+ * borrowed until server_stop.
  */
 typedef struct server_config {
-    const char *host;          /* address or name to listen on; default "127.0.0.1" */
+    const char *host;          /* address or name to listen on; default "127.0.0.1"; NULL: no port, only unix_listener */
     uint16_t port;             /* default 8080; 0: any free port, which server_port reports */
+    int unix_listener;         /* also accept connections from this Unix socket, which listens; -1 (default): there is none */
     const char *model_name;    /* the model's name for clients, UTF-8; NULL (default): cl_model_file_name of model_path */
     const char *model_path;    /* default "model" */
     const openai_names *names; /* that requests may send; NULL (default): any, and /v1/models lists model_name */
@@ -102,7 +103,7 @@ void server_drain(server *s);
 /* The requests that were accepted and whose answers have not been sent yet; those of batches do not count. */
 int32_t server_n_requests(const server *s);
 
-/* The port that the server listens on. */
+/* The port that the server listens on; 0: none. */
 uint16_t server_port(const server *s);
 
 /* The model's name for clients; valid until server_stop. */

@@ -28,8 +28,8 @@ struct server {
     server_config config;
     char *model_name;   /* owned; context.model_name points to it */
     int64_t started_at; /* seconds since 1970 */
-    uint16_t port;
-    int listener; /* the socket that listens, owned */
+    uint16_t port;      /* 0: none */
+    int listener;       /* the socket that listens on it, owned; -1: none */
     struct MHD_Daemon *daemon;
     struct MHD_Response *no_memory[OPENAI_N_DIALECTS]; /* http_reply_no_memory */
     acceptor *arrivals;                                /* accepts the daemon's connections */
@@ -56,6 +56,12 @@ struct server {
     struct generation *generations;
     bool stopping;
 };
+
+/*
+ * Connections that wait to be accepted. The acceptor accepts or refuses one in microseconds, so only a burst fills this
+ * backlog. A longer one would mostly hold connections whose clients have hung up.
+ */
+enum { LISTENER_BACKLOG = 512 };
 
 /*
  * Listen on host and *port (0: any free port; set to the one chosen). The socket is the caller's to close. Errors: CL_ERR_ARG

@@ -1,14 +1,18 @@
-"""How clients reach `chunkllama serve`, and with which rights: API keys that change while it runs."""
+"""How clients reach `chunkllama serve`, and with which rights: API keys that change while it runs, and Unix sockets."""
 import contextlib
 import json
 import os
+import pathlib
 import re
 import signal
+import stat
 import subprocess
 import threading
 import urllib.error
 import urllib.request
 
+import httpx
+import openai
 import pytest
 
 from test_drain import can_sandbox, read_line
@@ -144,3 +148,65 @@ def test_keys_in_the_sandbox(serve, tmp_path):
     assert "was replaced by another file" in server.hang_up("API keys stay as they were")
     assert [server.status(key) for key in ("key-a", "key-e")] == [401, 200]
     server.end()
+
+
+# ---- Unix sockets ----
+
+
+def unix_client(path):
+    """OpenAI's client over a Unix socket."""
+    http = httpx.Client(transport=httpx.HTTPTransport(uds=str(path)))
+    return openai.OpenAI(base_url="http://localhost/v1", api_key="none", max_retries=0, http_client=http)
+
+
+def has_tcp_socket(pid):
+    inodes = {line.split()[9] for line in open("/proc/net/tcp").readlines()[1:]}
+    links = [os.readlink(file) for file in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
+    return any(link.startswith("socket:[") and link[8:-1] in inodes for link in links)
+
+
+def test_unix_socket(serve, chunkllama_bin, model_path, tmp_path):
+    """The socket alone: the command that is printed works, the mode is kept, a second server is refused, what a killed one left is
+    replaced, and the file goes with its server."""
+    path = tmp_path / "a socket"
+    server = serve("--unix-socket", path)
+    assert server.url is None and f" at {path} (Ctrl-C" in server.hello
+    rest = "".join(server.process.stdout.readline() for _ in range(2))
+    command = (server.hello + rest)[(server.hello + rest).index("curl"):]
+    answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert len(json.loads(answer.stdout)["choices"][0]["message"]["content"]) > 40
+    assert not has_tcp_socket(server.process.pid)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with unix_client(path) as client:
+        chunks = list(client.completions.create(model=client.models.list().data[0].id, prompt="a", max_tokens=5, stream=True))
+        assert chunks[-1].choices[0].finish_reason == "length"
+    second = subprocess.run([chunkllama_bin, "serve", "-m", model_path, "--uds", path], capture_output=True, text=True, timeout=60)
+    assert second.returncode == 1
+    assert second.stderr == (f"chunkllama serve: --unix-socket: another server listens on {path}; end that server, or choose "
+                             "another path\n")
+    server.process.kill()
+    server.process.wait()
+    assert path.exists()
+    both = serve("--unix-socket", path, "--unix-socket-mode", "660", "--port", "0")
+    assert f" and {path} (Ctrl-C" in both.hello and both.status("none") == 200 and has_tcp_socket(both.process.pid)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o660
+    with unix_client(path) as client:
+        model = client.models.list().data[0].id
+        stream = client.completions.create(model=model, prompt="Once", max_tokens=100, stream=True, extra_body={"ignore_eos": True})
+        next(iter(stream))
+        both.process.terminate()  # streams end before the server, as on a port
+        assert list(stream)[-1].choices[0].finish_reason == "length"
+    assert both.process.wait(timeout=60) == 0 and not path.exists()
+
+
+def test_unix_socket_in_the_sandbox(serve, tmp_path):
+    """It is made before the sandbox, which does not let the server remove it; the next server replaces it."""
+    if not can_sandbox():
+        pytest.skip("this system has no Landlock")
+    path = tmp_path / "socket"
+    for _ in range(2):
+        server = serve("--unix-socket", path, "--sandbox")
+        with unix_client(path) as client:
+            assert len(client.models.list().data) == 1
+        server.end()
+        assert path.exists()
