@@ -74,6 +74,10 @@ const option option_table[] = {
          "listen on a Unix socket, a file that is created for it; on a port as well only if --port is set", IN(SERVE)),
     {"unix-socket-mode", 0, OPT_STRING, AT(unix_socket_mode), "600", 0, 0, NULL, "MODE",
      "the mode of the file of --unix-socket, in octal: who may write to it may connect", IN(SERVE)},
+    TEXT("tls-cert", 0, tls_cert, "FILE",
+         "encrypt connections to the port with this certificate, a PEM file, and --tls-key; both are read again at SIGHUP",
+         IN(SERVE)),
+    TEXT("tls-key", 0, tls_key, "FILE", "the private key of --tls-cert, a PEM file without a password", IN(SERVE)),
     TEXT("api-key", 0, api_key, "KEY", "clients must send this key as a bearer token; by default no key is needed", IN(SERVE)),
     TEXT(
         "api-keys", 0, api_keys, "FILE",

@@ -16,13 +16,14 @@
 
 /* Print where the server listens, and a command that sends a request. */
 static void print_hello(const options *opt, unsigned port, const char *model_name) {
-    const char *socket = opt->unix_socket;
+    const char *socket = opt->unix_socket, *scheme = opt->tls_cert ? "https" : "http";
     char url[300] = "http://localhost";
     /* URLs put IPv6 addresses in brackets. */
-    if (port) snprintf(url, sizeof url, strchr(opt->host, ':') ? "http://[%s]:%u" : "http://%s:%u", opt->host, port);
+    if (port) snprintf(url, sizeof url, strchr(opt->host, ':') ? "%s://[%s]:%u" : "%s://%s:%u", scheme, opt->host, port);
     printf("chunkllama serves %s at %s%s%s (Ctrl-C ends it). Try\n\n  curl ", model_name, port ? url : "",
            port && socket ? " and " : "", socket ? socket : "");
     if (!port) printf("--unix-socket '%s' ", socket);
+    if (port && opt->tls_cert) printf("--cacert '%s' ", opt->tls_cert);
     printf("%s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
            "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}], \"max_tokens\": "
            "64}'\n\n",
@@ -118,7 +119,7 @@ static cl_status open_files(const options *opt, warm_file *pinned, warm_file *wa
 }
 
 /* Listen, before the model is loaded; jansson is set up then, too. */
-static cl_status listen_for(session *model, const options *opt, const server_keys *keys, const unix_socket *socket,
+static cl_status listen_for(session *model, const options *opt, const serve_reload *reload, const unix_socket *socket,
                             server_log *log, server **s, cl_error *error) {
     server_config config;
     if (!opt->model) return session_no_model(error);
@@ -130,7 +131,8 @@ static cl_status listen_for(session *model, const options *opt, const server_key
     config.model_name = model->names.names[0];
     config.names = &model->names;
     config.model_path = opt->model;
-    config.keys = keys->n ? keys : NULL;
+    config.keys = reload->keys.n ? &reload->keys : NULL;
+    config.tls = reload->tls;
     config.cors_origin = opt->cors_origin;
     config.can_pin = session_can_pin(opt);
     config.chunk_size = (int32_t)opt->chunk_size;
@@ -179,7 +181,7 @@ static cl_status open_log(const options *opt, server_log **log, cl_error *error)
  * Start to serve. The sandbox's first part comes before any thread, and its second part when no file, thread or socket is
  * needed any more; while the model is loaded, clients are answered with the first alone.
  */
-static cl_status start(session *s, const server_keys *keys, const options *opt, unix_socket *socket, pressure **memory,
+static cl_status start(session *s, const serve_reload *reload, const options *opt, unix_socket *socket, pressure **memory,
                        serve_signals *signals, server_log **log, server **running, cl_error *error) {
     warm_file pinned = {0}, warm = {0};
     const char *paths[4] = {opt->model}; /* the last one is NULL */
@@ -192,12 +194,13 @@ static cl_status start(session *s, const server_keys *keys, const options *opt, 
     tzset(); /* chat templates may ask for the date, when the file of the time zone cannot be read any more */
     if (status == CL_OK && opt->sandbox && opt->model) status = sandbox_limit_files(paths, opt->kv_tier, opt->files_dir, error);
     if (status == CL_OK) status = open_log(opt, log, error);
-    if (status == CL_OK) status = listen_for(s, opt, keys, socket, *log, running, error);
-    if (status == CL_OK) status = load(s, keys, opt, &pinned, &warm, socket, signals, error);
+    if (status == CL_OK) status = listen_for(s, opt, reload, socket, *log, running, error);
+    if (status == CL_OK) status = load(s, &reload->keys, opt, &pinned, &warm, socket, signals, error);
     warm_close(&pinned);
     warm_close(&warm);
     if (status == CL_OK && opt->sandbox) status = sandbox_limit_calls(opt->files_dir, error);
     if (status == CL_OK) log_start(*log, s, opt);
+    if (status == CL_OK) serve_reload_log_tls(reload, *log, "TLS");
     if (status == CL_OK) server_serve(*running, s->engine, s->model, session_chat(s), s->chat_kwargs);
     return status;
 }
@@ -216,7 +219,7 @@ int cmd_serve(const options *opt) {
     serve_signals signals;
     int exit_status = 0;
     serve_signals_block(&signals);
-    if (status == CL_OK) status = start(&s, &reload.keys, opt, &socket, &memory, &signals, &log, &running, &error);
+    if (status == CL_OK) status = start(&s, &reload, opt, &socket, &memory, &signals, &log, &running, &error);
     if (status == CL_OK) {
         print_hello(opt, server_port(running), server_model_name(running));
         exit_status = serve_until_end(&signals, running, s.engine, memory, &reload, log, opt->shutdown_timeout);

@@ -401,7 +401,12 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, co
 void http_on_connection(void *cls, struct MHD_Connection *connection, void **state, enum MHD_ConnectionNotificationCode code) {
     const server *s = cls;
     (void)state;
-    if (code == MHD_CONNECTION_NOTIFY_CLOSED) acceptor_connection_ends(s->arrivals, socket_of(connection));
+    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+        acceptor_connection_ends(s->arrivals, socket_of(connection));
+        return;
+    }
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    if (info && info->tls_session) tls_use(s->config.tls, info->tls_session);
 }
 
 void *http_on_request_line(void *cls, const char *target, struct MHD_Connection *connection) {

@@ -75,24 +75,50 @@ static cl_status check(const server_config *c, cl_error *error) {
  */
 enum { CONNECTION_BYTES = 16 << 10 };
 
+/* GnuTLS's defaults without the versions that RFC 8996 forbids. */
+#define TLS_PRIORITIES "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
+
 /*
  * Start libmicrohttpd without a listening socket. The acceptor limits the connections of all threads together, so each thread
- * may have all of them. STRICT refuses HTTP/1.1 without a Host header, as RFC 9112 requires.
+ * may have all of them. STRICT refuses HTTP/1.1 without a Host header, as RFC 9112 requires. encryption: NULL: there is none.
  */
-static struct MHD_Daemon *start_daemon(server *s) {
+static struct MHD_Daemon *start_daemon(server *s, const tls *encryption) {
     const server_config *c = &s->config;
-    struct MHD_OptionItem threads[] = {{MHD_OPTION_THREAD_POOL_SIZE, c->n_threads, NULL}, {MHD_OPTION_END, 0, NULL}};
-    if (c->n_threads == 1) threads[0].option = MHD_OPTION_END; /* a pool has at least two threads */
-    return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
-                            http_on_request, s, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, s,
-                            MHD_OPTION_URI_LOG_CALLBACK, http_on_request_line, s, MHD_OPTION_NOTIFY_COMPLETED,
-                            http_on_completed, s, MHD_OPTION_CONNECTION_LIMIT,
+    struct MHD_OptionItem more[5];
+    size_t n = 0;
+    if (c->n_threads > 1) /* a pool has at least two threads */
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, c->n_threads, NULL};
+    if (encryption) {
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)tls_cert(encryption)};
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)tls_key(encryption)};
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)TLS_PRIORITIES};
+    }
+    more[n] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
+    const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET;
+    return MHD_start_daemon(flags | (encryption ? MHD_USE_TLS : 0), 0, NULL, NULL, http_on_request, s,
+                            MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, s, MHD_OPTION_URI_LOG_CALLBACK,
+                            http_on_request_line, s, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, s,
+                            MHD_OPTION_CONNECTION_LIMIT,
                             (unsigned)((c->max_connections + acceptor_spare(c->max_connections)) * c->n_threads),
                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
-                            (unsigned)c->timeout_s, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, threads, MHD_OPTION_END);
+                            (unsigned)c->timeout_s, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, more, MHD_OPTION_END);
 }
 
-/* Start the daemon, and the acceptor of its connections from the listening sockets. */
+/* Add a listener, and the daemon of its connections, which is started if no other listener has it yet. */
+static void add_listener(server *s, acceptor_config *config, struct MHD_Daemon **daemons, int fd, const tls *encryption) {
+    struct MHD_Daemon **daemon = encryption ? &s->tls_daemon : &s->daemon;
+    if (fd < 0) return;
+    if (!*daemon) *daemon = start_daemon(s, encryption);
+    daemons[config->n_listeners] = *daemon;
+    config->listeners[config->n_listeners++] = (acceptor_listener){.fd = fd, .encrypted = encryption};
+}
+
+static void stop_daemons(server *s) {
+    if (s->daemon) MHD_stop_daemon(s->daemon);
+    if (s->tls_daemon) MHD_stop_daemon(s->tls_daemon);
+}
+
+/* Start the daemons, and the acceptor of their connections from the listening sockets. */
 static bool start_serving(server *s) {
     const server_config *c = &s->config;
     acceptor_config config = {.max_connections = c->max_connections,
@@ -102,12 +128,14 @@ static bool start_serving(server *s) {
                               .on_refused = log_refused_connection,
                               .ctx = s,
                               .cors_origin = c->cors_origin};
-    if (s->listener >= 0) config.listeners[config.n_listeners++] = s->listener;
-    if (c->unix_listener >= 0) config.listeners[config.n_listeners++] = c->unix_listener;
-    s->arrivals = acceptor_create(&config);
-    if (s->arrivals) s->daemon = start_daemon(s);
-    if (s->daemon && acceptor_start(s->arrivals, s->daemon)) return true;
-    if (s->daemon) MHD_stop_daemon(s->daemon);
+    struct MHD_Daemon *daemons[ACCEPTOR_MAX_LISTENERS] = {NULL};
+    add_listener(s, &config, daemons, s->listener, c->tls);
+    add_listener(s, &config, daemons, c->unix_listener, NULL);
+    bool ok = true;
+    for (int i = 0; i < config.n_listeners; i++) ok = ok && daemons[i];
+    if (ok) s->arrivals = acceptor_create(&config);
+    if (s->arrivals && acceptor_start(s->arrivals, daemons)) return true;
+    stop_daemons(s);
     return false;
 }
 
@@ -152,9 +180,11 @@ cl_status server_start(const server_config *config, server **started, cl_error *
     *started = NULL;
     if (check(config, error) != CL_OK) return CL_ERR_ARG;
     int fd = -1;
+    const int32_t n_daemons = config->tls && config->unix_listener >= 0 ? 2 : 1;
     uint16_t port = config->host ? config->port : 0;
     int32_t max_connections = config->max_connections;
-    cl_status status = files_fit_connections(config->n_threads, config->files_dir ? JOBS_FILES : 0, &max_connections, error);
+    cl_status status =
+        files_fit_connections(config->n_threads, n_daemons, config->files_dir ? JOBS_FILES : 0, &max_connections, error);
     if (status == CL_OK && config->host) status = listener_open(config->host, &port, &fd, error);
     if (status != CL_OK) return status;
     openai_json_init();
@@ -239,7 +269,7 @@ void server_stop(server **address) {
     if (s->listener >= 0) close(s->listener);
     generation_stop_all(s);
     generation_wait_all(s, 2);
-    MHD_stop_daemon(s->daemon); /* by now no connection is suspended */
+    stop_daemons(s);            /* by now no connection is suspended */
     generation_wait_all(s, -1); /* until the engine's last events, and the preparer's last task */
     server_free(s);
 }

@@ -19,16 +19,18 @@
 #include "llama/model.h"
 #include "log.h"
 #include "openai/openai.h"
+#include "tls.h"
 
 typedef struct server server;
 
 /*
- * The settings of a server. Fill them with server_config_init, then change fields as needed. Strings, keys and sockets are
- * borrowed until server_stop.
+ * The settings of a server. Fill them with server_config_init, then change fields as needed. Strings, keys, sockets and
+ * TLS are borrowed until server_stop.
  */
 typedef struct server_config {
     const char *host;          /* address or name to listen on; default "127.0.0.1"; NULL: no port, only unix_listener */
     uint16_t port;             /* default 8080; 0: any free port, which server_port reports */
+    tls *tls;                  /* encrypts the connections to the port, not those of unix_listener; NULL (default): none are */
     int unix_listener;         /* also accept connections from this Unix socket, which listens; -1 (default): there is none */
     const char *model_name;    /* the model's name for clients, UTF-8; NULL (default): cl_model_file_name of model_path */
     const char *model_path;    /* default "model" */

@@ -1,13 +1,17 @@
-"""How clients reach `chunkllama serve`, and with which rights: API keys that change while it runs, and Unix sockets."""
+"""How clients reach `chunkllama serve`, and with which rights: API keys that change while it runs, Unix sockets, and TLS."""
 import contextlib
 import json
 import os
 import pathlib
 import re
+import resource
 import signal
+import socket
+import ssl
 import stat
 import subprocess
 import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -44,6 +48,11 @@ class Server:
         except urllib.error.HTTPError as error:
             return error.code
 
+    def command(self):
+        """The command that was printed."""
+        text = self.hello + self.process.stdout.readline() + self.process.stdout.readline()
+        return text[text.index("curl"):]
+
     def hang_up(self, text):
         """Send SIGHUP, and return the line of the log that has this text."""
         self.process.send_signal(signal.SIGHUP)
@@ -58,9 +67,9 @@ class Server:
 def serve(chunkllama_bin, model_path):
     with contextlib.ExitStack() as servers:
 
-        def start(*args):
+        def start(*args, **more):
             command = [chunkllama_bin, "serve", "-m", model_path, "--temperature", "0", *args]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
             servers.enter_context(process)
             servers.callback(process.kill)
             return Server(process)
@@ -171,9 +180,7 @@ def test_unix_socket(serve, chunkllama_bin, model_path, tmp_path):
     path = tmp_path / "a socket"
     server = serve("--unix-socket", path)
     assert server.url is None and f" at {path} (Ctrl-C" in server.hello
-    rest = "".join(server.process.stdout.readline() for _ in range(2))
-    command = (server.hello + rest)[(server.hello + rest).index("curl"):]
-    answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    answer = subprocess.run(["bash", "-c", server.command()], capture_output=True, text=True, timeout=120)
     assert len(json.loads(answer.stdout)["choices"][0]["message"]["content"]) > 40
     assert not has_tcp_socket(server.process.pid)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -210,3 +217,155 @@ def test_unix_socket_in_the_sandbox(serve, tmp_path):
             assert len(client.models.list().data) == 1
         server.end()
         assert path.exists()
+
+
+# ---- TLS ----
+
+
+def make_certificate(folder, name="server"):
+    """A certificate of 127.0.0.1 that is its own authority, and its key."""
+    cert, key = folder / f"{name}.pem", folder / f"{name}.key"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "9",
+                    "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert],
+                   check=True, capture_output=True)
+    return cert, key
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificates")
+    return [make_certificate(folder, name) for name in ("first", "second")]
+
+
+def address_of(url):
+    host, port = re.search(r"//(.*):(\d+)", url).groups()
+    return host, int(port)
+
+
+def connect_tls(address, cafile):
+    return ssl.create_default_context(cafile=cafile).wrap_socket(socket.create_connection(address, timeout=60), server_hostname=address[0])
+
+
+def ask(connection, path):
+    """The status of an answer on an open connection, and its whole text."""
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    text = ""
+    while "\r\n\r\n" not in text or len(text.partition("\r\n\r\n")[2]) < int(re.search(r"Content-Length: (\d+)", text)[1]):
+        piece = connection.recv(65536).decode()
+        assert piece, text
+        text += piece
+    return int(text.split()[1]), text
+
+
+def common_name(address, cafile):
+    with connect_tls(address, cafile) as connection:
+        return dict(pair for (pair,) in connection.getpeercert()["subject"])["commonName"]
+
+
+def s_client(url, cafile, *args):
+    command = ["openssl", "s_client", "-connect", ":".join(map(str, address_of(url))), "-CAfile", cafile, "-verify_return_error", *args]
+    request = "GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    return subprocess.run([*command, "-ign_eof"], input=request, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("sandbox", [False, True])
+def test_tls(serve, certificates, tmp_path, sandbox):
+    """OpenAI's client, curl and openssl over TLS; what is no TLS disturbs nothing; a renewed certificate is used from SIGHUP on; the
+    Unix socket is not encrypted."""
+    if sandbox and not can_sandbox():
+        pytest.skip("this system has no Landlock")
+    (cert, key), (new_cert, new_key) = certificates
+    used_cert, used_key, unix = tmp_path / "cert", tmp_path / "key", tmp_path / "socket"
+    used_cert.write_text(cert.read_text())
+    used_key.write_text(key.read_text())
+    server = serve("--port", "0", "--ssl-certfile", used_cert, "--ssl-key-file", used_key, "--unix-socket", unix, *["--sandbox"] * sandbox)
+    assert server.url.startswith("https://") and " TLS certificate=" in read_line(server, " TLS ")
+    address = address_of(server.url)
+    answer = subprocess.run(["bash", "-c", server.command()], capture_output=True, text=True, timeout=120)
+    assert len(json.loads(answer.stdout)["choices"][0]["message"]["content"]) > 40
+    for version, works in {"-tls1_3": True, "-tls1_2": True, "-tls1_1": False}.items():
+        seen = s_client(server.url, cert, version, "-cipher", "DEFAULT@SECLEVEL=0")
+        assert ("HTTP/1.1 200 OK" in seen.stdout and "Verify return code: 0 (ok)" in seen.stdout) == works, (version, seen)
+    http = httpx.Client(verify=ssl.create_default_context(cafile=cert))
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, http_client=http) as client, unix_client(unix) as local:
+        model = client.models.list().data[0].id
+        fields = {"model": model, "prompt": "Once", "max_tokens": 60, "extra_body": {"ignore_eos": True}}
+        stream = client.completions.create(stream=True, **fields)
+        first = next(iter(stream)).choices[0].text
+        with socket.create_connection(address, timeout=60) as plain:
+            plain.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+            try:
+                assert b"HTTP" not in plain.recv(4096)
+            except ConnectionResetError:
+                pass
+        with pytest.raises(ssl.SSLError):
+            connect_tls(address, new_cert)  # another authority: the client ends the handshake
+        assert first + "".join(chunk.choices[0].text for chunk in stream) == local.completions.create(**fields).choices[0].text
+        long = client.completions.create(model=model, prompt="a", max_tokens=1, user="x" * 1_000_000)  # a body of many records
+        assert long.usage.completion_tokens == 1
+        with connect_tls(address, cert) as old:
+            assert ask(old, "/livez")[0] == 200
+            used_key.write_text(new_key.read_text())
+            assert f"--tls-key: {used_key}: the key does not belong to the certificate" in server.hang_up("certificate stays")
+            assert common_name(address, cert) == "first"
+            used_cert.write_text(new_cert.read_text())
+            assert "days_left=8" in server.hang_up("certificate was read again")
+            assert common_name(address, new_cert) == "second" and ask(old, "/livez")[0] == 200
+    server.end()
+
+
+def test_tls_beyond_the_limit(serve, certificates):
+    """Where all connections are taken, /health is answered over TLS, other requests get status 503, and beyond the spare connections
+    a client learns at once that there is none for it."""
+    cert, key = certificates[0]
+    server = serve("--port", "0", "--tls-cert", cert, "--tls-key", key, "--log-level", "warn",
+                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (90, 90)))
+    address = address_of(server.url)
+    with contextlib.ExitStack() as stack:
+        held, status = [], 200
+        while status == 200:
+            held.append(stack.enter_context(connect_tls(address, cert)))
+            status, text = ask(held[-1], "/v1/models")
+        assert 10 < len(held) < 80 and status == 503 and "Retry-After: 1" in text and f"holds {len(held) - 1} connections" in text
+        for path, expected in {"/health": 200, "/metrics": 200, "/v1/models": 503}.items():
+            begin = time.monotonic()
+            with connect_tls(address, cert) as spare:
+                assert ask(spare, path)[0] == expected and time.monotonic() - begin < 1
+        begin = time.monotonic()
+        with pytest.raises((ssl.SSLError, OSError)):
+            for _ in range(20):
+                stack.enter_context(connect_tls(address, cert))
+        assert time.monotonic() - begin < 2
+        assert "too_many_connections" in read_line(server, "connection status=503")
+        held.pop(0).close()
+        deadline = time.monotonic() + 30
+        while True:  # those that are spare end within two seconds
+            with contextlib.suppress(ssl.SSLError, OSError), connect_tls(address, cert) as again:
+                if ask(again, "/v1/models")[0] == 200:
+                    break
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    server.end()
+
+
+def test_wrong_certificates(chunkllama_bin, certificates, tmp_path):
+    """Each is refused when the server starts, in one line that names the option and the fix."""
+    (cert, key), (_, other_key) = certificates
+    locked = tmp_path / "locked.key"
+    subprocess.run(["openssl", "pkey", "-in", key, "-aes256", "-passout", "pass:x", "-out", locked], check=True)
+    missing = tmp_path / "missing"
+    cases = {
+        (cert, None): "--tls-cert and --tls-key belong together; set --tls-key, too",
+        (None, key): "--tls-cert and --tls-key belong together; set --tls-cert, too",
+        (cert, other_key): f"--tls-key: {other_key}: the key does not belong to the certificate in {cert}; name the key with which",
+        (key, key): f"--tls-cert: {key}: ",
+        (cert, cert): f"--tls-key: {cert}: ",
+        (cert, locked): f"--tls-key: {locked}: the key is encrypted; write one without a password by 'openssl pkey -in FILE",
+        (missing, key): f"--tls-cert: cannot open {missing}: No such file or directory",
+        (cert, tmp_path): f"--tls-key: cannot read {tmp_path}: Is a directory",
+    }
+    for (cert_file, key_file), expected in cases.items():
+        options = [word for name, file in (("--tls-cert", cert_file), ("--tls-key", key_file)) if file for word in (name, file)]
+        run = subprocess.run([chunkllama_bin, "serve", "-m", "none", *options], capture_output=True, text=True, timeout=60)
+        assert run.returncode == 1 and run.stderr.startswith("chunkllama serve: " + expected), (expected, run.stderr)
+        assert run.stderr.count("\n") == 1
