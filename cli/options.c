@@ -79,11 +79,11 @@ const option option_table[] = {
          IN(SERVE)),
     TEXT("tls-key", 0, tls_key, "FILE", "the private key of --tls-cert, a PEM file without a password", IN(SERVE)),
     TEXT("api-key", 0, api_key, "KEY", "clients must send this key as a bearer token; by default no key is needed", IN(SERVE)),
-    TEXT(
-        "api-keys", 0, api_keys, "FILE",
-        "clients must send one of the keys in this file, in whose lines NAME KEY [WEIGHT] each name is a tenant: only requests "
-        "of the same tenant share K/V, and tenants get tokens by weight",
-        IN(SERVE)),
+    TEXT("api-keys", 0, api_keys, "FILE",
+         "clients must send one of the keys in this file, in whose lines NAME KEY [WEIGHT] [requests_per_minute=N] "
+         "[tokens_per_minute=N] each name is a tenant: only requests of the same tenant share K/V, and tenants get tokens by "
+         "weight, up to their quotas; SIGHUP reads it again",
+         IN(SERVE)),
     TEXT("cors-origin", 0, cors_origin, "ORIGIN",
          "web pages of this origin may call the server, * allows all pages; by default none may", IN(SERVE)),
     UTF8("model-name", 0, model_name, NULL, "NAMES",

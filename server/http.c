@@ -2,6 +2,7 @@
 #include "http.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,33 @@ static bool add_close(struct MHD_Response *response) {
     return MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 }
 
+/* Write a time as OpenAI does: 250ms, 1.5s, 6m0s. */
+static void write_time(char *text, size_t size, double seconds) {
+    const double ms = ceil(1000 * seconds);
+    if (ms < 1000)
+        snprintf(text, size, "%.0fms", ms);
+    else if (ms < 60000)
+        snprintf(text, size, "%.15gs", ms / 1000);
+    else
+        snprintf(text, size, "%.0fm%.0fs", floor(ms / 60000), floor(fmod(ms, 60000) / 1000));
+}
+
+/* Add the headers that say how much is left of a limit; what: requests or tokens. */
+static bool add_quota(struct MHD_Response *response, const quota_left *q, const char *what) {
+    char names[3][40], values[3][32];
+    static const char *const parts[] = {"limit", "remaining", "reset"};
+    if (q->limit == 0) return true;
+    snprintf(values[0], sizeof values[0], "%" PRId64, q->limit);
+    snprintf(values[1], sizeof values[1], "%" PRId64, q->left);
+    write_time(values[2], sizeof values[2], q->reset_s);
+    bool ok = true;
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(names[i], sizeof names[i], "x-ratelimit-%s-%s", parts[i], what);
+        ok = ok && MHD_add_response_header(response, names[i], values[i]);
+    }
+    return ok;
+}
+
 bool http_create_no_memory_replies(server *s) {
     for (size_t i = 0; i < OPENAI_N_DIALECTS; i++) {
         const char *text = openai_dialects[i]->no_memory_body;
@@ -56,7 +84,8 @@ enum MHD_Result http_reply_no_memory(exchange *x) {
 
 enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response) {
     x->status = status;
-    const bool whole = response && add_headers(x->srv, response, type) && (!x->last || add_close(response));
+    const bool whole = response && add_headers(x->srv, response, type) && (!x->last || add_close(response)) &&
+                       add_quota(response, &x->quota.requests, "requests") && add_quota(response, &x->quota.tokens, "tokens");
     const enum MHD_Result ok = whole ? MHD_queue_response(x->connection, status, response) : http_reply_no_memory(x);
     if (response) MHD_destroy_response(response);
     return ok;

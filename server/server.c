@@ -170,10 +170,15 @@ static void server_free(server *s) {
     metrics_destroy(&s->metrics);
     pins_destroy(&s->pins);
     keyring_destroy(&s->keys);
+    quota_destroy(&s->quotas);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->freed);
     free(s->model_name);
     free(s);
+}
+
+static bool set_quotas(server *s, const server_keys *keys) {
+    return quota_set(&s->quotas, keys->quotas, keys->n_quotas, clock_seconds());
 }
 
 cl_status server_start(const server_config *config, server **started, cl_error *error) {
@@ -202,7 +207,8 @@ cl_status server_start(const server_config *config, server **started, cl_error *
     atomic_init(&s->n_transfers, 0);
     metrics_init(&s->metrics);
     pins_init(&s->pins);
-    const bool has_keyring = keyring_init(&s->keys, config->keys);
+    quota_init(&s->quotas);
+    const bool has_keyring = keyring_init(&s->keys, config->keys) && (!config->keys || set_quotas(s, config->keys));
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->freed);
     status = start_jobs(s, error);
@@ -242,7 +248,16 @@ void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *cha
     atomic_store_explicit(&s->serves, true, memory_order_release);
 }
 
-cl_status server_replace_keys(server *s, server_keys *keys, cl_error *error) { return keyring_replace(&s->keys, keys, error); }
+cl_status server_replace_keys(server *s, server_keys *keys, cl_error *error) {
+    server_keys quotas = {.quotas = keys->quotas, .n_quotas = keys->n_quotas};
+    keys->quotas = NULL;
+    keys->n_quotas = 0;
+    cl_status status = keyring_replace(&s->keys, keys, error);
+    if (status == CL_OK && !set_quotas(s, &quotas))
+        status = cl_fail(error, CL_ERR_NOMEM, "no memory for the quotas, which stay as they were; the keys were replaced");
+    server_keys_free(&quotas);
+    return status;
+}
 
 void server_tick(server *s) { generation_end_pins(s); }
 

@@ -85,8 +85,8 @@ void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *cha
 
 /*
  * From now on accept these keys and no others; requests that were accepted go on. *keys is taken over, and empty afterwards;
- * weights in it do not count, since they are the engine's. Errors, after which nothing has changed, are those of
- * keyring_replace (keyring.h).
+ * weights in it do not count, since they are the engine's, and of quotas remains used what was. Errors, after which no key has
+ * changed, are those of keyring_replace (keyring.h); CL_ERR_NOMEM if memory is lacking for the quotas.
  */
 cl_status server_replace_keys(server *s, server_keys *keys, cl_error *error);
 

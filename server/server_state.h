@@ -49,6 +49,7 @@ struct server {
     server_metrics metrics;
     server_pins pins;
     keyring keys;
+    quota quotas;
 
     /* Guarded by `lock`, as are the generations' n_owners. generation.h describes the order of locks. */
     pthread_mutex_t lock;

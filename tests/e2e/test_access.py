@@ -1,4 +1,4 @@
-"""How clients reach `chunkllama serve`, and with which rights: API keys that change while it runs, Unix sockets, and TLS."""
+"""How clients reach `chunkllama serve`, and with which rights: API keys that change while it runs, quotas, Unix sockets, and TLS."""
 import contextlib
 import json
 import os
@@ -156,6 +156,63 @@ def test_keys_in_the_sandbox(serve, tmp_path):
     os.rename(tmp_path / "new", path)
     assert "was replaced by another file" in server.hang_up("API keys stay as they were")
     assert [server.status(key) for key in ("key-a", "key-e")] == [401, 200]
+    server.end()
+
+
+# ---- Quotas ----
+
+
+def test_quotas(serve, tmp_path):
+    """A tenant beyond its quota gets status 429, and OpenAI's headers say how much is left; clients that follow Retry-After succeed;
+    nobody else is disturbed; SIGHUP applies other limits, under which what was used still counts."""
+    path = tmp_path / "keys"
+    path.write_text("alice key-a requests_per_minute=4\nbob key-b 2 tokens_per_minute=120\ndefault key-d\n")
+    server = serve("--port", "0", "--api-keys", path)
+
+    def client_of(key, **more):
+        return openai.OpenAI(base_url=server.url + "/v1", api_key=key, **{"max_retries": 0, **more})
+
+    alice, bob, other = client_of("key-a"), client_of("key-b"), client_of("key-d")
+    model = other.models.list().data[0].id
+    ask = {"model": model, "prompt": "Once", "max_tokens": 1}
+
+    def headers(reply):
+        return {name: value for name, value in reply.headers.items() if name.startswith("x-ratelimit-")}
+
+    for left in (3, 2, 1):
+        got = headers(alice.completions.with_raw_response.create(**ask, stream=left == 2))
+        assert got.keys() == {f"x-ratelimit-{part}-requests" for part in ("limit", "remaining", "reset")}
+        assert got["x-ratelimit-limit-requests"] == "4" and got["x-ratelimit-remaining-requests"] == str(left)
+        assert 15 * (4 - left) - 14 < float(got["x-ratelimit-reset-requests"].removesuffix("s")) <= 15 * (4 - left)
+    assert headers(alice.embeddings.with_raw_response.create(model=model, input="a"))["x-ratelimit-remaining-requests"] == "0"
+    with pytest.raises(openai.RateLimitError) as caught:
+        alice.chat.completions.create(model=model, messages=[{"role": "user", "content": "a"}])
+    error, reply = caught.value, caught.value.response
+    assert (error.status_code, error.code, error.type) == (429, "rate_limit_exceeded", "requests")
+    assert "limit of 4 requests per minute" in error.message and 1 <= int(reply.headers["Retry-After"]) <= 15
+    assert headers(reply)["x-ratelimit-remaining-requests"] == "0"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(server.request("key-a", "/v1/messages", max_tokens=1, messages=[{"role": "user", "content": "a"}]))
+    assert caught.value.code == 429 and json.load(caught.value)["error"]["type"] == "rate_limit_error"
+    assert "tenant=alice" in (line := read_line(server, "endpoint=/v1/messages")) and "error=rate_limit_exceeded" in line
+    for free in ("/tokenize", "/v1/completions/render"):
+        assert server.status("key-a", free, prompt="a") == 200
+    assert server.status("key-a") == 200
+    assert headers(other.completions.with_raw_response.create(**ask)) == {}
+
+    prompt = list(range(1000, 1110))
+    got = headers(bob.completions.with_raw_response.create(**{**ask, "prompt": prompt, "max_tokens": 20}, extra_body={"ignore_eos": True}))
+    assert got["x-ratelimit-limit-tokens"] == "120" and got["x-ratelimit-remaining-tokens"] == "10"
+    with pytest.raises(openai.RateLimitError) as caught:
+        bob.completions.create(**ask)
+    assert caught.value.type == "tokens" and int(caught.value.response.headers["Retry-After"]) <= 6
+    assert headers(caught.value.response)["x-ratelimit-remaining-tokens"] == "0"
+    assert client_of("key-b", max_retries=3).completions.create(**ask).usage.completion_tokens == 1
+
+    path.write_text("alice key-a requests_per_minute=6\nbob key-b 2\ndefault key-d\n")
+    server.hang_up("API keys were read again")
+    assert headers(bob.completions.with_raw_response.create(**ask)) == {}
+    assert headers(alice.completions.with_raw_response.create(**ask))["x-ratelimit-remaining-requests"] in "12"
     server.end()
 
 
