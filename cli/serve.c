@@ -105,6 +105,11 @@ static cl_status open_socket(const options *opt, unix_socket *socket, cl_error *
     if (*end || end == opt->unix_socket_mode || mode > 0777)
         return cl_fail(error, CL_ERR_ARG, "--unix-socket-mode is '%.40s'; it must be an octal number up to 777, such as 660",
                        opt->unix_socket_mode);
+    if (opt->unix_socket && opt->port < 0 && opt->tls_cert)
+        return cl_fail(
+            error, CL_ERR_ARG,
+            "--tls-cert encrypts connections to a port, and with --unix-socket there is none; set --port, or leave out "
+            "--tls-cert and --tls-key");
     if (!opt->unix_socket || unix_socket_open(socket, opt->unix_socket, (mode_t)mode, error) == CL_OK) return CL_OK;
     return option_fail("unix-socket", error);
 }

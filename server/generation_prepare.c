@@ -57,8 +57,7 @@ static int64_t count_tokens(const openai_request *r) {
     return n;
 }
 
-/* Whether the tenant's quota admits the request, if it has one. What needs no engine is free, and so is what the operator pins.
- */
+/* Whether the tenant's quota admits the request, if it has one. What needs no engine, and what is pinned, does not count. */
 static bool is_within_quota(generation *g) {
     if (g->kind != &generation_computed) return true;
     g->quota = quota_take(&g->srv->quotas, g->task.domain, count_tokens(&g->request), clock_seconds());

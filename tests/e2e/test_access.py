@@ -426,3 +426,11 @@ def test_wrong_certificates(chunkllama_bin, certificates, tmp_path):
         run = subprocess.run([chunkllama_bin, "serve", "-m", "none", *options], capture_output=True, text=True, timeout=60)
         assert run.returncode == 1 and run.stderr.startswith("chunkllama serve: " + expected), (expected, run.stderr)
         assert run.stderr.count("\n") == 1
+    for more, expected in {
+        ("--unix-socket", tmp_path / "socket"): "--tls-cert encrypts connections to a port, and with --unix-socket there is none; set",
+        ("--unix-socket-mode", "rw"): "--unix-socket-mode is 'rw'; it must be an octal number up to 777, such as 660",
+        ("--ssl-keyfile-password", "x"): "--ssl-keyfile-password: write a key without a password by 'openssl pkey",
+    }.items():
+        command = [chunkllama_bin, "serve", "-m", "none", "--tls-cert", cert, "--tls-key", key, *more]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert run.returncode > 0 and run.stderr.startswith("chunkllama serve: " + expected), (expected, run.stderr)
