@@ -49,9 +49,9 @@ class Server:
             return error.code
 
     def command(self):
-        """The command that was printed."""
+        """The command that was printed, for a shorter answer."""
         text = self.hello + self.process.stdout.readline() + self.process.stdout.readline()
-        return text[text.index("curl"):]
+        return text[text.index("curl"):].replace('"max_tokens": 64', '"max_tokens": 9')
 
     def hang_up(self, text):
         """Send SIGHUP, and return the line of the log that has this text."""
@@ -238,7 +238,7 @@ def test_unix_socket(serve, chunkllama_bin, model_path, tmp_path):
     server = serve("--unix-socket", path)
     assert server.url is None and f" at {path} (Ctrl-C" in server.hello
     answer = subprocess.run(["bash", "-c", server.command()], capture_output=True, text=True, timeout=120)
-    assert len(json.loads(answer.stdout)["choices"][0]["message"]["content"]) > 40
+    assert len(json.loads(answer.stdout)["choices"][0]["message"]["content"]) > 9
     assert not has_tcp_socket(server.process.pid)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with unix_client(path) as client:
@@ -325,21 +325,18 @@ def s_client(url, cafile, *args):
     return subprocess.run([*command, "-ign_eof"], input=request, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("sandbox", [False, True])
-def test_tls(serve, certificates, tmp_path, sandbox):
-    """OpenAI's client, curl and openssl over TLS; what is no TLS disturbs nothing; a renewed certificate is used from SIGHUP on; the
-    Unix socket is not encrypted."""
-    if sandbox and not can_sandbox():
-        pytest.skip("this system has no Landlock")
+def test_tls(serve, certificates, tmp_path):
+    """OpenAI's client, curl and openssl over TLS, in the sandbox where there is one; what is no TLS disturbs nothing; a renewed
+    certificate is used from SIGHUP on; the Unix socket is not encrypted."""
     (cert, key), (new_cert, new_key) = certificates
     used_cert, used_key, unix = tmp_path / "cert", tmp_path / "key", tmp_path / "socket"
     used_cert.write_text(cert.read_text())
     used_key.write_text(key.read_text())
-    server = serve("--port", "0", "--ssl-certfile", used_cert, "--ssl-key-file", used_key, "--unix-socket", unix, *["--sandbox"] * sandbox)
+    server = serve("--port", "0", "--ssl-certfile", used_cert, "--ssl-key-file", used_key, "--unix-socket", unix, *["--sandbox"] * can_sandbox())
     assert server.url.startswith("https://") and " TLS certificate=" in read_line(server, " TLS ")
     address = address_of(server.url)
     answer = subprocess.run(["bash", "-c", server.command()], capture_output=True, text=True, timeout=120)
-    assert len(json.loads(answer.stdout)["choices"][0]["message"]["content"]) > 40
+    assert len(json.loads(answer.stdout)["choices"][0]["message"]["content"]) > 9
     for version, works in {"-tls1_3": True, "-tls1_2": True, "-tls1_1": False}.items():
         seen = s_client(server.url, cert, version, "-cipher", "DEFAULT@SECLEVEL=0")
         assert ("HTTP/1.1 200 OK" in seen.stdout and "Verify return code: 0 (ok)" in seen.stdout) == works, (version, seen)
