@@ -68,13 +68,22 @@ const option option_table[] = {
 
     /* serve */
     {"host", 0, OPT_STRING, AT(host), "127.0.0.1", 0, 0, NULL, "ADDRESS", "the address to listen on", IN(SERVE)},
-    INT("port", 0, port, "8080", 0, 65535, "the port to listen on; 0: any free port", IN(SERVE)),
-    TEXT("api-key", 0, api_key, "KEY", "clients must send this key as a bearer token; by default no key is needed", IN(SERVE)),
-    TEXT(
-        "api-keys", 0, api_keys, "FILE",
-        "clients must send one of the keys in this file, in whose lines NAME KEY [WEIGHT] each name is a tenant: only requests "
-        "of the same tenant share K/V, and tenants get tokens by weight",
+    INT("port", 0, port, "-1", -1, 65535, "the port to listen on; 0: any free port; -1: 8080, or with --unix-socket no port",
         IN(SERVE)),
+    TEXT("unix-socket", 0, unix_socket, "PATH",
+         "listen on a Unix socket, a file that is created for it; on a port as well only if --port is set", IN(SERVE)),
+    {"unix-socket-mode", 0, OPT_STRING, AT(unix_socket_mode), "600", 0, 0, NULL, "MODE",
+     "the mode of the file of --unix-socket, in octal: who may write to it may connect", IN(SERVE)},
+    TEXT("tls-cert", 0, tls_cert, "FILE",
+         "encrypt connections to the port with this certificate, a PEM file, and --tls-key; both are read again at SIGHUP",
+         IN(SERVE)),
+    TEXT("tls-key", 0, tls_key, "FILE", "the private key of --tls-cert, a PEM file without a password", IN(SERVE)),
+    TEXT("api-key", 0, api_key, "KEY", "clients must send this key as a bearer token; by default no key is needed", IN(SERVE)),
+    TEXT("api-keys", 0, api_keys, "FILE",
+         "clients must send one of the keys in this file, in whose lines NAME KEY [WEIGHT] [requests_per_minute=N] "
+         "[tokens_per_minute=N] each name is a tenant: only requests of the same tenant share K/V, and tenants get tokens by "
+         "weight, up to their quotas; SIGHUP reads it again",
+         IN(SERVE)),
     TEXT("cors-origin", 0, cors_origin, "ORIGIN",
          "web pages of this origin may call the server, * allows all pages; by default none may", IN(SERVE)),
     UTF8("model-name", 0, model_name, NULL, "NAMES",

@@ -57,7 +57,7 @@ struct options {
     bool ignore_eos;
     int64_t logprobs;
     /* serve */
-    const char *host, *api_key, *api_keys, *cors_origin, *model_name;
+    const char *host, *unix_socket, *unix_socket_mode, *tls_cert, *tls_key, *api_key, *api_keys, *cors_origin, *model_name;
     int64_t port, max_queued_requests, max_queued_tokens;
     double timeout, queue_timeout, shutdown_timeout, target_itl; /* seconds */
     const char *pin, *warm, *memory_pressure, *files_dir;

@@ -32,6 +32,8 @@ static const char grammars[] = "grammars are compiled by llguidance, whose file 
 static const char pinning[] = "the word here is --pin-threads; limit the CPUs with taskset or the control group";
 static const char piece[] = "the word here is --prefill-piece, the largest number of prompt tokens of a sequence in a step";
 static const char origin[] = "the word here is --cors-origin, one origin or *";
+static const char key_password[] = "write a key without a password by 'openssl pkey -in FILE -out NEW', and leave it out";
+static const char client_certs[] = "clients show who they are by API keys, not by certificates; leave it out";
 static const char kernels[] = "the word here is --level, the highest kernel level, such as avx2";
 
 const peer_option peer_options[] = {
@@ -131,6 +133,15 @@ const peer_option peer_options[] = {
 
     /* Requests and answers */
     ALIAS("--api-key-file", "api-keys"),
+    ALIAS("--uds", "unix-socket"),
+    ALIAS("--ssl-cert-file", "tls-cert"),
+    ALIAS("--ssl-certfile", "tls-cert"),
+    ALIAS("--ssl-key-file", "tls-key"),
+    ALIAS("--ssl-keyfile", "tls-key"),
+    ANSWER("--ssl-keyfile-password", key_password),
+    ANSWER("--ssl-ca-certs", client_certs),
+    HOLDS("--ssl-cert-reqs", "0", client_certs),
+    {"--enable-ssl-refresh", NULL, NULL, "send SIGHUP after a renewal; leave it out", PEER_FLAG},
     ANSWER("--allowed-origins", origin),
     {"--no-webui", "no-page", NULL, NULL, PEER_FLAG},
     ALWAYS("--webui"),

@@ -2,27 +2,34 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/levels.h"
+#include "serve_reload.h"
 #include "serve_signals.h"
 #include "server/sandbox.h"
 #include "server/service_manager.h"
+#include "server/unix_socket.h"
 #include "session.h"
 #include "warm.h"
 
 /* Print where the server listens, and a command that sends a request. */
-static void print_hello(const char *host, unsigned port, const char *model_name) {
-    char url[300];
+static void print_hello(const options *opt, unsigned port, const char *model_name) {
+    const char *socket = opt->unix_socket, *scheme = opt->tls_cert ? "https" : "http";
+    char url[300] = "http://localhost";
     /* URLs put IPv6 addresses in brackets. */
-    snprintf(url, sizeof url, strchr(host, ':') ? "http://[%s]:%u" : "http://%s:%u", host, port);
-    printf("chunkllama serves %s at %s (Ctrl-C ends it). Try\n\n"
-           "  curl %s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+    if (port) snprintf(url, sizeof url, strchr(opt->host, ':') ? "%s://[%s]:%u" : "%s://%s:%u", scheme, opt->host, port);
+    printf("chunkllama serves %s at %s%s%s (Ctrl-C ends it). Try\n\n  curl ", model_name, port ? url : "",
+           port && socket ? " and " : "", socket ? socket : "");
+    if (!port) printf("--unix-socket '%s' ", socket);
+    if (port && opt->tls_cert) printf("--cacert '%s' ", opt->tls_cert);
+    printf("%s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
            "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}], \"max_tokens\": "
            "64}'\n\n",
-           model_name, url, url);
+           url);
     fflush(stdout);
 }
 
@@ -79,18 +86,31 @@ static void log_start(server_log *log, const session *s, const service_manager *
     }
 }
 
-static cl_status read_keys(server_keys *keys, const options *opt, cl_error *error) {
-    if (opt->api_key && server_keys_add(keys, OPENAI_DEFAULT_TENANT, opt->api_key, error) != CL_OK)
-        return option_fail("api-key", error);
-    if (opt->api_keys && server_keys_read(keys, opt->api_keys, error) != CL_OK) return option_fail("api-keys", error);
-    return CL_OK;
-}
+/* What serves: cmd_serve opens and closes all of it. */
+typedef struct serving {
+    const options *opt;
+    serve_reload reload;
+    serve_signals signals;
+    service_manager manager;
+    pressure *memory; /* NULL: the server keeps its memory */
+    unix_socket socket;
+    session model;
+    server_log *log;
+    server *running;
+} serving;
 
-/* A thread that ends the program at a signal. */
-static void *end_at_signal(void *ends) {
+/* What a thread needs that ends the program at a signal. */
+typedef struct early_end {
+    const sigset_t *ends;
+    const unix_socket *socket;
+} early_end;
+
+static void *end_at_signal(void *arg) {
+    const early_end *e = arg;
     int signal;
-    sigwait(ends, &signal);
-    _exit(128 + signal); /* nothing needs an orderly end yet */
+    sigwait(e->ends, &signal);
+    unix_socket_remove(e->socket);
+    _exit(128 + signal); /* nothing else needs an orderly end yet */
 }
 
 /* Compute the prompts of both files. */
@@ -105,6 +125,22 @@ static cl_status warm_up(const session *s, const server_keys *keys, warm_file *p
     return warm_compute(warm, false, &context, keys, s->engine, error) == CL_OK ? CL_OK : option_fail("warm", error);
 }
 
+/* Create the Unix socket, if there is to be one. */
+static cl_status open_socket(const options *opt, unix_socket *socket, cl_error *error) {
+    char *end;
+    const unsigned long mode = strtoul(opt->unix_socket_mode, &end, 8);
+    if (*end || end == opt->unix_socket_mode || mode > 0777)
+        return cl_fail(error, CL_ERR_ARG, "--unix-socket-mode is '%.40s'; it must be an octal number up to 777, such as 660",
+                       opt->unix_socket_mode);
+    if (opt->unix_socket && opt->port < 0 && opt->tls_cert)
+        return cl_fail(
+            error, CL_ERR_ARG,
+            "--tls-cert encrypts connections to a port, and with --unix-socket there is none; set --port, or leave out "
+            "--tls-cert and --tls-key");
+    if (!opt->unix_socket || unix_socket_open(socket, opt->unix_socket, (mode_t)mode, error) == CL_OK) return CL_OK;
+    return option_fail("unix-socket", error);
+}
+
 /* Open the files that the server reads later, when the sandbox allows no others. */
 static cl_status open_files(const options *opt, warm_file *pinned, warm_file *warm, pressure **memory, cl_error *error) {
     if (warm_open(pinned, opt->pin, error) != CL_OK) return option_fail("pin", error);
@@ -115,18 +151,20 @@ static cl_status open_files(const options *opt, warm_file *pinned, warm_file *wa
 }
 
 /* Listen, before the model is loaded; jansson is set up then, too. */
-static cl_status listen_for(session *model, const options *opt, const server_keys *keys, server_log *log, server **s,
-                            cl_error *error) {
+static cl_status listen_for(serving *v, cl_error *error) {
+    const options *opt = v->opt;
     server_config config;
     if (!opt->model) return session_no_model(error);
-    if (session_name_model(model, opt, error) != CL_OK) return error->code;
+    if (session_name_model(&v->model, opt, error) != CL_OK) return error->code;
     server_config_init(&config);
-    config.host = opt->host;
-    config.port = (uint16_t)opt->port;
-    config.model_name = model->names.names[0];
-    config.names = &model->names;
+    config.host = opt->port >= 0 || !opt->unix_socket ? opt->host : NULL;
+    if (opt->port >= 0) config.port = (uint16_t)opt->port;
+    config.unix_listener = v->socket.fd;
+    config.model_name = v->model.names.names[0];
+    config.names = &v->model.names;
     config.model_path = opt->model;
-    config.keys = keys->n ? keys : NULL;
+    config.keys = v->reload.keys.n ? &v->reload.keys : NULL;
+    config.tls = v->reload.tls;
     config.cors_origin = opt->cors_origin;
     config.no_page = opt->no_page;
     config.can_pin = session_can_pin(opt);
@@ -138,26 +176,25 @@ static cl_status listen_for(session *model, const options *opt, const server_key
     config.request.pooling = (cl_engine_pooling)opt->pooling;
     config.generation_timeout_s = opt->timeout;
     config.queue_timeout_s = opt->queue_timeout;
-    config.log = log;
+    config.log = v->log;
     config.log_prompts = opt->log_prompts;
     config.log_load_s = opt->log_load;
     config.files_dir = opt->files_dir;
     config.max_file_bytes = opt->max_file_bytes;
     config.batch_choices =
         (int32_t)(opt->max_seqs - opt->max_seqs / 4); /* a quarter remains for requests that someone awaits */
-    return server_start(&config, s, error);
+    return server_start(&config, &v->running, error);
 }
 
 /* Load the model, start the engine and compute prompts, which may take a while; a signal ends the program meanwhile. */
-static cl_status load(session *s, const server_keys *keys, const options *opt, warm_file *pinned, warm_file *warm,
-                      serve_signals *signals, cl_error *error) {
+static cl_status load(serving *v, warm_file *pinned, warm_file *warm, cl_error *error) {
     pthread_t waiting;
-    if (pthread_create(&waiting, NULL, end_at_signal, &signals->ends))
-        return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
-    cl_status status = session_load(s, opt, error);
-    session_use_grammars(s, opt);
-    if (status == CL_OK) status = session_start(s, opt, opt->max_seqs, error);
-    if (status == CL_OK) status = warm_up(s, keys, pinned, warm, error);
+    early_end end = {.ends = &v->signals.ends, .socket = &v->socket};
+    if (pthread_create(&waiting, NULL, end_at_signal, &end)) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
+    cl_status status = session_load(&v->model, v->opt, error);
+    session_use_grammars(&v->model, v->opt);
+    if (status == CL_OK) status = session_start(&v->model, v->opt, v->opt->max_seqs, error);
+    if (status == CL_OK) status = warm_up(&v->model, &v->reload.keys, pinned, warm, error);
     pthread_cancel(waiting);
     pthread_join(waiting, NULL);
     return status;
@@ -173,56 +210,62 @@ static cl_status open_log(const options *opt, server_log **log, cl_error *error)
  * Start to serve. The sandbox's first part comes before any thread, and its second part when no file, thread or socket is
  * needed any more; while the model is loaded, clients are answered with the first alone.
  */
-static cl_status start(session *s, const server_keys *keys, const options *opt, pressure **memory, serve_signals *signals,
-                       const service_manager *manager, server_log **log, server **running, cl_error *error) {
+static cl_status start(serving *v, cl_error *error) {
+    const options *opt = v->opt;
+    session *s = &v->model;
     warm_file pinned = {0}, warm = {0};
     const char *paths[4] = {opt->model}; /* the last one is NULL */
     size_t n_paths = 1;
     if (opt->draft_model) paths[n_paths++] = opt->draft_model;
     if (opt->grammar_library) paths[n_paths++] = opt->grammar_library;
-    cl_status status = open_files(opt, &pinned, &warm, memory, error);
+    cl_status status = open_files(opt, &pinned, &warm, &v->memory, error);
+    if (status == CL_OK) status = open_socket(opt, &v->socket, error);
     if (status == CL_OK) status = session_read_template(s, opt, error);
     tzset(); /* chat templates may ask for the date, when the file of the time zone cannot be read any more */
     if (status == CL_OK && opt->sandbox && opt->model) status = sandbox_limit_files(paths, opt->kv_tier, opt->files_dir, error);
-    if (status == CL_OK) status = open_log(opt, log, error);
-    if (status == CL_OK) status = listen_for(s, opt, keys, *log, running, error);
-    if (status == CL_OK) service_manager_loading(manager);
-    if (status == CL_OK) status = load(s, keys, opt, &pinned, &warm, signals, error);
+    if (status == CL_OK) status = open_log(opt, &v->log, error);
+    if (status == CL_OK) status = listen_for(v, error);
+    if (status == CL_OK) service_manager_loading(&v->manager);
+    if (status == CL_OK) status = load(v, &pinned, &warm, error);
     warm_close(&pinned);
     warm_close(&warm);
     if (status == CL_OK && opt->sandbox) status = sandbox_limit_calls(opt->files_dir, error);
-    if (status == CL_OK) log_start(*log, s, manager, opt);
-    if (status == CL_OK) server_serve(*running, s->engine, s->model, session_chat(s), s->chat_kwargs);
-    return status;
+    if (status != CL_OK) return status;
+    log_start(v->log, s, &v->manager, opt);
+    serve_reload_log_tls(&v->reload, v->log, "TLS");
+    server_serve(v->running, s->engine, s->model, session_chat(s), s->chat_kwargs);
+    return CL_OK;
 }
 
 int cmd_serve(const options *opt) {
-    session s = {.has_log = true};
-    pressure *memory = NULL;
-    server *running = NULL;
-    server_log *log = NULL;
+    serving v = {.opt = opt, .model.has_log = true, .socket.fd = -1};
     cl_error error;
-    server_keys keys = {0};
-    cl_status status = read_keys(&keys, opt, &error); /* a signal may still end it, and it is before the sandbox */
-    s.weights = keys.weights;
-    s.n_weights = keys.n_weights;
-    serve_signals signals;
-    service_manager manager;
+    cl_status status = serve_reload_open(&v.reload, opt, &error); /* a signal may still end it, and it is before the sandbox */
+    v.model.weights = v.reload.keys.weights;
+    v.model.n_weights = v.reload.keys.n_weights;
     int exit_status = 0;
-    serve_signals_block(&signals);
-    service_manager_open(&manager);
-    if (status == CL_OK) status = start(&s, &keys, opt, &memory, &signals, &manager, &log, &running, &error);
+    serve_signals_block(&v.signals);
+    service_manager_open(&v.manager);
+    if (status == CL_OK) status = start(&v, &error);
     if (status == CL_OK) {
-        service_manager_ready(&manager);
-        print_hello(opt->host, server_port(running), server_model_name(running));
-        exit_status = serve_until_end(&signals, running, s.engine, memory, log, &manager, opt->shutdown_timeout);
+        service_manager_ready(&v.manager);
+        print_hello(opt, server_port(v.running), server_model_name(v.running));
+        const serve_scene scene = {.signals = &v.signals,
+                                   .running = v.running,
+                                   .engine = v.model.engine,
+                                   .memory = v.memory,
+                                   .reload = &v.reload,
+                                   .log = v.log,
+                                   .manager = &v.manager};
+        exit_status = serve_until_end(&scene, opt->shutdown_timeout);
     }
-    server_stop(&running);
-    const uint64_t n_lost = server_log_destroy(&log);
+    server_stop(&v.running);
+    unix_socket_close(&v.socket);
+    const uint64_t n_lost = server_log_destroy(&v.log);
     if (status == CL_OK) print_end(n_lost);
-    session_close(&s);
-    pressure_close(&memory);
-    service_manager_close(&manager);
-    server_keys_free(&keys);
+    session_close(&v.model);
+    pressure_close(&v.memory);
+    service_manager_close(&v.manager);
+    serve_reload_close(&v.reload);
     return status == CL_OK ? exit_status : session_fail(CMD_SERVE, &error);
 }

@@ -20,70 +20,62 @@ void serve_signals_block(serve_signals *signals) {
     pthread_sigmask(SIG_BLOCK, &signals->all, NULL);
 }
 
-/* A server that runs, and the memory that it gives back. */
-typedef struct scene {
-    const serve_signals *signals;
-    server *running;
-    cl_engine *engine;
-    pressure *memory; /* NULL: it keeps its memory */
-    server_log *log;
-    const service_manager *manager;
+/* The scene, and how the waiting goes. */
+typedef struct waiting {
+    serve_scene of;
     double memory_look; /* clock_seconds() of the next look at the system's memory */
-} scene;
+} waiting;
 
-static void follow_memory(scene *s) {
-    if (!s->memory || clock_seconds() < s->memory_look) return;
-    server_tick(s->running);
-    pressure_follow(s->memory, s->engine);
+static void follow_memory(waiting *s) {
+    if (!s->of.memory || clock_seconds() < s->memory_look) return;
+    server_tick(s->of.running);
+    pressure_follow(s->of.memory, s->of.engine);
     s->memory_look = clock_seconds() + memory_s;
 }
 
 /* Wait `seconds` for a signal that ends the server, INFINITY: until one comes. Returns its number; 0: none came. */
-static int wait_for_end(scene *s, double seconds) {
+static int wait_for_end(waiting *s, double seconds) {
     siginfo_t info;
     const double whole = floor(seconds);
     const struct timespec time = {.tv_sec = isinf(seconds) ? 0 : (time_t)whole,
                                   .tv_nsec = isinf(seconds) ? 0 : (long)(1e9 * (seconds - whole))};
-    const int signal = isinf(seconds) ? sigwaitinfo(&s->signals->all, &info) : sigtimedwait(&s->signals->all, &info, &time);
+    const int signal =
+        isinf(seconds) ? sigwaitinfo(&s->of.signals->all, &info) : sigtimedwait(&s->of.signals->all, &info, &time);
     follow_memory(s);
     /* The kernel sends SIGHUP when the terminal was closed. */
     if (signal != SIGHUP || info.si_code == SI_KERNEL) return signal > 0 ? signal : 0;
-    log_line line;
-    service_manager_reloading(s->manager);
-    if (log_begin(&line, s->log, LOG_LEVEL_WARN, "SIGHUP: no file is read again")) {
-        log_text(&line, "fix", "restart the server to apply changes");
-        log_end(&line);
-    }
-    service_manager_ready(s->manager);
+    service_manager_reloading(s->of.manager);
+    serve_reload_again(s->of.reload, s->of.running, s->of.log);
+    service_manager_ready(s->of.manager);
     return 0;
 }
 
-static void log_waiting(const scene *s, int32_t n_requests, double seconds) {
+static void log_waiting(const waiting *s, int32_t n_requests, double seconds) {
     log_line line;
-    if (!log_begin(&line, s->log, LOG_LEVEL_INFO, "waiting for requests to end; a second signal stops at once")) return;
+    if (!log_begin(&line, s->of.log, LOG_LEVEL_INFO, "waiting for requests to end; a second signal stops at once")) return;
     log_integer(&line, "requests", n_requests);
     log_real(&line, "seconds_at_most", seconds);
     log_end(&line);
 }
 
-static void log_cut(const scene *s, int32_t n_requests) {
+static void log_cut(const waiting *s, int32_t n_requests) {
     log_line line;
-    if (!log_begin(&line, s->log, LOG_LEVEL_WARN, "stopping with unfinished requests")) return;
+    if (!log_begin(&line, s->of.log, LOG_LEVEL_WARN, "stopping with unfinished requests")) return;
     log_integer(&line, "requests", n_requests);
     log_end(&line);
 }
 
 /* Let the requests end that were accepted. What ends at once is not worth a line. Returns the exit status. */
-static int drain(scene *s, double seconds) {
+static int drain(waiting *s, double seconds) {
     const double begin = clock_seconds(), until = begin + seconds;
     static const service_manager nobody = {.socket = -1};
     bool announced = false;
     int signal = 0;
-    server_drain(s->running);
-    service_manager_stopping(s->manager, server_n_requests(s->running), seconds);
-    s->manager = &nobody; /* no SIGHUP makes the server ready again */
+    server_drain(s->of.running);
+    service_manager_stopping(s->of.manager, server_n_requests(s->of.running), seconds);
+    s->of.manager = &nobody; /* no SIGHUP makes the server ready again */
     int32_t n;
-    while ((n = server_n_requests(s->running)) > 0 && signal == 0 && clock_seconds() < until) {
+    while ((n = server_n_requests(s->of.running)) > 0 && signal == 0 && clock_seconds() < until) {
         signal = wait_for_end(s, requests_s);
         if (announced || signal || clock_seconds() < begin + announce_s) continue;
         announced = true;
@@ -94,12 +86,11 @@ static int drain(scene *s, double seconds) {
     return signal ? 128 + signal : SERVE_CUT;
 }
 
-int serve_until_end(const serve_signals *signals, server *running, cl_engine *engine, pressure *memory, server_log *log,
-                    const service_manager *manager, double seconds) {
-    scene s = {.signals = signals, .running = running, .engine = engine, .memory = memory, .log = log, .manager = manager};
-    while (wait_for_end(&s, memory ? memory_s : INFINITY) == 0) {
+int serve_until_end(const serve_scene *scene, double seconds) {
+    waiting s = {.of = *scene};
+    while (wait_for_end(&s, scene->memory ? memory_s : INFINITY) == 0) {
     }
     const int status = drain(&s, seconds);
-    pthread_sigmask(SIG_UNBLOCK, &signals->ends, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &scene->signals->ends, NULL);
     return status;
 }

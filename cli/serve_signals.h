@@ -1,12 +1,13 @@
 /*
  * The signals of `serve`. SIGINT and SIGTERM end the server: the first one lets the requests end that were accepted, a second
- * one does not wait for them. SIGHUP ends it only if the terminal was closed.
+ * one does not wait for them. SIGHUP ends it if the terminal was closed; otherwise files are read again.
  */
 #ifndef CLI_SERVE_SIGNALS_H
 #define CLI_SERVE_SIGNALS_H
 
 #include <signal.h>
 
+#include "serve_reload.h"
 #include "server/log.h"
 #include "server/pressure.h"
 #include "server/server.h"
@@ -22,13 +23,22 @@ typedef struct serve_signals {
 /* Block the signals, before any thread starts, so that only the functions below receive them. */
 void serve_signals_block(serve_signals *signals);
 
+/* A server that runs, and what it does with signals. */
+typedef struct serve_scene {
+    const serve_signals *signals;
+    server *running;
+    cl_engine *engine;
+    pressure *memory;               /* adapts the K/V budget to the system's memory; NULL: the server keeps its memory */
+    serve_reload *reload;           /* what SIGHUP reads again */
+    server_log *log;                /* tells what the server waits for, as does the next */
+    const service_manager *manager; /* knows already that the server is ready */
+} serve_scene;
+
 /*
  * Run the server until it is to end, then until its requests have ended, a second signal comes, or `seconds` have passed.
- * Adapts the K/V budget to the system's memory meanwhile; memory is NULL: does not. What it waits for goes to the log, and to
- * the service manager, which knows already that the server is ready. Returns the program's exit status: 0 if no request is
- * left, SERVE_CUT, or 128 and the second signal's number. Afterwards another signal ends the program at once.
+ * Returns the program's exit status: 0 if no request is left, SERVE_CUT, or 128 and the second signal's number. Afterwards
+ * another signal ends the program at once.
  */
-int serve_until_end(const serve_signals *signals, server *running, cl_engine *engine, pressure *memory, server_log *log,
-                    const service_manager *manager, double seconds);
+int serve_until_end(const serve_scene *scene, double seconds);
 
 #endif

@@ -54,8 +54,8 @@ typedef struct lingering {
 
 struct acceptor {
     acceptor_config config;
-    struct MHD_Daemon *daemon;
-    char *refusal; /* the whole HTTP answer to connections beyond the limit */
+    struct MHD_Daemon *daemons[ACCEPTOR_MAX_LISTENERS]; /* of each listener */
+    char *refusal;                                      /* the whole HTTP answer to connections beyond the limit */
     int epoll;
     int stop;    /* an event descriptor that ends the thread */
     int reserve; /* a file that is closed to accept and close a connection when files are lacking; -1: not available */
@@ -73,13 +73,15 @@ struct acceptor {
 
 /* ---- Events ---- */
 
-/* What an event is about: the upper half of its data. The lower half is the socket. */
+/* What an event is about: the upper half of its data. The lower half is the socket, or the index of the listener. */
 enum { EVENT_LISTENER, EVENT_STOP, EVENT_CONNECTION, EVENT_LINGERING };
 
-static bool await(const acceptor *a, int kind, int fd, uint32_t events) {
-    struct epoll_event event = {.events = events, .data.u64 = (uint64_t)kind << 32 | (uint32_t)fd};
+static bool await_as(const acceptor *a, int kind, int number, int fd, uint32_t events) {
+    struct epoll_event event = {.events = events, .data.u64 = (uint64_t)kind << 32 | (uint32_t)number};
     return epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
+
+static bool await(const acceptor *a, int kind, int fd, uint32_t events) { return await_as(a, kind, fd, fd, events); }
 
 /* ---- Connections whose last answer was sent ---- */
 
@@ -307,8 +309,8 @@ static char *make_refusal(const acceptor *a) {
 }
 
 /* Refuse a connection with an answer, if it can be written at once. */
-static void refuse(acceptor *a, int fd) {
-    send(fd, a->refusal, strlen(a->refusal), MSG_NOSIGNAL);
+static void refuse(acceptor *a, int fd, bool encrypted) {
+    if (!encrypted) send(fd, a->refusal, strlen(a->refusal), MSG_NOSIGNAL);
     shutdown(fd, SHUT_WR);
     pthread_mutex_lock(&a->lock);
     linger(a, fd);
@@ -318,28 +320,28 @@ static void refuse(acceptor *a, int fd) {
 
 /* ---- Accepting ---- */
 
-static int accept_one(const acceptor *a, struct sockaddr_storage *address, socklen_t *size) {
+static int accept_one(int listener, struct sockaddr_storage *address, socklen_t *size) {
     *size = sizeof *address;
-    return accept4(a->config.listener, (struct sockaddr *)address, size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    return accept4(listener, (struct sockaddr *)address, size, SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
 static int open_reserve(void) { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
 /* Close a connection that cannot be accepted because files or memory are lacking. False if that fails, too. */
-static bool accept_and_close(acceptor *a) {
+static bool accept_and_close(acceptor *a, int listener) {
     struct sockaddr_storage address;
     socklen_t size;
     if (a->reserve >= 0) close(a->reserve);
-    const int fd = accept_one(a, &address, &size);
+    const int fd = accept_one(listener, &address, &size);
     if (fd >= 0) close(fd);
     a->reserve = open_reserve();
     return fd >= 0;
 }
 
 /* Pass a connection to the daemon, which closes it if it cannot serve it. */
-static void serve(acceptor *a, int fd, const struct sockaddr_storage *address, socklen_t size) {
+static void serve(acceptor *a, struct MHD_Daemon *daemon, int fd, const struct sockaddr_storage *address, socklen_t size) {
     const bool ok = await(a, EVENT_CONNECTION, fd, EPOLLRDHUP | EPOLLONESHOT);
-    if (ok && MHD_add_connection(a->daemon, fd, (const struct sockaddr *)address, size)) return;
+    if (ok && MHD_add_connection(daemon, fd, (const struct sockaddr *)address, size)) return;
     if (!ok) close(fd);
     pthread_mutex_lock(&a->lock);
     remove_entry(a, fd);
@@ -352,21 +354,22 @@ static bool is_lacking(int failure) {
 }
 
 /*
- * Accept the connections that wait, at most N_EVENTS of them. If that is impossible, the thread sleeps for a tick: epoll would
- * report the same connections again at once, so the thread would spin.
+ * Accept the connections that wait at a listener, at most N_EVENTS of them. If that is impossible, the thread sleeps for a
+ * tick: epoll would report the same connections again at once, so the thread would spin.
  */
-static void accept_waiting(acceptor *a) {
+static void accept_waiting(acceptor *a, size_t listener) {
+    const acceptor_listener *l = &a->config.listeners[listener];
     for (int i = 0; i < N_EVENTS; i++) {
         struct sockaddr_storage address;
         socklen_t size;
-        const int fd = accept_one(a, &address, &size);
+        const int fd = accept_one(l->fd, &address, &size);
         if (fd >= 0 && enter(a, fd)) {
-            serve(a, fd, &address, size);
+            serve(a, a->daemons[listener], fd, &address, size);
         } else if (fd >= 0) {
-            refuse(a, fd);
+            refuse(a, fd, l->encrypted);
         } else if (errno == EAGAIN) {
             return;
-        } else if (errno != ECONNABORTED && !(is_lacking(errno) && accept_and_close(a))) {
+        } else if (errno != ECONNABORTED && !(is_lacking(errno) && accept_and_close(a, l->fd))) {
             nanosleep(&(struct timespec){.tv_nsec = TICK_MS * 1000000L}, NULL);
             return;
         }
@@ -382,17 +385,18 @@ static void accept_waiting(acceptor *a) {
 static bool handle_events(acceptor *a, int timeout_ms) {
     struct epoll_event events[N_EVENTS];
     const int n = epoll_wait(a->epoll, events, N_EVENTS, timeout_ms);
-    bool waiting = false, stop = false;
+    bool waiting[ACCEPTOR_MAX_LISTENERS] = {false}, stop = false;
     for (int i = 0; i < n; i++) {
-        const int fd = (int)(uint32_t)events[i].data.u64;
+        const int number = (int)(uint32_t)events[i].data.u64;
         switch (events[i].data.u64 >> 32) {
-        case EVENT_LISTENER: waiting = true; break;
+        case EVENT_LISTENER: waiting[number] = true; break;
         case EVENT_STOP: stop = true; break;
-        case EVENT_CONNECTION: note_hangup(a, fd); break;
-        case EVENT_LINGERING: drain_lingering(a, fd); break;
+        case EVENT_CONNECTION: note_hangup(a, number); break;
+        case EVENT_LINGERING: drain_lingering(a, number); break;
         }
     }
-    if (waiting && !stop) accept_waiting(a);
+    for (size_t i = 0; i < ACCEPTOR_MAX_LISTENERS && !stop; i++)
+        if (waiting[i]) accept_waiting(a, i);
     return !stop;
 }
 
@@ -417,15 +421,15 @@ acceptor *acceptor_create(const acceptor_config *config) {
     a->epoll = epoll_create1(EPOLL_CLOEXEC);
     a->stop = eventfd(0, EFD_CLOEXEC);
     a->reserve = open_reserve();
-    if (a->refusal && a->epoll >= 0 && a->stop >= 0 && await(a, EVENT_STOP, a->stop, EPOLLIN) &&
-        await(a, EVENT_LISTENER, config->listener, EPOLLIN))
-        return a;
+    bool ok = a->refusal && a->epoll >= 0 && a->stop >= 0 && await(a, EVENT_STOP, a->stop, EPOLLIN);
+    for (int i = 0; ok && i < config->n_listeners; i++) ok = await_as(a, EVENT_LISTENER, i, config->listeners[i].fd, EPOLLIN);
+    if (ok) return a;
     acceptor_destroy(&a);
     return NULL;
 }
 
-bool acceptor_start(acceptor *a, struct MHD_Daemon *daemon) {
-    a->daemon = daemon;
+bool acceptor_start(acceptor *a, struct MHD_Daemon *const daemons[ACCEPTOR_MAX_LISTENERS]) {
+    memcpy(a->daemons, daemons, sizeof a->daemons);
     a->started = pthread_create(&a->thread, NULL, run, a) == 0;
     return a->started;
 }

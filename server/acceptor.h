@@ -20,8 +20,17 @@
 
 typedef struct acceptor acceptor;
 
+enum { ACCEPTOR_MAX_LISTENERS = 2 };
+
+/* A socket that listens. */
+typedef struct acceptor_listener {
+    int fd;         /* borrowed until acceptor_destroy */
+    bool encrypted; /* its connections begin with TLS, so those that are refused are closed without an answer */
+} acceptor_listener;
+
 typedef struct acceptor_config {
-    int listener;                  /* the socket that listens; borrowed until acceptor_destroy */
+    acceptor_listener listeners[ACCEPTOR_MAX_LISTENERS]; /* [n_listeners] */
+    int n_listeners;
     int32_t max_connections;       /* beside spare ones */
     int32_t max_spare;             /* spare connections; further ones are refused */
     int32_t request_timeout_s;     /* seconds for a request's head and the first ACCEPTOR_BODY_RATE bytes of its body */
@@ -47,8 +56,11 @@ enum {
 /* NULL if memory or files are lacking. */
 acceptor *acceptor_create(const acceptor_config *config);
 
-/* Start to accept connections for the daemon, which has no listening socket. False if threads are lacking. */
-bool acceptor_start(acceptor *a, struct MHD_Daemon *daemon);
+/*
+ * Start to accept connections: those of the listener i for daemons[i], which has no listening socket itself. The same daemon
+ * may be there twice. False if threads are lacking.
+ */
+bool acceptor_start(acceptor *a, struct MHD_Daemon *const daemons[ACCEPTOR_MAX_LISTENERS]);
 
 /*
  * From now on close connections that have no request: those that have had one at once, and others after a second. New ones are

@@ -60,16 +60,16 @@ void cache_write_text(openai_writer *w, const char *key, const server *s, const 
     free(text);
 }
 
-const char *cache_tenant(const server *s, uint32_t domain) {
+const char *cache_tenant(server *s, uint32_t domain) {
     if (domain == 0) return OPENAI_DEFAULT_TENANT;
-    return s->config.keys ? openai_tenants_name(&s->config.keys->tenants, domain) : NULL;
+    return keyring_tenant(&s->keys, domain);
 }
 
-bool cache_find_tenant(const server *s, const json_t *body, char *name, uint32_t *domain, openai_error *error) {
+bool cache_find_tenant(server *s, const json_t *body, char *name, uint32_t *domain, openai_error *error) {
     const char *wanted = OPENAI_DEFAULT_TENANT;
     const json_t *tenant = field_get(body, "tenant");
     if (tenant && !field_name(tenant, "tenant", &wanted, error)) return false;
-    if (!server_keys_find_tenant(s->config.keys, wanted, domain))
+    if (!keyring_find_tenant(&s->keys, wanted, domain))
         return openai_fail(error, "tenant", "there is no tenant '%.64s'; leave it out, or name one of --api-keys", wanted);
     snprintf(name, OPENAI_MAX_TENANT + 1, "%s", wanted);
     return true;

@@ -32,12 +32,12 @@ void cache_write_text(openai_writer *w, const char *key, const server *s, const 
  * The name of a domain's tenant; NULL: the domain is of one request alone, of those with a cache_salt, or of a tenant whose
  * name the server does not know, since the file tier has it from another time.
  */
-const char *cache_tenant(const server *s, uint32_t domain);
+const char *cache_tenant(server *s, uint32_t domain);
 
 /*
  * Set the domain, and the name [OPENAI_MAX_TENANT + 1], of the tenant that a body names, which must have a key; by default that
  * is "default". False: *error says what is wrong.
  */
-bool cache_find_tenant(const server *s, const json_t *body, char *name, uint32_t *domain, openai_error *error);
+bool cache_find_tenant(server *s, const json_t *body, char *name, uint32_t *domain, openai_error *error);
 
 #endif

@@ -99,7 +99,7 @@ static void write_token(openai_writer *w, const char *key, const server *s, cons
 }
 
 /* What the prompt and the cache have where they part, and the text before that. */
-static void write_difference(openai_writer *w, const server *s, const question *q) {
+static void write_difference(openai_writer *w, server *s, const question *q) {
     const cattn_explanation *e = &q->found;
     const cl_token_list *prompt = q->prompt;
     if (e->end == CATTN_MATCH_WHOLE || e->end == CATTN_MATCH_PRIVATE) {
@@ -122,7 +122,7 @@ static void write_seconds(openai_writer *w, const char *key, const cl_engine_sta
     n_computed > 0 ? writer_real(w, key, stats->prefill_s / n_computed * (double)n) : writer_null(w, key);
 }
 
-static void write_found(openai_writer *w, const server *s, const question *q) {
+static void write_found(openai_writer *w, server *s, const question *q) {
     const cattn_explanation *e = &q->found;
     const int64_t n = (int64_t)q->prompt->n;
     cl_engine_stats stats = {.struct_size = sizeof stats};

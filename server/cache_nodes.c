@@ -103,7 +103,7 @@ static void look(generation *g, const cattn_cache *cache) {
 
 /* ---- The answer ---- */
 
-static void write_node(openai_writer *w, const server *s, const nodes *q, int64_t i) {
+static void write_node(openai_writer *w, server *s, const nodes *q, int64_t i) {
     const cattn_node_info *node = &q->info[i];
     const char *tenant = cache_tenant(s, node->domain);
     writer_open(w, NULL, '{');

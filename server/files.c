@@ -22,9 +22,9 @@ static int64_t count_open(void) {
     return n - 3; /* ".", ".." and the list itself */
 }
 
-cl_status files_fit_connections(int32_t n_threads, int32_t more, int32_t *max_connections, cl_error *error) {
+cl_status files_fit_connections(int32_t n_threads, int32_t n_daemons, int32_t more, int32_t *max_connections, cl_error *error) {
     const int64_t others = more + count_open() + ACCEPTOR_FILES + FILES_OF_WATCH + FILES_OF_LISTENER +
-                           FILES_OF_THREAD * ((int64_t)n_threads + 1) + FILES_TO_SPARE;
+                           FILES_OF_THREAD * n_daemons * ((int64_t)n_threads + 1) + FILES_TO_SPARE;
     const rlim_t wanted = (rlim_t)(others + *max_connections + acceptor_spare(*max_connections));
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return CL_OK;

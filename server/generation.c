@@ -95,7 +95,7 @@ static generation *generation_create(exchange *x, const generation_kind *kind) {
     g->dialect = x->dialect;
     g->connection = x->connection;
     g->fd = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    g->task.domain = x->key ? x->key->domain : 0;
+    g->task.domain = x->domain;
     g->arrived_at = clock_seconds();
     const char *id = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "X-Request-Id");
     if (id && strlen(id) < sizeof g->request_id) snprintf(g->request_id, sizeof g->request_id, "%s", id);

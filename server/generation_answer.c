@@ -172,6 +172,7 @@ enum MHD_Result generation_resumed(exchange *x) {
     case ACTION_STOP: return http_reply_error(x, generation_stopped_error(&error));
     case ACTION_WRITE: break;
     }
+    x->quota = g->quota;
     if (g->refused) return http_reply_error(x, &g->error);
     if (g->kind->reply) return g->kind->reply(x, g);
     return g->request.stream && !was_not_begun(g) ? begin_stream(x) : reply_whole(x);

@@ -110,6 +110,7 @@ void generation_on_event(void *ctx, const cl_engine_event *event) {
     const double now = clock_seconds();
     const bool first = g->first_at[job->prompt] == 0 && (is_generated(event) || event->last);
     measure(g, job->prompt, event, now);
+    if (is_generated(event) && g->quota.tokens.limit > 0) quota_count(&g->srv->quotas, g->task.domain, 1, now);
     generation_mark_event(g, event);
     queued_event *copy = copy_event(job->prompt, event);
     pthread_mutex_lock(&g->lock);

@@ -3,6 +3,7 @@
  * answer.
  */
 #include <malloc.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,29 @@ static bool allocate_jobs(generation *g) {
     return false;
 }
 
+static int64_t count_tokens(const openai_request *r) {
+    int64_t n = 0;
+    for (size_t i = 0; i < r->n_prompts; i++) n += (int64_t)r->prompts[i].tokens.n;
+    return n;
+}
+
+/* Whether the tenant's quota admits the request, if it has one. What needs no engine, and what is pinned, does not count. */
+static bool is_within_quota(generation *g) {
+    if (g->kind != &generation_computed) return true;
+    g->quota = quota_take(&g->srv->quotas, g->task.domain, count_tokens(&g->request), clock_seconds());
+    if (!g->quota.exceeded) return true;
+    const bool requests = strcmp(g->quota.exceeded, "requests") == 0;
+    const quota_left *left = requests ? &g->quota.requests : &g->quota.tokens;
+    openai_fail(&g->error, NULL,
+                "the tenant has reached its limit of %lld %s per minute; send the request again in %.0f seconds",
+                (long long)left->limit, g->quota.exceeded, ceil(g->quota.retry_s));
+    g->error.status = MHD_HTTP_TOO_MANY_REQUESTS;
+    g->error.type = g->quota.exceeded;
+    g->error.code = "rate_limit_exceeded";
+    g->error.retry_after_s = (int64_t)ceil(g->quota.retry_s);
+    return false;
+}
+
 static bool is_wanted(generation *g) {
     pthread_mutex_lock(&g->lock);
     const bool wanted = !g->abandoned && !g->stopped;
@@ -83,10 +107,12 @@ static size_t submit(generation *g) {
 void generation_prepare(preparer_task *task) {
     generation *g = (generation *)task;
     generation_end_pins(g->srv); /* before the request needs their memory */
-    const bool ok = is_wanted(g) && read_request(g) && allocate_jobs(g) && is_wanted(g);
+    const bool ok = is_wanted(g) && read_request(g) && allocate_jobs(g) && is_wanted(g) && is_within_quota(g);
     const size_t n = !ok ? 0 : g->kind->look ? 1 : g->request.n_prompts;
     generation_add_owners(g, n); /* before the first event, which may be the last one */
     const size_t n_jobs = ok ? submit(g) : 0;
+    if (ok && n_jobs == 0 && g->kind == &generation_computed)
+        quota_give_back(&g->srv->quotas, g->task.domain, count_tokens(&g->request), clock_seconds());
     pthread_mutex_lock(&g->lock);
     g->n_jobs = n_jobs;
     g->prepared = true;

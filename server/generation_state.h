@@ -39,6 +39,7 @@ struct generation {
     openai_result result;
     openai_error error;   /* why the request was refused */
     openai_writer answer; /* without prompts: the whole answer */
+    quota_state quota;    /* of the tenant, with this request */
     void *own;            /* what the kind needs beside this, if anything; freed with kind->release */
 
     /* Allocated by the preparer's thread before the first prompt is submitted. */

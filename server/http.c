@@ -2,6 +2,7 @@
 #include "http.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,33 @@ static bool add_close(struct MHD_Response *response) {
     return MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 }
 
+/* Write a time as OpenAI does: 250ms, 1.5s, 6m0s. */
+static void write_time(char *text, size_t size, double seconds) {
+    const double ms = ceil(1000 * seconds);
+    if (ms < 1000)
+        snprintf(text, size, "%.0fms", ms);
+    else if (ms < 60000)
+        snprintf(text, size, "%.15gs", ms / 1000);
+    else
+        snprintf(text, size, "%.0fm%.0fs", floor(ms / 60000), floor(fmod(ms, 60000) / 1000));
+}
+
+/* Add the headers that say how much is left of a limit; what: requests or tokens. */
+static bool add_quota(struct MHD_Response *response, const quota_left *q, const char *what) {
+    char names[3][40], values[3][32];
+    static const char *const parts[] = {"limit", "remaining", "reset"};
+    if (q->limit == 0) return true;
+    snprintf(values[0], sizeof values[0], "%" PRId64, q->limit);
+    snprintf(values[1], sizeof values[1], "%" PRId64, q->left);
+    write_time(values[2], sizeof values[2], q->reset_s);
+    bool ok = true;
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(names[i], sizeof names[i], "x-ratelimit-%s-%s", parts[i], what);
+        ok = ok && MHD_add_response_header(response, names[i], values[i]);
+    }
+    return ok;
+}
+
 bool http_create_no_memory_replies(server *s) {
     for (size_t i = 0; i < OPENAI_N_DIALECTS; i++) {
         const char *text = openai_dialects[i]->no_memory_body;
@@ -56,7 +84,8 @@ enum MHD_Result http_reply_no_memory(exchange *x) {
 
 enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response) {
     x->status = status;
-    const bool whole = response && add_headers(x->srv, response, type) && (!x->last || add_close(response));
+    const bool whole = response && add_headers(x->srv, response, type) && (!x->last || add_close(response)) &&
+                       add_quota(response, &x->quota.requests, "requests") && add_quota(response, &x->quota.tokens, "tokens");
     const enum MHD_Result ok = whole ? MHD_queue_response(x->connection, status, response) : http_reply_no_memory(x);
     if (response) MHD_destroy_response(response);
     return ok;
@@ -133,21 +162,20 @@ static const char *find_header(const exchange *x, const char *name, size_t *size
 }
 
 /*
- * The API key that the client sent, as OpenAI's clients do or as Anthropic's do; NULL: none, or a wrong one. Clients of
- * Anthropic may send both headers, of which one has a key for something else.
+ * Find the tenant of the API key that the client sent, as OpenAI's clients do or as Anthropic's do. Clients of Anthropic may
+ * send both headers, of which one has a key for something else.
  */
-static const server_key *find_key(const exchange *x) {
-    const server_keys *keys = x->srv->config.keys;
-    const server_key *found = NULL;
+static void find_key(exchange *x) {
+    keyring *keys = &x->srv->keys;
     size_t size = 0;
-    if (!keys) return NULL;
+    if (!keys->needed) return;
     const char *sent = find_header(x, MHD_HTTP_HEADER_AUTHORIZATION, &size);
     if (sent && strncasecmp(sent, "Bearer ", 7) == 0) {
         const size_t begin = 7 + strspn(sent + 7, " ");
-        found = server_keys_find(keys, sent + begin, size - begin);
+        x->has_key = keyring_find(keys, sent + begin, size - begin, &x->domain);
     }
-    sent = found ? NULL : find_header(x, "x-api-key", &size);
-    return sent ? server_keys_find(keys, sent, size) : found;
+    sent = x->has_key ? NULL : find_header(x, "x-api-key", &size);
+    if (sent) x->has_key = keyring_find(keys, sent, size, &x->domain);
 }
 
 bool http_client_has(const exchange *x, const char *etag) {
@@ -232,17 +260,18 @@ static bool is_ambiguous(const exchange *x) {
 }
 
 static bool may_call(const exchange *x, const route *r) {
-    const server_keys *keys = x->srv->config.keys;
+    keyring *keys = &x->srv->keys;
+    const bool is_operator = x->has_key && x->domain == 0;
     switch (r->access) {
-    case ROUTE_TENANTS: return !keys || x->key;
-    case ROUTE_MONITOR: return !keys || !keys->has_tenants || (x->key && x->key->domain == 0);
-    case ROUTE_OPERATOR: return !keys || (x->key && x->key->domain == 0);
+    case ROUTE_TENANTS: return !keys->needed || x->has_key;
+    case ROUTE_MONITOR: return is_operator || !keyring_has_tenants(keys);
+    case ROUTE_OPERATOR: return is_operator || !keys->needed;
     default: return true;
     }
 }
 
 static enum MHD_Result refuse_access(exchange *x) {
-    if (x->key)
+    if (x->has_key)
         return refuse(x, MHD_HTTP_FORBIDDEN, "forbidden",
                       "this endpoint concerns the requests of all tenants; send a key of the tenant '" OPENAI_DEFAULT_TENANT
                       "'");
@@ -378,7 +407,7 @@ static bool begin(exchange *x, const char *target, const char *method, const cha
         return true;
     }
     accept_unless_ending(x);
-    x->key = find_key(x);
+    find_key(x);
     x->loading = !atomic_load_explicit(&x->srv->serves, memory_order_acquire);
     x->unwanted = !wants_body(x, path_of(target), method);
     begin_body(x, r);
@@ -409,7 +438,12 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, co
 void http_on_connection(void *cls, struct MHD_Connection *connection, void **state, enum MHD_ConnectionNotificationCode code) {
     const server *s = cls;
     (void)state;
-    if (code == MHD_CONNECTION_NOTIFY_CLOSED) acceptor_connection_ends(s->arrivals, socket_of(connection));
+    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+        acceptor_connection_ends(s->arrivals, socket_of(connection));
+        return;
+    }
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    if (info && info->tls_session) tls_use(s->config.tls, info->tls_session);
 }
 
 void *http_on_request_line(void *cls, const char *target, struct MHD_Connection *connection) {

@@ -16,7 +16,9 @@ typedef struct exchange {
     struct upload *upload;         /* what receives the body instead, of a route with `upload`; owned; NULL: nothing does */
     size_t body_limit;             /* bytes; larger bodies are dropped */
     size_t target_size;            /* of the target as it was sent: path and query */
-    const server_key *key;         /* the API key that was sent; NULL: none, or a wrong one */
+    bool has_key;                  /* the client has sent an API key of the server */
+    uint32_t domain;               /* of its tenant; 0 without a key */
+    quota_state quota;             /* of its tenant, if the request is counted; for headers */
     bool begun;                    /* the head is complete and was checked */
     bool zero_in_target;           /* the target contains %00 */
     bool too_large;                /* the body exceeds body_limit and is dropped */

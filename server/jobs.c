@@ -36,12 +36,10 @@ void jobs_close(server *s) {
 
 /* ---- Whose records, and which ---- */
 
-static store_owner owner_of(const server *s, uint32_t domain) {
-    const char *name = s->config.keys ? openai_tenants_name(&s->config.keys->tenants, domain) : NULL;
+static store_owner owner_of(server *s, uint32_t domain) {
+    const char *name = keyring_tenant(&s->keys, domain);
     return (store_owner){.tenant = name ? name : OPENAI_DEFAULT_TENANT, .domain = domain};
 }
-
-static uint32_t domain_of(const exchange *x) { return x->key ? x->key->domain : 0; }
 
 /* Whether the server has a folder for files. False: *error says how to get one. */
 static bool has_files(const server *s, openai_error *error) {
@@ -72,7 +70,7 @@ static enum MHD_Result get(exchange *x, store_kind kind, const char *prefix) {
     openai_error error;
     if (!has_files(x->srv, &error)) return http_reply_error(x, &error);
     read_id(x->path, prefix, id);
-    json_t *record = batch_find(x->srv->files, kind, domain_of(x), id, &error);
+    json_t *record = batch_find(x->srv->files, kind, x->domain, id, &error);
     if (!record) return http_reply_error(x, &error);
     const enum MHD_Result result = reply_value(x, json_incref(store_object(record)));
     json_decref(record);
@@ -109,7 +107,7 @@ static bool read_query(const exchange *x, int64_t limit, int64_t most, store_que
 static enum MHD_Result list(exchange *x, store_kind kind, const store_query *query) {
     bool found;
     openai_error error;
-    json_t *value = store_list(x->srv->files, kind, domain_of(x), query, &found);
+    json_t *value = store_list(x->srv->files, kind, x->domain, query, &found);
     if (value || found) return reply_value(x, value);
     batch_not_found(kind, query->after, &error);
     snprintf(error.param, sizeof error.param, "after");
@@ -194,7 +192,7 @@ enum MHD_Result jobs_get_content(exchange *x) {
     openai_error error;
     if (!has_files(x->srv, &error)) return http_reply_error(x, &error);
     read_id(x->path, FILES_PATH, id);
-    json_t *record = batch_find(x->srv->files, STORE_FILE, domain_of(x), id, &error);
+    json_t *record = batch_find(x->srv->files, STORE_FILE, x->domain, id, &error);
     if (!record) return http_reply_error(x, &error);
     const int fd = store_open_data(x->srv->files, id);
     const json_int_t size = json_integer_value(json_object_get(store_object(record), "bytes"));

@@ -2,9 +2,11 @@
 #include "keys.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "llama/common/error.h"
 #include "llama/common/str.h"
@@ -12,6 +14,7 @@
 void server_keys_free(server_keys *keys) {
     openai_tenants_free(&keys->tenants);
     free(keys->weights);
+    free(keys->quotas);
     free(keys->keys);
     *keys = (server_keys){0};
 }
@@ -37,7 +40,7 @@ const server_key *server_keys_find(const server_keys *keys, const char *sent, si
 
 /* ---- Tenants ---- */
 
-static const char *tenant_of(const server_keys *keys, size_t i) {
+const char *server_keys_tenant(const server_keys *keys, size_t i) {
     return openai_tenants_name(&keys->tenants, keys->keys[i].domain);
 }
 
@@ -45,7 +48,7 @@ bool server_keys_find_tenant(const server_keys *keys, const char *name, uint32_t
     *domain = 0;
     if (!keys || keys->n == 0) return strcmp(name, OPENAI_DEFAULT_TENANT) == 0;
     size_t i = 0;
-    while (i < keys->n && strcmp(tenant_of(keys, i), name) != 0) i++;
+    while (i < keys->n && strcmp(server_keys_tenant(keys, i), name) != 0) i++;
     if (i == keys->n) return false;
     *domain = keys->keys[i].domain;
     return true;
@@ -63,7 +66,7 @@ void server_keys_list_tenants(const server_keys *keys, char *text, size_t size) 
     size_t used = (size_t)snprintf(text, size, "%s", keys->n == 0 ? OPENAI_DEFAULT_TENANT : "");
     for (size_t i = 0; i < keys->n; i++) {
         if (is_repeated(keys, i)) continue;
-        const char *name = tenant_of(keys, i), *comma = used > 0 ? ", " : "";
+        const char *name = server_keys_tenant(keys, i), *comma = used > 0 ? ", " : "";
         if (used + strlen(comma) + strlen(name) + strlen(", ") + sizeof more > size) {
             snprintf(text + used, size - used, "%s%s", comma, more);
             return;
@@ -114,7 +117,9 @@ static bool is_weight(const char *text, float *weight) {
 
 static cl_status add_weight(server_keys *keys, const char *text, uint32_t domain, cl_error *error) {
     float weight;
-    if (!is_weight(text, &weight)) return cl_fail(error, CL_ERR_ARG, "the third word must be a weight from 0.001 to 1000");
+    if (!is_weight(text, &weight))
+        return cl_fail(error, CL_ERR_ARG,
+                       "the third word must be a weight from 0.001 to 1000, or a quota such as tokens_per_minute=100000");
     for (int32_t i = 0; i < keys->n_weights; i++)
         if (keys->weights[i].domain == domain)
             return cl_fail(error, CL_ERR_ARG, "an earlier line has the tenant's weight; write it once");
@@ -125,18 +130,66 @@ static cl_status add_weight(server_keys *keys, const char *text, uint32_t domain
     return CL_OK;
 }
 
+/* The words with which quotas begin. */
+static const char requests_word[] = "requests_per_minute=", tokens_word[] = "tokens_per_minute=";
+
+/* The number in a word that begins so; NULL: it begins in another way. */
+static const char *after(const char *word, const char *beginning) {
+    const size_t size = strlen(beginning);
+    return strncmp(word, beginning, size) == 0 ? word + size : NULL;
+}
+
+static bool is_quota(const char *word) { return after(word, requests_word) || after(word, tokens_word); }
+
+/* The limits of a domain, which are added if there are none; NULL: memory is lacking. */
+static quota_limit *find_quota(server_keys *keys, uint32_t domain) {
+    for (size_t i = 0; i < keys->n_quotas; i++)
+        if (keys->quotas[i].domain == domain) return &keys->quotas[i];
+    quota_limit *larger = grown(keys->quotas, keys->n_quotas, sizeof *larger);
+    if (!larger) return NULL;
+    keys->quotas = larger;
+    larger[keys->n_quotas].domain = domain;
+    return &larger[keys->n_quotas++];
+}
+
+static cl_status add_quota(server_keys *keys, const char *word, uint32_t domain, cl_error *error) {
+    const bool requests = after(word, requests_word);
+    const char *name = requests ? requests_word : tokens_word, *text = after(word, name);
+    char *end;
+    const long long number = strtoll(text, &end, 10);
+    if (*end || *text < '0' || *text > '9' || number < 1 || number > QUOTA_MOST)
+        return cl_fail(error, CL_ERR_ARG, "%sN must have a whole number from 1 to %d in place of N", name, QUOTA_MOST);
+    quota_limit *limit = find_quota(keys, domain);
+    if (!limit) return cl_fail(error, CL_ERR_NOMEM, "no memory for the quotas");
+    int64_t *value = requests ? &limit->requests : &limit->tokens;
+    if (*value) return cl_fail(error, CL_ERR_ARG, "an earlier word has the tenant's %sN; write it once", name);
+    *value = number;
+    return CL_OK;
+}
+
+enum { MAX_WORDS = 6 }; /* of a line: one more than it may have */
+
 static cl_status add_line(server_keys *keys, char *line, cl_error *error) {
-    char *words[4], *rest = NULL;
-    size_t n = 0;
-    for (char *word = strtok_r(line, " \t\r\n", &rest); word && n < 4; word = strtok_r(NULL, " \t\r\n", &rest))
-        words[n++] = word;
-    if (n == 0 || *words[0] == '#') return CL_OK;
+    char *words[MAX_WORDS], *rest = NULL;
+    size_t n_all = 0;
+    for (char *word = strtok_r(line, " \t\r\n", &rest); word && n_all < MAX_WORDS; word = strtok_r(NULL, " \t\r\n", &rest))
+        words[n_all++] = word;
+    if (n_all == 0 || *words[0] == '#') return CL_OK;
     float weight;
-    if (n > 3) return cl_fail(error, CL_ERR_ARG, "there are more than three words; write NAME KEY WEIGHT, NAME KEY or KEY");
+    size_t n = n_all;
+    while (n > 1 && is_quota(words[n - 1])) n--;
+    if (n == 2 && strstr(words[1], "_per_"))
+        return cl_fail(error, CL_ERR_ARG, "the second word is no key; quotas are %sN and %sN", requests_word, tokens_word);
+    if (n > 3)
+        return cl_fail(error, CL_ERR_ARG,
+                       "there are more than three words before the quotas; write NAME KEY WEIGHT, NAME KEY or KEY");
     if (n == 2 && is_weight(words[1], &weight))
         return cl_fail(error, CL_ERR_ARG, "the second word is a weight, not a key; write NAME KEY WEIGHT, NAME KEY or KEY");
-    const cl_status status = server_keys_add(keys, n == 1 ? OPENAI_DEFAULT_TENANT : words[0], words[n > 1], error);
-    return status == CL_OK && n == 3 ? add_weight(keys, words[2], keys->keys[keys->n - 1].domain, error) : status;
+    cl_status status = server_keys_add(keys, n == 1 ? OPENAI_DEFAULT_TENANT : words[0], words[n > 1], error);
+    if (status == CL_OK && n == 3) status = add_weight(keys, words[2], keys->keys[keys->n - 1].domain, error);
+    for (size_t i = n; i < n_all && status == CL_OK; i++)
+        status = add_quota(keys, words[i], keys->keys[keys->n - 1].domain, error);
+    return status;
 }
 
 static cl_status read_lines(server_keys *keys, const char *path, FILE *file, cl_error *error) {
@@ -160,6 +213,18 @@ static cl_status read_lines(server_keys *keys, const char *path, FILE *file, cl_
     if (keys->n == n_before)
         return cl_fail(error, CL_ERR_FORMAT, "%.200s has no key; write NAME KEY, or KEY, in a line for each", path);
     return CL_OK;
+}
+
+cl_status server_keys_read_open(server_keys *keys, int fd, const char *path, cl_error *error) {
+    const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    FILE *file = copy >= 0 && lseek(copy, 0, SEEK_SET) == 0 ? fdopen(copy, "r") : NULL;
+    if (!file) {
+        if (copy >= 0) close(copy);
+        return cl_fail(error, CL_ERR_FILE, "cannot read %.200s again: %s; name a file, not a pipe", path, strerror(errno));
+    }
+    const cl_status status = read_lines(keys, path, file, error);
+    fclose(file);
+    return status;
 }
 
 cl_status server_keys_read(server_keys *keys, const char *path, cl_error *error) {

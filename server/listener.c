@@ -17,18 +17,12 @@ static uint16_t bound_port(int fd) {
                                                : ((struct sockaddr_in *)&address)->sin_port);
 }
 
-/*
- * Connections that wait to be accepted. The acceptor accepts or refuses one in microseconds, so only a burst fills this
- * backlog. A longer one would mostly hold connections whose clients have hung up.
- */
-enum { BACKLOG = 512 };
-
 /* A socket that listens on the address, or -1 with errno set. */
 static int try_address(const struct addrinfo *a) {
     const int on = 1, fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a->ai_protocol);
     if (fd < 0) return -1;
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 && bind(fd, a->ai_addr, a->ai_addrlen) == 0 &&
-        listen(fd, BACKLOG) == 0)
+        listen(fd, LISTENER_BACKLOG) == 0)
         return fd;
     const int failure = errno;
     close(fd);

@@ -22,8 +22,7 @@ static log_level level_of(const exchange *x, const char *finish) {
 /* The tenant's name; NULL: the client sent no key that the server knows. */
 static const char *tenant_of(const exchange *x) {
     if (x->gen) return cache_tenant(x->srv, x->gen->task.domain);
-    if (x->srv->config.keys && !x->key) return NULL;
-    return cache_tenant(x->srv, x->key ? x->key->domain : 0);
+    return x->srv->keys.needed && !x->has_key ? NULL : cache_tenant(x->srv, x->domain);
 }
 
 /* How the engine's work for a request ended; NULL: it had none. With the generation's lock held. */

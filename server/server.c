@@ -20,6 +20,7 @@ void server_config_init(server_config *config) {
     *config = (server_config){
         .host = "127.0.0.1",
         .port = 8080,
+        .unix_listener = -1,
         .model_path = "model",
         .max_body_bytes = 16 << 20,
         .max_connections = 1024,
@@ -41,6 +42,8 @@ static cl_status check(const server_config *c, cl_error *error) {
     if (c->max_connections < c->n_threads || c->max_connections > 65536)
         return cl_fail(error, CL_ERR_ARG, "max_connections is %d; it must be from n_threads (%d) to 65536", c->max_connections,
                        c->n_threads);
+    if (!c->host && c->unix_listener < 0)
+        return cl_fail(error, CL_ERR_ARG, "host is NULL and unix_listener -1, so nobody could connect; set one of them");
     if (c->timeout_s < 1) return cl_fail(error, CL_ERR_ARG, "timeout_s is %d; it must be at least 1", c->timeout_s);
     if (c->request_timeout_s < 1)
         return cl_fail(error, CL_ERR_ARG, "request_timeout_s is %d; it must be at least 1", c->request_timeout_s);
@@ -73,47 +76,78 @@ static cl_status check(const server_config *c, cl_error *error) {
  */
 enum { CONNECTION_BYTES = 16 << 10 };
 
+/* GnuTLS's defaults without the versions that RFC 8996 forbids. */
+#define TLS_PRIORITIES "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
+
 /*
  * Start libmicrohttpd without a listening socket. The acceptor limits the connections of all threads together, so each thread
- * may have all of them. STRICT refuses HTTP/1.1 without a Host header, as RFC 9112 requires.
+ * may have all of them. STRICT refuses HTTP/1.1 without a Host header, as RFC 9112 requires. encryption: NULL: there is none.
  */
-static struct MHD_Daemon *start_daemon(server *s) {
+static struct MHD_Daemon *start_daemon(server *s, const tls *encryption) {
     const server_config *c = &s->config;
-    struct MHD_OptionItem threads[] = {{MHD_OPTION_THREAD_POOL_SIZE, c->n_threads, NULL}, {MHD_OPTION_END, 0, NULL}};
-    if (c->n_threads == 1) threads[0].option = MHD_OPTION_END; /* a pool has at least two threads */
-    return MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-        http_on_request, s, MHD_OPTION_EXTERNAL_LOGGER, log_daemon, s, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, s,
-        MHD_OPTION_URI_LOG_CALLBACK, http_on_request_line, s, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, s,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)((c->max_connections + acceptor_spare(c->max_connections)) * c->n_threads),
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)c->timeout_s,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, threads, MHD_OPTION_END);
+    struct MHD_OptionItem more[5];
+    size_t n = 0;
+    if (c->n_threads > 1) /* a pool has at least two threads */
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, c->n_threads, NULL};
+    if (encryption) {
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)tls_cert(encryption)};
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)tls_key(encryption)};
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)TLS_PRIORITIES};
+    }
+    more[n] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
+    const unsigned flags =
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG;
+    return MHD_start_daemon(flags | (encryption ? MHD_USE_TLS : 0), 0, NULL, NULL, http_on_request, s,
+                            MHD_OPTION_EXTERNAL_LOGGER, log_daemon, s, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, s,
+                            MHD_OPTION_URI_LOG_CALLBACK, http_on_request_line, s, MHD_OPTION_NOTIFY_COMPLETED,
+                            http_on_completed, s, MHD_OPTION_CONNECTION_LIMIT,
+                            (unsigned)((c->max_connections + acceptor_spare(c->max_connections)) * c->n_threads),
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
+                            (unsigned)c->timeout_s, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, more, MHD_OPTION_END);
 }
 
-/* Start the daemon, and the acceptor of its connections from the listening socket. */
-static bool start_serving(server *s, int fd) {
-    const server_config *c = &s->config;
-    s->arrivals = acceptor_create(&(acceptor_config){.listener = fd,
-                                                     .max_connections = c->max_connections,
-                                                     .max_spare = acceptor_spare(c->max_connections),
-                                                     .request_timeout_s = c->request_timeout_s,
-                                                     .idle_timeout_s = c->timeout_s,
-                                                     .on_refused = log_refused_connection,
-                                                     .ctx = s,
-                                                     .cors_origin = c->cors_origin});
-    if (s->arrivals) s->daemon = start_daemon(s);
-    if (s->daemon && acceptor_start(s->arrivals, s->daemon)) return true;
+/* Add a listener, and the daemon of its connections, which is started if no other listener has it yet. */
+static void add_listener(server *s, acceptor_config *config, struct MHD_Daemon **daemons, int fd, const tls *encryption) {
+    struct MHD_Daemon **daemon = encryption ? &s->tls_daemon : &s->daemon;
+    if (fd < 0) return;
+    if (!*daemon) *daemon = start_daemon(s, encryption);
+    daemons[config->n_listeners] = *daemon;
+    config->listeners[config->n_listeners++] = (acceptor_listener){.fd = fd, .encrypted = encryption};
+}
+
+static void stop_daemons(server *s) {
     if (s->daemon) MHD_stop_daemon(s->daemon);
+    if (s->tls_daemon) MHD_stop_daemon(s->tls_daemon);
+}
+
+/* Start the daemons, and the acceptor of their connections from the listening sockets. */
+static bool start_serving(server *s) {
+    const server_config *c = &s->config;
+    acceptor_config config = {.max_connections = c->max_connections,
+                              .max_spare = acceptor_spare(c->max_connections),
+                              .request_timeout_s = c->request_timeout_s,
+                              .idle_timeout_s = c->timeout_s,
+                              .on_refused = log_refused_connection,
+                              .ctx = s,
+                              .cors_origin = c->cors_origin};
+    struct MHD_Daemon *daemons[ACCEPTOR_MAX_LISTENERS] = {NULL};
+    add_listener(s, &config, daemons, s->listener, c->tls);
+    add_listener(s, &config, daemons, c->unix_listener, NULL);
+    bool ok = true;
+    for (int i = 0; i < config.n_listeners; i++) ok = ok && daemons[i];
+    if (ok) s->arrivals = acceptor_create(&config);
+    if (s->arrivals && acceptor_start(s->arrivals, daemons)) return true;
+    stop_daemons(s);
     return false;
 }
 
 /* Start all threads with all signals blocked, since the program handles them on its own threads. */
-static bool start_threads(server *s, int fd) {
+static bool start_threads(server *s) {
     sigset_t before;
     signals_block_all(&before);
     s->hangups = watch_create(generation_hung_up);
     s->requests = preparer_create(generation_prepare);
-    const bool ok = s->hangups && s->requests && start_serving(s, fd);
+    const bool ok = s->hangups && s->requests && start_serving(s);
     signals_restore(&before);
     return ok;
 }
@@ -135,20 +169,28 @@ static void server_free(server *s) {
     jobs_close(s);
     metrics_destroy(&s->metrics);
     pins_destroy(&s->pins);
+    keyring_destroy(&s->keys);
+    quota_destroy(&s->quotas);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->freed);
     free(s->model_name);
     free(s);
 }
 
+static bool set_quotas(server *s, const server_keys *keys) {
+    return quota_set(&s->quotas, keys->quotas, keys->n_quotas, clock_seconds());
+}
+
 cl_status server_start(const server_config *config, server **started, cl_error *error) {
     *started = NULL;
     if (check(config, error) != CL_OK) return CL_ERR_ARG;
-    int fd;
-    uint16_t port = config->port;
+    int fd = -1;
+    const int32_t n_daemons = config->tls && config->unix_listener >= 0 ? 2 : 1;
+    uint16_t port = config->host ? config->port : 0;
     int32_t max_connections = config->max_connections;
-    cl_status status = files_fit_connections(config->n_threads, config->files_dir ? JOBS_FILES : 0, &max_connections, error);
-    if (status == CL_OK) status = listener_open(config->host, &port, &fd, error);
+    cl_status status =
+        files_fit_connections(config->n_threads, n_daemons, config->files_dir ? JOBS_FILES : 0, &max_connections, error);
+    if (status == CL_OK && config->host) status = listener_open(config->host, &port, &fd, error);
     if (status != CL_OK) return status;
     openai_json_init();
     server *s = calloc(1, sizeof *s);
@@ -165,13 +207,16 @@ cl_status server_start(const server_config *config, server **started, cl_error *
     atomic_init(&s->n_transfers, 0);
     metrics_init(&s->metrics);
     pins_init(&s->pins);
+    quota_init(&s->quotas);
+    const bool has_keyring = keyring_init(&s->keys, config->keys) && (!config->keys || set_quotas(s, config->keys));
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->freed);
     status = start_jobs(s, error);
-    if (status == CL_OK && (!s->model_name || !http_create_no_memory_replies(s) || !start_threads(s, fd))) goto no_memory;
+    if (status == CL_OK && (!has_keyring || !s->model_name || !http_create_no_memory_replies(s) || !start_threads(s)))
+        goto no_memory;
     if (status != CL_OK) {
         server_free(s);
-        close(fd);
+        if (fd >= 0) close(fd);
         return status;
     }
     *started = s;
@@ -179,7 +224,7 @@ cl_status server_start(const server_config *config, server **started, cl_error *
 
 no_memory:
     if (s) server_free(s);
-    close(fd);
+    if (fd >= 0) close(fd);
     return cl_fail(error, CL_ERR_NOMEM, "memory, threads or files are lacking for the server");
 }
 
@@ -201,6 +246,17 @@ void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *cha
     s->logged_at = clock_seconds();
     if (s->config.log_load_s > 0) server_log_every(s->config.log, s->config.log_load_s, log_load, s);
     atomic_store_explicit(&s->serves, true, memory_order_release);
+}
+
+cl_status server_replace_keys(server *s, server_keys *keys, cl_error *error) {
+    server_keys quotas = {.quotas = keys->quotas, .n_quotas = keys->n_quotas};
+    keys->quotas = NULL;
+    keys->n_quotas = 0;
+    cl_status status = keyring_replace(&s->keys, keys, error);
+    if (status == CL_OK && !set_quotas(s, &quotas))
+        status = cl_fail(error, CL_ERR_NOMEM, "no memory for the quotas, which stay as they were; the keys were replaced");
+    server_keys_free(&quotas);
+    return status;
 }
 
 void server_tick(server *s) { generation_end_pins(s); }
@@ -225,10 +281,10 @@ void server_stop(server **address) {
     server_drain(s);
     server_log_every(s->config.log, 0, NULL, NULL);
     acceptor_stop(s->arrivals);
-    close(s->listener);
+    if (s->listener >= 0) close(s->listener);
     generation_stop_all(s);
     generation_wait_all(s, 2);
-    MHD_stop_daemon(s->daemon); /* by now no connection is suspended */
+    stop_daemons(s);            /* by now no connection is suspended */
     generation_wait_all(s, -1); /* until the engine's last events, and the preparer's last task */
     server_free(s);
 }

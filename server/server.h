@@ -19,16 +19,19 @@
 #include "llama/model.h"
 #include "log.h"
 #include "openai/openai.h"
+#include "tls.h"
 
 typedef struct server server;
 
 /*
- * The settings of a server. Fill them with server_config_init, then change fields as needed. Strings and keys are borrowed
- * until server_stop.
+ * The settings of a server. Fill them with server_config_init, then change fields as needed. Strings, keys, sockets and
+ * TLS are borrowed until server_stop.
  */
 typedef struct server_config {
-    const char *host;          /* address or name to listen on; default "127.0.0.1" */
+    const char *host;          /* address or name to listen on; default "127.0.0.1"; NULL: no port, only unix_listener */
     uint16_t port;             /* default 8080; 0: any free port, which server_port reports */
+    tls *tls;                  /* encrypts the connections to the port, not those of unix_listener; NULL (default): none are */
+    int unix_listener;         /* also accept connections from this Unix socket, which listens; -1 (default): there is none */
     const char *model_name;    /* the model's name for clients, UTF-8; NULL (default): cl_model_file_name of model_path */
     const char *model_path;    /* default "model" */
     const openai_names *names; /* that requests may send; NULL (default): any, and /v1/models lists model_name */
@@ -83,6 +86,13 @@ cl_status server_start(const server_config *config, server **s, cl_error *error)
 void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *chat, const json_t *chat_kwargs);
 
 /*
+ * From now on accept these keys and no others; requests that were accepted go on. *keys is taken over, and empty afterwards;
+ * weights in it do not count, since they are the engine's, and of quotas remains used what was. Errors, after which no key has
+ * changed, are those of keyring_replace (keyring.h); CL_ERR_NOMEM if memory is lacking for the quotas.
+ */
+cl_status server_replace_keys(server *s, server_keys *keys, cl_error *error);
+
+/*
  * End what has come to its end although no request came: pins of cache_control, whose memory the system may need. To be called
  * once a second or so, after server_serve.
  */
@@ -97,7 +107,7 @@ void server_drain(server *s);
 /* The requests that were accepted and whose answers have not been sent yet; those of batches do not count. */
 int32_t server_n_requests(const server *s);
 
-/* The port that the server listens on. */
+/* The port that the server listens on; 0: none. */
 uint16_t server_port(const server *s);
 
 /* The model's name for clients; valid until server_stop. */

@@ -8,6 +8,7 @@
 
 #include "acceptor.h"
 #include "jobs/worker.h"
+#include "keyring.h"
 #include "metrics.h"
 #include "openai/dialect.h"
 #include "pins.h"
@@ -25,11 +26,11 @@ struct server {
 
     /* Constant while the server runs. */
     server_config config;
-    char *model_name;   /* owned; context.model_name points to it */
-    int64_t started_at; /* seconds since 1970 */
-    uint16_t port;
-    int listener; /* the socket that listens, owned */
-    struct MHD_Daemon *daemon;
+    char *model_name;                                  /* owned; context.model_name points to it */
+    int64_t started_at;                                /* seconds since 1970 */
+    uint16_t port;                                     /* 0: none */
+    int listener;                                      /* the socket that listens on it, owned; -1: none */
+    struct MHD_Daemon *daemon, *tls_daemon;            /* of connections without and with TLS; NULL: there are none */
     struct MHD_Response *no_memory[OPENAI_N_DIALECTS]; /* http_reply_no_memory */
     acceptor *arrivals;                                /* accepts the daemon's connections */
     preparer *requests;                                /* generations whose requests are to be read */
@@ -47,6 +48,8 @@ struct server {
 
     server_metrics metrics;
     server_pins pins;
+    keyring keys;
+    quota quotas;
 
     /* Guarded by `lock`, as are the generations' n_owners. generation.h describes the order of locks. */
     pthread_mutex_t lock;
@@ -56,17 +59,22 @@ struct server {
 };
 
 /*
+ * Connections that wait to be accepted. The acceptor accepts or refuses one in microseconds, so only a burst fills this
+ * backlog. A longer one would mostly hold connections whose clients have hung up.
+ */
+enum { LISTENER_BACKLOG = 512 };
+
+/*
  * Listen on host and *port (0: any free port; set to the one chosen). The socket is the caller's to close. Errors: CL_ERR_ARG
  * if the host cannot be resolved, CL_ERR_FILE if it cannot be listened on.
  */
 cl_status listener_open(const char *host, uint16_t *port, int *fd, cl_error *error);
 
 /*
- * Raise the process's soft limit of open files, up to the hard one, to what the server needs beside `more` for what else it
- * opens, and lower *max_connections to
- * what the limit then allows. The server must not have opened its files yet. CL_ERR_LIMIT: the limit does not allow a
- * connection for each thread.
+ * Raise the process's soft limit of open files, up to the hard one, to what the server needs for its daemons of n_threads each,
+ * beside `more` for what else it opens, and lower *max_connections to what the limit then allows. The server must not have
+ * opened its files yet. CL_ERR_LIMIT: the limit does not allow a connection for each thread.
  */
-cl_status files_fit_connections(int32_t n_threads, int32_t more, int32_t *max_connections, cl_error *error);
+cl_status files_fit_connections(int32_t n_threads, int32_t n_daemons, int32_t more, int32_t *max_connections, cl_error *error);
 
 #endif

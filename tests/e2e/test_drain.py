@@ -231,7 +231,7 @@ def test_many_connections(start):
             assert "holds 1024 connections" in json.loads(text)["error"]["message"]
             assert "status=503" in read_line(server, "endpoint=/v1/completions")
         server.send_signal(signal.SIGHUP)
-        read_line(server, "SIGHUP: no file is read again")
+        read_line(server, "SIGHUP: there is no file to read again")
         held.pop().close()
         deadline = time.monotonic() + 20
         while post(url, prompt="a", max_tokens=1)[0] != 200:

@@ -170,7 +170,7 @@ def test_command_line_then_environment_then_file(chunkllama, config):
     ("[serv]\nport = 1", "1: no command is called [serv]; did you mean [serve]?"),
     ("[serve]\ninput = 'x'", "2: input is unknown; "),
     ("kv-type = 'f33'", "1: kv-type is 'f33', which is none of f32, f16, bf16, int8; did you mean f32?"),
-    ("[serve]\nport = 65536", "2: port is 65536; it must be from 0 to 65535"),
+    ("[serve]\nport = 65536", "2: port is 65536; it must be from -1 to 65535"),
     ("[serve]\nport = '80'", "2: port is a string; it must be a whole number, without quotes"),
     ("threads = 1.5", "1: threads is a number with a fraction; it must be a whole number"),
     ("kv-budget = '2X'", "1: kv-budget is '2X', which is not a whole number with K, M, G or nothing after it"),

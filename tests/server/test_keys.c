@@ -54,6 +54,30 @@ static void lines_name_key_and_weight(void **state) {
     assert_int_equal(keys.n, 0);
 }
 
+static void quotas_follow_the_key(void **state) {
+    (void)state;
+    static const char text[] = "alice key-a 2 requests_per_minute=60 tokens_per_minute=1000\n"
+                               "bob key-b tokens_per_minute=1000000000\n"
+                               "bob key-b2 requests_per_minute=1\n"
+                               "key-d tokens_per_minute=5\n"
+                               "carol key-c 3\n";
+    server_keys keys = {0};
+    cl_error error;
+    if (read_bytes(&keys, text, sizeof text - 1, &error) != CL_OK) fail_msg("%s", error.message);
+    const quota_limit expected[] = {{.domain = ALICE, .requests = 60, .tokens = 1000},
+                                    {.domain = BOB, .requests = 1, .tokens = 1000000000},
+                                    {.domain = 0, .tokens = 5}};
+    assert_true(keys.n == 5 && keys.n_weights == 2);
+    assert_int_equal(keys.n_quotas, 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(keys.quotas[i].domain, expected[i].domain);
+        assert_int_equal(keys.quotas[i].requests, expected[i].requests);
+        assert_int_equal(keys.quotas[i].tokens, expected[i].tokens);
+    }
+    assert_domain(&keys, "key-b2", BOB);
+    server_keys_free(&keys);
+}
+
 /* llama-server's format: all keys are of one tenant, as they are there. */
 static void a_plain_list_is_one_tenant(void **state) {
     (void)state;
@@ -102,13 +126,27 @@ static void wrong_lines_are_named(void **state) {
     } cases[] = {
         {TEXT(""), " has no key; write NAME KEY, or KEY, in a line for each"},
         {TEXT("# a b\n\n"), " has no key; "},
-        {TEXT("a k\na b c d\n"), ", line 2: there are more than three words; write NAME KEY WEIGHT, NAME KEY or KEY"},
+        {TEXT("a k\na b c d\n"),
+         ", line 2: there are more than three words before the quotas; write NAME KEY WEIGHT, NAME KEY or KEY"},
         {TEXT("key 2\n"), ", line 1: the second word is a weight, not a key; write NAME KEY WEIGHT"},
         {TEXT("\n\na key 0\n"), ", line 3: the third word must be a weight from 0.001 to 1000"},
         {TEXT("a key 1001\n"), "from 0.001 to 1000"},
         {TEXT("a key 1x\n"), "from 0.001 to 1000"},
         {TEXT("a key nan\n"), "from 0.001 to 1000"},
         {TEXT("a key 1\na key2 1\n"), ", line 2: an earlier line has the tenant's weight; write it once"},
+        {TEXT("a key 2 x\n"), ", line 1: there are more than three words before the quotas"},
+        {TEXT("a key 2 requests_per_minute=1 x\n"), ", line 1: there are more than three words before the quotas"},
+        {TEXT("a key 1 tokens_per_min=5\n"), ", line 1: there are more than three words before the quotas"},
+        {TEXT("a key tokens_per_min=5\n"), "from 0.001 to 1000, or a quota such as tokens_per_minute=100000"},
+        {TEXT("key tokens_per_min=5\n"), ", line 1: the second word is no key; quotas are requests_per_minute=N and tokens_"},
+        {TEXT("a key requests_per_minute=0\n"),
+         ", line 1: requests_per_minute=N must have a whole number from 1 to 1000000000 in place of N"},
+        {TEXT("a key tokens_per_minute=-1\n"), "tokens_per_minute=N must have a whole number"},
+        {TEXT("a key tokens_per_minute=\n"), "tokens_per_minute=N must have a whole number"},
+        {TEXT("a key tokens_per_minute=1.5\n"), "tokens_per_minute=N must have a whole number"},
+        {TEXT("a key tokens_per_minute=1000000001\n"), "tokens_per_minute=N must have a whole number"},
+        {TEXT("a k tokens_per_minute=1\na k2 tokens_per_minute=1\n"),
+         ", line 2: an earlier word has the tenant's tokens_per_minute=N"},
         {TEXT("a key\nb key\n"), ", line 2: the key is there twice; leave one out"},
         {TEXT("a k\xc3\xa4y\n"), ", line 1: byte 1 of the key is no printable ASCII character"},
         {TEXT("\xc3\xa4 key\n"), ", line 1: a tenant's name must be 1 to 64 printable ASCII characters"},
@@ -164,9 +202,9 @@ static void tenants_are_listed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_name_key_and_weight),   cmocka_unit_test(a_plain_list_is_one_tenant),
-        cmocka_unit_test(only_the_whole_key_is_right), cmocka_unit_test(wrong_lines_are_named),
-        cmocka_unit_test(tenants_are_listed),
+        cmocka_unit_test(lines_name_key_and_weight),  cmocka_unit_test(quotas_follow_the_key),
+        cmocka_unit_test(a_plain_list_is_one_tenant), cmocka_unit_test(only_the_whole_key_is_right),
+        cmocka_unit_test(wrong_lines_are_named),      cmocka_unit_test(tenants_are_listed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
