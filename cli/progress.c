@@ -2,6 +2,7 @@
 #include "progress.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -12,7 +13,8 @@ static const double DRAW_S = 0.1;                          /* seconds between tw
 static const double FIRST_LINE_S = 2, MOST_BETWEEN_S = 60; /* between lines: a twentieth of the time so far, within these */
 
 void progress_begin(progress *p) {
-    const bool terminal = isatty(STDERR_FILENO);
+    const char *kind = getenv("TERM");
+    const bool terminal = isatty(STDERR_FILENO) && !(kind && strcmp(kind, "dumb") == 0); /* which has no escapes */
     *p = (progress){.terminal = terminal, .next_s = terminal ? 0 : FIRST_LINE_S, .counts = "requests"};
 }
 

@@ -1,6 +1,6 @@
 /*
- * Progress of long commands on stderr: on a terminal a bar that is redrawn, otherwise a line every few seconds, as logs want
- * it, and less often the longer the command takes.
+ * Progress of long commands on stderr: on a terminal a bar that is redrawn, otherwise, and if TERM is "dumb", a line every few
+ * seconds, as logs want it, and less often the longer the command takes.
  */
 #ifndef CLI_PROGRESS_H
 #define CLI_PROGRESS_H
@@ -10,7 +10,7 @@
 
 /* Fill with progress_begin. */
 typedef struct progress {
-    bool terminal;      /* stderr is one */
+    bool terminal;      /* stderr is one that can redraw a line */
     double next_s;      /* when it is shown again, in seconds from the beginning */
     const char *counts; /* what done and total count, in the plural: "requests", unless the caller sets it */
 } progress;
