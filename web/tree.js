@@ -37,7 +37,10 @@ const PARTS = `
   <section class="tree-details" aria-label="Details of a run"></section>
   <div class="tree-charts"></div>`;
 
-/** Show the tree in an element. Its dataset says what is shown: runs, leaves, in_use and readers, the most of a run. */
+/**
+ * Show the tree in an element. Its dataset says what is shown: runs, leaves, in_use, readers (the most of a run), and whether
+ * something still moves.
+ */
 export function start_tree(element, { api }) {
   return new Panel(element, api);
 }
@@ -185,7 +188,9 @@ class Panel {
   redraw() {
     this.frame ??= requestAnimationFrame((time) => {
       this.frame = null;
-      if (this.view.draw(time)) this.redraw();
+      const moves = this.view.draw(time);
+      this.element.dataset.moves = moves;
+      if (moves) this.redraw();
     });
   }
 

@@ -41,7 +41,7 @@ def start_panel(page, nodes):
         }};
         start_tree(panel, {{ api: {{ get }} }});
     }})""")
-    page.wait_for(f"{PANEL}.dataset.runs === '{len(nodes)}'")
+    page.wait_for(f"{PANEL}.dataset.runs === '{len(nodes)}' && {PANEL}.dataset.moves === 'false'")
 
 
 def press(page, *keys):
