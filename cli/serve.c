@@ -22,8 +22,9 @@ static void print_hello(const options *opt, unsigned port, const char *model_nam
     char url[300] = "http://localhost";
     /* URLs put IPv6 addresses in brackets. */
     if (port) snprintf(url, sizeof url, strchr(opt->host, ':') ? "%s://[%s]:%u" : "%s://%s:%u", scheme, opt->host, port);
-    printf("chunkllama serves %s at %s%s%s (Ctrl-C ends it). Try\n\n  curl ", model_name, port ? url : "",
-           port && socket ? " and " : "", socket ? socket : "");
+    printf("chunkllama serves %s at %s%s%s (Ctrl-C ends it). %s\n\n  curl ", model_name, port ? url : "",
+           port && socket ? " and " : "", socket ? socket : "",
+           port && !opt->no_page ? "Open this address in a browser, or try" : "Try");
     if (!port) printf("--unix-socket '%s' ", socket);
     if (port && opt->tls_cert) printf("--cacert '%s' ", opt->tls_cert);
     printf("%s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
