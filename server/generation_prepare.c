@@ -66,8 +66,7 @@ static bool is_within_quota(generation *g) {
     if (!g->quota.exceeded) return true;
     const bool requests = strcmp(g->quota.exceeded, "requests") == 0;
     const quota_left *left = requests ? &g->quota.requests : &g->quota.tokens;
-    openai_fail(&g->error, NULL,
-                "the tenant has reached its limit of %lld %s per minute; send the request again in %.0f seconds",
+    openai_fail(&g->error, NULL, "the request exceeds what is left of the tenant's %lld %s per minute; send it again in %.0f s",
                 (long long)left->limit, g->quota.exceeded, ceil(g->quota.retry_s));
     g->error.status = MHD_HTTP_TOO_MANY_REQUESTS;
     g->error.type = g->quota.exceeded;
@@ -111,8 +110,10 @@ void generation_prepare(preparer_task *task) {
     const size_t n = !ok ? 0 : g->kind->look ? 1 : g->request.n_prompts;
     generation_add_owners(g, n); /* before the first event, which may be the last one */
     const size_t n_jobs = ok ? submit(g) : 0;
-    if (ok && n_jobs == 0 && g->kind == &generation_computed)
+    if (ok && n_jobs < n && g->kind == &generation_computed) {
         quota_give_back(&g->srv->quotas, g->task.domain, count_tokens(&g->request), clock_seconds());
+        g->quota = (quota_state){0};
+    }
     pthread_mutex_lock(&g->lock);
     g->n_jobs = n_jobs;
     g->prepared = true;

@@ -177,8 +177,13 @@ static cl_status add_line(server_keys *keys, char *line, cl_error *error) {
     if (n_all == 0 || *words[0] == '#') return CL_OK;
     float weight;
     size_t n = n_all;
-    while (n > 1 && is_quota(words[n - 1])) n--;
-    if (n == 2 && strstr(words[1], "_per_"))
+    while (n > 0 && is_quota(words[n - 1])) n--;
+    if (n < 2 && n < n_all) /* the only other word may be a name whose key is missing, which would be an easy key to guess */
+        return cl_fail(error, CL_ERR_ARG,
+                       "a name or a key is missing before the quotas; write NAME KEY %sN, "
+                       "and '%s' for NAME if the key has none",
+                       after(words[n], requests_word) ? requests_word : tokens_word, OPENAI_DEFAULT_TENANT);
+    if (n == 2 && strstr(words[1], "_per_minute"))
         return cl_fail(error, CL_ERR_ARG, "the second word is no key; quotas are %sN and %sN", requests_word, tokens_word);
     if (n > 3)
         return cl_fail(error, CL_ERR_ARG,
@@ -219,8 +224,10 @@ cl_status server_keys_read_open(server_keys *keys, int fd, const char *path, cl_
     const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     FILE *file = copy >= 0 && lseek(copy, 0, SEEK_SET) == 0 ? fdopen(copy, "r") : NULL;
     if (!file) {
+        const int failure = errno;
         if (copy >= 0) close(copy);
-        return cl_fail(error, CL_ERR_FILE, "cannot read %.200s again: %s; name a file, not a pipe", path, strerror(errno));
+        return cl_fail(error, CL_ERR_FILE, "cannot read %.200s with --sandbox: %s%s", path, strerror(failure),
+                       failure == ESPIPE ? "; name a file, not a pipe" : "");
     }
     const cl_status status = read_lines(keys, path, file, error);
     fclose(file);

@@ -5,7 +5,7 @@
  *
  *     # comment
  *     NAME KEY [WEIGHT] [requests_per_minute=N] [tokens_per_minute=N]
- *     KEY [requests_per_minute=N] [tokens_per_minute=N]
+ *     KEY
  *
  * A key without a name is one of the tenant "default". A tenant may have several keys; its weight and each of its quotas may be
  * in one of their lines.

@@ -10,11 +10,11 @@ typedef struct meter {
     double used;   /* at the entry's time; may be above the limit */
 } meter;
 
-typedef struct quota_entry {
+struct quota_entry {
     uint32_t domain;
     meter requests, tokens;
     double at; /* the time up to which `used` has flowed off */
-} quota_entry;
+};
 
 static const double minute_s = 60;
 static const double rounding = 1e-6; /* sums of what flows off are not exact */
@@ -68,17 +68,17 @@ static quota_entry *find(quota *q, uint32_t domain, double now) {
     return NULL;
 }
 
-bool quota_set(quota *q, const quota_limit *limits, size_t n, double now) {
-    quota_entry *entries = calloc(n + 1, sizeof *entries);
-    if (!entries) return false;
+quota_entry *quota_reserve(size_t n) { return calloc(n + 1, sizeof(quota_entry)); }
+
+void quota_set(quota *q, quota_entry *entries, const quota_limit *limits, size_t n, double now) {
     pthread_mutex_lock(&q->lock);
     for (size_t i = 0; i < n; i++) {
         const quota_entry *before = find(q, limits[i].domain, now);
         quota_entry *e = &entries[i];
         if (before) *e = *before;
         *e = (quota_entry){.domain = limits[i].domain,
-                           .requests = {.limit = limits[i].requests, .used = e->requests.used},
-                           .tokens = {.limit = limits[i].tokens, .used = e->tokens.used},
+                           .requests = {.limit = limits[i].requests, .used = limits[i].requests ? e->requests.used : 0},
+                           .tokens = {.limit = limits[i].tokens, .used = limits[i].tokens ? e->tokens.used : 0},
                            .at = now};
     }
     quota_entry *replaced = q->entries;
@@ -86,7 +86,6 @@ bool quota_set(quota *q, const quota_limit *limits, size_t n, double now) {
     q->n_entries = n;
     pthread_mutex_unlock(&q->lock);
     free(replaced);
-    return true;
 }
 
 quota_state quota_take(quota *q, uint32_t domain, int64_t n_prompt, double now) {

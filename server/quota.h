@@ -39,20 +39,25 @@ typedef struct quota_state {
     double retry_s; /* seconds after which the same request would be admitted, if there is no other; with `exceeded` */
 } quota_state;
 
+typedef struct quota_entry quota_entry; /* of one tenant */
+
 typedef struct quota {
-    pthread_mutex_t lock;        /* guards what follows */
-    struct quota_entry *entries; /* [n_entries] owned */
+    pthread_mutex_t lock; /* guards what follows */
+    quota_entry *entries; /* [n_entries] owned */
     size_t n_entries;
 } quota;
 
 void quota_init(quota *q);
 void quota_destroy(quota *q);
 
+/* Memory for quota_set with n limits, which takes it over; otherwise to be freed with free(). NULL: memory is lacking. */
+quota_entry *quota_reserve(size_t n);
+
 /*
- * From now on these limits [n] of different domains apply, and no others; what tenants have used still counts. False: memory is
- * lacking, and nothing has changed.
+ * From now on these limits [n] of different domains apply, and no others. What tenants have used of a limit still counts; what
+ * they used while there was none does not. entries: of quota_reserve(n).
  */
-bool quota_set(quota *q, const quota_limit *limits, size_t n, double now);
+void quota_set(quota *q, quota_entry *entries, const quota_limit *limits, size_t n, double now);
 
 /* Admit a request with a prompt of n_prompt tokens, and count both; or refuse it, and count nothing. */
 quota_state quota_take(quota *q, uint32_t domain, int64_t n_prompt, double now);

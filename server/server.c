@@ -178,7 +178,9 @@ static void server_free(server *s) {
 }
 
 static bool set_quotas(server *s, const server_keys *keys) {
-    return quota_set(&s->quotas, keys->quotas, keys->n_quotas, clock_seconds());
+    quota_entry *entries = quota_reserve(keys->n_quotas);
+    if (entries) quota_set(&s->quotas, entries, keys->quotas, keys->n_quotas, clock_seconds());
+    return entries;
 }
 
 cl_status server_start(const server_config *config, server **started, cl_error *error) {
@@ -250,11 +252,15 @@ void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *cha
 
 cl_status server_replace_keys(server *s, server_keys *keys, cl_error *error) {
     server_keys quotas = {.quotas = keys->quotas, .n_quotas = keys->n_quotas};
+    quota_entry *entries = quota_reserve(quotas.n_quotas);
+    if (!entries) return cl_fail(error, CL_ERR_NOMEM, "no memory for the quotas");
     keys->quotas = NULL;
     keys->n_quotas = 0;
-    cl_status status = keyring_replace(&s->keys, keys, error);
-    if (status == CL_OK && !set_quotas(s, &quotas))
-        status = cl_fail(error, CL_ERR_NOMEM, "no memory for the quotas, which stay as they were; the keys were replaced");
+    const cl_status status = keyring_replace(&s->keys, keys, error);
+    if (status == CL_OK)
+        quota_set(&s->quotas, entries, quotas.quotas, quotas.n_quotas, clock_seconds());
+    else
+        free(entries);
     server_keys_free(&quotas);
     return status;
 }

@@ -59,7 +59,7 @@ static void quotas_follow_the_key(void **state) {
     static const char text[] = "alice key-a 2 requests_per_minute=60 tokens_per_minute=1000\n"
                                "bob key-b tokens_per_minute=1000000000\n"
                                "bob key-b2 requests_per_minute=1\n"
-                               "key-d tokens_per_minute=5\n"
+                               "default key-d tokens_per_minute=5\n"
                                "carol key-c 3\n";
     server_keys keys = {0};
     cl_error error;
@@ -138,7 +138,11 @@ static void wrong_lines_are_named(void **state) {
         {TEXT("a key 2 requests_per_minute=1 x\n"), ", line 1: there are more than three words before the quotas"},
         {TEXT("a key 1 tokens_per_min=5\n"), ", line 1: there are more than three words before the quotas"},
         {TEXT("a key tokens_per_min=5\n"), "from 0.001 to 1000, or a quota such as tokens_per_minute=100000"},
-        {TEXT("key tokens_per_min=5\n"), ", line 1: the second word is no key; quotas are requests_per_minute=N and tokens_"},
+        {TEXT("key tokens_per_minute:5\n"),
+         ", line 1: the second word is no key; quotas are requests_per_minute=N and tokens_"},
+        {TEXT("alice requests_per_minute=5\n"), ", line 1: a name or a key is missing before the quotas; write NAME KEY "
+                                                "requests_per_minute=N, and 'default' for NAME"},
+        {TEXT("tokens_per_minute=5\n"), "write NAME KEY tokens_per_minute=N, and 'default' for NAME if the key has none"},
         {TEXT("a key requests_per_minute=0\n"),
          ", line 1: requests_per_minute=N must have a whole number from 1 to 1000000000 in place of N"},
         {TEXT("a key tokens_per_minute=-1\n"), "tokens_per_minute=N must have a whole number"},

@@ -25,10 +25,16 @@ static void assert_admitted(quota *q, int64_t n_prompt, double now) {
     if (s.exceeded) fail_msg("too many %s at %g, again in %g s", s.exceeded, now, s.retry_s);
 }
 
+static void set(quota *q, const quota_limit *limits, size_t n) {
+    quota_entry *entries = quota_reserve(n);
+    assert_non_null(entries);
+    quota_set(q, entries, limits, n, 100);
+}
+
 static void set_up_quota(quota *q, int64_t requests, int64_t tokens) {
     const quota_limit limits[] = {{.domain = ALICE, .requests = requests, .tokens = tokens}, {.domain = BOB, .requests = 1}};
     quota_init(q);
-    assert_true(quota_set(q, limits, 2, 100));
+    set(q, limits, 2);
 }
 
 static void requests_flow_off(void **state) {
@@ -110,15 +116,21 @@ static void what_was_used_counts_under_new_limits(void **state) {
     quota q;
     set_up_quota(&q, 10, 0);
     for (int i = 0; i < 6; i++) assert_admitted(&q, 100, 100);
-    assert_true(quota_set(&q, &(quota_limit){.domain = ALICE, .requests = 8, .tokens = 600}, 1, 100));
+    set(&q, &(quota_limit){.domain = ALICE, .requests = 8, .tokens = 600}, 1);
     quota_state s = quota_take(&q, ALICE, 100, 100);
     assert_left(&s.requests, 1, 52.5);
     assert_left(&s.tokens, 500, 10); /* there was no such limit before */
     assert_null(quota_take(&q, BOB, 1, 100).exceeded);
-    assert_true(quota_set(&q, &(quota_limit){.domain = ALICE, .requests = 2}, 1, 100));
+    set(&q, &(quota_limit){.domain = ALICE, .requests = 2}, 1);
     assert_refused(&q, 1, 100, "requests", 180);
-    assert_true(quota_set(&q, NULL, 0, 100));
+    set(&q, NULL, 0);
     assert_admitted(&q, 1, 100);
+    set(&q, &(quota_limit){.domain = ALICE, .requests = 9, .tokens = 600}, 1);
+    assert_admitted(&q, 600, 100);
+    quota_count(&q, ALICE, 6000, 100);
+    set(&q, &(quota_limit){.domain = ALICE, .requests = 9}, 1);
+    set(&q, &(quota_limit){.domain = ALICE, .requests = 9, .tokens = 600}, 1);
+    assert_admitted(&q, 600, 100); /* what was used of a limit that ended is forgotten */
     quota_destroy(&q);
 }
 
@@ -139,7 +151,7 @@ static void threads_share_a_limit(void **state) {
     set_up_quota(&q, 1500, 0);
     for (size_t i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, take_many, &q), 0);
     const quota_limit same[] = {{.domain = ALICE, .requests = 1500}, {.domain = BOB, .requests = 1}};
-    for (int i = 0; i < 50; i++) assert_true(quota_set(&q, same, 2, 100));
+    for (int i = 0; i < 50; i++) set(&q, same, 2);
     for (size_t i = 0; i < 4; i++) pthread_join(threads[i], NULL);
     assert_int_equal(n_admitted, 1500);
     quota_destroy(&q);
