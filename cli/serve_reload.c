@@ -13,12 +13,25 @@
 
 /* ---- Files ---- */
 
+/* Look at an open file. Returns false if nothing was written into it since this was called last. */
+static bool was_written(reread_file *f) {
+    struct stat st;
+    if (syscall(SYS_fstat, f->fd, &st) != 0) return true; /* fstat() would call newfstatat, which the sandbox forbids */
+    const bool written =
+        st.st_mtim.tv_sec != f->written_at.tv_sec || st.st_mtim.tv_nsec != f->written_at.tv_nsec || st.st_size != f->size;
+    f->written_at = st.st_mtim;
+    f->size = st.st_size;
+    return written;
+}
+
 /* Begin with a file, which stays open for the sandbox. path: NULL: there is none. */
 static cl_status open_file(reread_file *f, const char *path, bool sandbox, cl_error *error) {
     *f = (reread_file){.path = path, .fd = -1};
     if (!path || !sandbox) return CL_OK;
     f->fd = open(path, O_RDONLY | O_CLOEXEC);
-    return f->fd >= 0 ? CL_OK : cl_fail(error, CL_ERR_FILE, "cannot open %.200s: %s", path, strerror(errno));
+    if (f->fd < 0) return cl_fail(error, CL_ERR_FILE, "cannot open %.200s: %s", path, strerror(errno));
+    was_written(f);
+    return CL_OK;
 }
 
 static void close_file(reread_file *f) {
@@ -29,11 +42,39 @@ static void close_file(reread_file *f) {
 /* Check that a file that is open still has a name: one that was replaced or removed has none. */
 static cl_status check_file(const reread_file *f, cl_error *error) {
     struct stat st;
-    if (f->fd < 0 || syscall(SYS_fstat, f->fd, &st) != 0 || st.st_nlink > 0) return CL_OK; /* fstat() would call newfstatat */
+    if (f->fd < 0 || syscall(SYS_fstat, f->fd, &st) != 0 || st.st_nlink > 0) return CL_OK; /* as in was_written */
     return cl_fail(error, CL_ERR_FILE,
                    "%.200s was replaced by another file, which cannot be opened with --sandbox; restart the server, and from "
                    "then on write into the file",
                    f->path);
+}
+
+static void log_unread(const reread_file *f, server_log *log, const char *reason, const char *fix) {
+    log_line line;
+    if (!log_begin(&line, log, LOG_LEVEL_WARN, "SIGHUP: a file was not read again")) return;
+    log_text(&line, "file", f->path);
+    log_text(&line, "reason", reason);
+    log_text(&line, "fix", fix);
+    log_end(&line);
+}
+
+/* Whether reading the file cannot keep the thread waiting that ends the program, as a pipe could. Otherwise the log says so. */
+static bool is_prompt(const reread_file *f, server_log *log) {
+    struct stat st;
+    if (f->fd >= 0 || stat(f->path, &st) != 0 || S_ISREG(st.st_mode)) return true;
+    log_unread(f, log, "it is not a regular file", "restart the server, or name a regular file");
+    return false;
+}
+
+/* Whether the file may have changed since it was read. */
+static bool may_be_new(reread_file *f) {
+    cl_error error;
+    return f->fd < 0 || check_file(f, &error) != CL_OK || was_written(f);
+}
+
+static void log_same(const reread_file *f, server_log *log) {
+    log_unread(f, log, "nothing was written into it since it was read",
+               "if its path names another file now, restart the server: --sandbox does not allow it to open that one");
 }
 
 /* Read a whole file that is open, from its beginning. */
@@ -67,16 +108,17 @@ static cl_status read_keys(const serve_reload *r, server_keys *keys, cl_error *e
     return status == CL_OK ? CL_OK : option_fail("api-keys", error);
 }
 
-static bool has_weight(const server_keys *keys, const cl_engine_weight *wanted) {
+static float weight_of(const server_keys *keys, uint32_t domain) {
     for (int32_t i = 0; i < keys->n_weights; i++)
-        if (keys->weights[i].domain == wanted->domain) return keys->weights[i].weight == wanted->weight;
-    return false;
+        if (keys->weights[i].domain == domain) return keys->weights[i].weight;
+    return 1;
 }
 
-/* Whether the weights are those that the engine has. */
-static bool has_same_weights(const server_keys *a, const server_keys *b) {
-    bool same = a->n_weights == b->n_weights;
-    for (int32_t i = 0; same && i < a->n_weights; i++) same = has_weight(b, &a->weights[i]);
+/* Whether the tenants of these keys have the weights that they had at the start. */
+static bool has_same_weights(const server_keys *keys, const server_keys *start) {
+    bool same = true;
+    for (size_t i = 0; same && i < keys->n; i++)
+        same = weight_of(keys, keys->keys[i].domain) == weight_of(start, keys->keys[i].domain);
     return same;
 }
 
@@ -116,7 +158,6 @@ static cl_status read_tls(serve_reload *r, cl_error *error) {
                        key_text = {.path = r->key_file.path, .text = key.data};
         status = r->tls ? tls_replace(r->tls, &cert_text, &key_text, error) : tls_create(&r->tls, &cert_text, &key_text, error);
     }
-    if (key.data) explicit_bzero(key.data, key.size);
     text_buffer_free(&cert);
     text_buffer_free(&key);
     return status;
@@ -173,8 +214,19 @@ void serve_reload_close(serve_reload *r) {
 
 void serve_reload_again(serve_reload *r, server *running, server_log *log) {
     log_line line;
-    if (r->keys_file.path) reload_keys(r, running, log);
-    if (r->tls) reload_tls(r, log);
+    if (r->keys_file.path && is_prompt(&r->keys_file, log)) {
+        if (may_be_new(&r->keys_file))
+            reload_keys(r, running, log);
+        else
+            log_same(&r->keys_file, log);
+    }
+    if (r->tls && is_prompt(&r->cert_file, log) && is_prompt(&r->key_file, log)) {
+        const bool new_cert = may_be_new(&r->cert_file), new_key = may_be_new(&r->key_file);
+        if (new_cert || new_key)
+            reload_tls(r, log);
+        else
+            log_same(&r->cert_file, log);
+    }
     if (!r->keys_file.path && !r->tls && log_begin(&line, log, LOG_LEVEL_WARN, "SIGHUP: there is no file to read again")) {
         log_text(&line, "fix", "restart the server to apply changes of options");
         log_end(&line);

@@ -2,10 +2,14 @@
  * What `serve` reads when it starts, and again at SIGHUP: the file of API keys, and the certificate of TLS with its key.
  *
  * A file is opened by its path each time, so it may be replaced by another of the same name. In the sandbox no file can be
- * opened later; it then stays open, and only what is written into it can be read again.
+ * opened later; it then stays open, and only what is written into it can be read again. If nothing was, the log says so, since
+ * the path may name another file by then.
  */
 #ifndef CLI_SERVE_RELOAD_H
 #define CLI_SERVE_RELOAD_H
+
+#include <sys/types.h>
+#include <time.h>
 
 #include "options.h"
 #include "server/log.h"
@@ -13,8 +17,10 @@
 
 /* A file that is read several times. */
 typedef struct reread_file {
-    const char *path; /* NULL: there is none */
-    int fd;           /* -1: it is opened each time */
+    const char *path;           /* NULL: there is none */
+    int fd;                     /* -1: it is opened each time */
+    struct timespec written_at; /* when what was read last was written; with fd */
+    off_t size;                 /* of what was read last; with fd */
 } reread_file;
 
 typedef struct serve_reload {

@@ -143,7 +143,7 @@ def test_keys_change_while_clients_call(serve, tmp_path):
 
 
 def test_keys_in_the_sandbox(serve, tmp_path):
-    """Without the right to open files, what is written into the file is read; another file of the name is an error that says so."""
+    """Without the right to open files, what is written into the file is read, and the log says that another file of the name is not."""
     if not can_sandbox():
         pytest.skip("this system has no Landlock")
     path = tmp_path / "keys"
@@ -152,8 +152,10 @@ def test_keys_in_the_sandbox(serve, tmp_path):
     path.write_text("key-e\n")
     assert "keys=1" in server.hang_up("API keys were read again")
     assert [server.status(key) for key in ("key-a", "key-e")] == [401, 200]
-    (tmp_path / "new").write_text(KEYS)
-    os.rename(tmp_path / "new", path)
+    os.rename(path, tmp_path / "old")
+    path.write_text(KEYS)
+    assert "nothing was written into it since it was read" in server.hang_up("a file was not read again")
+    (tmp_path / "old").unlink()
     assert "was replaced by another file" in server.hang_up("API keys stay as they were")
     assert [server.status(key) for key in ("key-a", "key-e")] == [401, 200]
     server.end()
@@ -189,7 +191,7 @@ def test_quotas(serve, tmp_path):
         alice.chat.completions.create(model=model, messages=[{"role": "user", "content": "a"}])
     error, reply = caught.value, caught.value.response
     assert (error.status_code, error.code, error.type) == (429, "rate_limit_exceeded", "requests")
-    assert "limit of 4 requests per minute" in error.message and 1 <= int(reply.headers["Retry-After"]) <= 15
+    assert "the tenant's 4 requests per minute" in error.message and 1 <= int(reply.headers["Retry-After"]) <= 15
     assert headers(reply)["x-ratelimit-remaining-requests"] == "0"
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(server.request("key-a", "/v1/messages", max_tokens=1, messages=[{"role": "user", "content": "a"}]))
