@@ -42,7 +42,7 @@ static int wait_for_end(waiting *s, double seconds) {
     const int signal =
         isinf(seconds) ? sigwaitinfo(&s->of.signals->all, &info) : sigtimedwait(&s->of.signals->all, &info, &time);
     follow_memory(s);
-    /* The kernel sends SIGHUP when the terminal was closed. */
+    /* The kernel sends SIGHUP when the terminal was closed; it is lost if a SIGHUP of a process is still pending. */
     if (signal != SIGHUP || info.si_code == SI_KERNEL) return signal > 0 ? signal : 0;
     service_manager_reloading(s->of.manager);
     serve_reload_again(s->of.reload, s->of.running, s->of.log);

@@ -24,7 +24,7 @@ static cl_status check_tenants(const keyring *k, const server_keys *keys, cl_err
         const char *name = server_keys_tenant(keys, i), *known = openai_tenants_name(&k->tenants, keys->keys[i].domain);
         if (known && strcmp(known, name) != 0)
             return cl_fail(error, CL_ERR_ARG,
-                           "the tenant '%s' has the same hash as '%s', which had a key since the server started; choose "
+                           "the tenant '%s' has the same hash as '%s', which has had a key while the server ran; choose "
                            "another name",
                            name, known);
     }

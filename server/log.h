@@ -35,10 +35,10 @@ enum {
 server_log *server_log_create(int fd, log_level level, bool json);
 
 /*
- * Write what is left, and free the log. It waits a few seconds at most for a reader that does not read; what is left then is
+ * Write what is left, and free the log. It waits two seconds at most, however fast the reader is; what is left then is
  * lost. Returns how many lines are lost without a line that says so. A thread that still waits in a write is left behind: it
- * writes nothing else, and frees the log when the write returns. Nobody may use the log any more. NULL and pointers to NULL are
- * ignored.
+ * writes nothing else, and frees the log when the write returns. Nobody may use the log any more, and server_log_every must
+ * have been called with NULL if it was called. NULL and pointers to NULL are ignored.
  */
 uint64_t server_log_destroy(server_log **log);
 

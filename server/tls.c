@@ -30,7 +30,8 @@ static gnutls_datum_t datum(const tls_file *file) {
 
 static cl_status fail(const char *option, const tls_file *file, int failure, const char *fix, cl_error *error) {
     if (failure == GNUTLS_E_MEMORY_ERROR) return cl_fail(error, CL_ERR_NOMEM, "no memory for the certificate");
-    return cl_fail(error, CL_ERR_FORMAT, "--%s: %.200s: %s %s", option, file->path, gnutls_strerror(failure), fix);
+    return cl_fail(error, CL_ERR_FORMAT, "--%s: %.200s: GnuTLS says '%s'; %s", option, file->path, gnutls_strerror(failure),
+                   fix);
 }
 
 /* Whether the file holds certificates, of which *expires_at is when the first one does. */
@@ -39,8 +40,7 @@ static cl_status check_cert(const tls_file *cert, int64_t *expires_at, cl_error 
     gnutls_x509_crt_t *list = NULL;
     unsigned n = 0;
     const int failure = gnutls_x509_crt_list_import2(&list, &n, &text, GNUTLS_X509_FMT_PEM, 0);
-    if (failure < 0)
-        return fail("tls-cert", cert, failure, "name a file that begins with '-----BEGIN CERTIFICATE-----'", error);
+    if (failure < 0) return fail("tls-cert", cert, failure, "name a file with a certificate in PEM's format", error);
     *expires_at = gnutls_x509_crt_get_expiration_time(list[0]);
     for (unsigned i = 0; i < n; i++) gnutls_x509_crt_deinit(list[i]);
     gnutls_free(list);
@@ -62,7 +62,7 @@ static cl_status check_key(const tls_file *key, cl_error *error) {
                        "--tls-key: %.200s: the key is encrypted; write one without a password by 'openssl pkey -in FILE -out "
                        "NEW', and name that",
                        key->path);
-    return fail("tls-key", key, failure, "name a file that begins with '-----BEGIN PRIVATE KEY-----'", error);
+    return fail("tls-key", key, failure, "name a file with a private key in PEM's format", error);
 }
 
 static void credentials_free(credentials *c) {
@@ -84,7 +84,7 @@ static cl_status credentials_create(credentials **created, const tls_file *cert,
         if (failure == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
             status = cl_fail(error, CL_ERR_FORMAT,
                              "--tls-key: %.200s: the key does not belong to the certificate in %.200s; name the key with which "
-                             "that was requested",
+                             "the certificate was requested",
                              key->path, cert->path);
         else if (failure < 0)
             status = fail("tls-cert", cert, failure, "name a certificate for a TLS server", error);

@@ -41,7 +41,7 @@ void tls_use(tls *t, void *session);
 const char *tls_cert(const tls *t);
 const char *tls_key(const tls *t);
 
-/* Seconds since 1970 from which on the latest certificate is not valid any more. Any thread. */
+/* When the latest certificate expires, the first of its chain, in seconds since 1970; -1: GnuTLS cannot tell. Any thread. */
 int64_t tls_expires_at(tls *t);
 
 #endif

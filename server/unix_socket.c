@@ -11,13 +11,12 @@
 
 #include "server_state.h"
 
-/* Whether a server accepts connections at the address; one whose queue is full does, too. */
-static bool is_alive(const struct sockaddr_un *address) {
+/* Why nobody can connect to the address, as errno says it; 0: a server accepts connections. */
+static int connect_failure(const struct sockaddr_un *address) {
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) return true; /* unknown, so nothing is removed */
-    const bool alive = connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 || errno != ECONNREFUSED;
-    close(fd);
-    return alive;
+    const int failure = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 ? 0 : errno;
+    if (fd >= 0) close(fd);
+    return failure;
 }
 
 /* Remove the socket of a server that has ended. */
@@ -27,7 +26,11 @@ static cl_status remove_stale(const struct sockaddr_un *address, cl_error *error
     if (!S_ISSOCK(st.st_mode))
         return cl_fail(error, CL_ERR_FILE, "%s is there and is no socket; choose another path, or remove it",
                        address->sun_path);
-    if (is_alive(address))
+    const int failure = connect_failure(address);
+    if (failure == EACCES)
+        return cl_fail(error, CL_ERR_FILE, "%s belongs to another user; choose another path, or let that user remove it",
+                       address->sun_path);
+    if (failure != ECONNREFUSED) /* also if the server's queue is full */
         return cl_fail(error, CL_ERR_FILE, "another server listens on %s; end that server, or choose another path",
                        address->sun_path);
     if (unlink(address->sun_path) == 0 || errno == ENOENT) return CL_OK;
