@@ -28,6 +28,12 @@ typedef struct client {
     int n_finished, n_cancelled;
 } client;
 
+static bool has_cancelled_choice(const recording *r) {
+    bool cancelled = false;
+    for (int i = 0; i < RECORDING_CHOICES; i++) cancelled |= r->choices[i].finish == CL_ENGINE_CANCELLED;
+    return cancelled;
+}
+
 static void *be_client(void *arg) {
     client *c = arg;
     for (int round = 0; round < N_ROUNDS; round++) {
@@ -52,7 +58,7 @@ static void *be_client(void *arg) {
         for (int i = 0; i < N; i++) {
             recording_wait(r[i]);
             cl_engine_cancel(c->f->engine, ids[i]); /* too late for anything */
-            if (r[i]->choices[0].finish == CL_ENGINE_CANCELLED || r[i]->choices[2].finish == CL_ENGINE_CANCELLED) {
+            if (has_cancelled_choice(r[i])) {
                 c->n_cancelled++;
             } else {
                 c->n_finished++;
