@@ -4,8 +4,9 @@
 #     packaging/build_deb.sh [--build-dir DIR] OUT
 #
 # OUT is the folder for the packages. Without --build-dir everything is compiled anew, without the CUDA backend. With it the
-# programs and libraries are those that DIR has, such as build/release; if it was configured with CUDA, the packages of libchunkattn
-# have the backend, too. The packages debhelper, dpkg-dev and those of packages.txt that are marked "run" are needed.
+# programs and libraries are those that DIR has, such as build/release, also if they are older than the sources: build everything
+# there first. If it was configured with CUDA, the packages of libchunkattn have the backend, too. The packages debhelper, dpkg-dev
+# and those of packages.txt that are marked "run" are needed.
 set -euo pipefail
 
 fail() { echo "$0: $1" >&2; exit 1; }
@@ -42,9 +43,9 @@ cmake -S "$root" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCATTN_CU
 }
 
 # What is installed and does not exist yet is built, or taken from the other folder.
-files=$(cat "$work"/build/*/cmake_install.cmake | grep -o "\"$work/build/[^\":]*\"" | tr -d '"' | sort -u)
+mapfile -t files < <(cat "$work"/build/*/cmake_install.cmake | grep -o "\"$work/build/[^\":]*\"" | tr -d '"' | sort -u)
 made=()
-for file in $files; do
+for file in "${files[@]}"; do
     [ -e "$file" ] || made+=("${file#"$work/build/"}")
 done
 if [ -z "$build" ]; then
