@@ -144,8 +144,12 @@ function code_block(language, text) {
 
 const cells_of = (line) => line.trim().replace(/^\||\|$/g, "").split(/(?<!\\)\|/).map((cell) => cell.trim());
 
-const begins_table = (lines, at) =>
-  lines[at].includes("|") && at + 1 < lines.length && cells_of(lines[at + 1]).every((cell) => /^:?-+:?$/.test(cell));
+/** Whether a table begins with a line: the next line is a rule with as many cells. */
+function begins_table(lines, at) {
+  if (!lines[at].includes("|") || at + 1 >= lines.length) return false;
+  const rule = cells_of(lines[at + 1]);
+  return rule.every((cell) => /^:?-+:?$/.test(cell)) && rule.length === cells_of(lines[at]).length;
+}
 
 function table_block(lines) {
   const sides = cells_of(lines[1]).map((cell) => (cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : "left"));

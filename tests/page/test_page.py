@@ -45,6 +45,7 @@ MARKDOWN = [
     ("see:\n| a | b |\n|:-:|--:|\n| 1 | `2` |\nend",
      '<p>see:</p><div class="wide-table"><table><thead><tr><th class="center">a</th><th class="right">b</th></tr></thead>'
      '<tbody><tr><td class="center">1</td><td class="right"><code>2</code></td></tr></tbody></table></div><p>end</p>'),
+    ("Use a | b here and more\n---\nnext", "<p>Use a | b here and more</p><hr><p>next</p>"),
     ("[the *page*](https://a.test/b_(c)) and https://a.test/d.", None),
 ]
 
