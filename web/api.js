@@ -9,8 +9,20 @@ export class ApiError extends Error {
   }
 }
 
-// The key is forgotten with the tab.
+// The key is kept in the tab's storage, which ends with the tab; where the browser blocks it, a reload forgets the key.
 const STORED_KEY = "chunkllama.key";
+let key = "";
+try {
+  key = sessionStorage.getItem(STORED_KEY) ?? "";
+} catch {} // it is blocked
+
+function keep_key(text) {
+  key = text;
+  try {
+    sessionStorage.setItem(STORED_KEY, text);
+  } catch {} // it is blocked
+}
+
 const dialog = document.getElementById("key-dialog");
 const field = document.getElementById("key");
 let asked = null; // the promise of an open dialog: whether there is a key now
@@ -25,7 +37,7 @@ export function ask_for_key(reason) {
     dialog.addEventListener("close", () => {
       asked = null;
       declined = dialog.returnValue !== "ok" || field.value === "";
-      if (!declined) sessionStorage.setItem(STORED_KEY, field.value);
+      if (!declined) keep_key(field.value);
       resolve(!declined);
     }, { once: true });
     document.getElementById("key-cancel").onclick = () => dialog.close();
@@ -47,15 +59,14 @@ async function message_of(response) {
 /** The response to a call, once it is a success. background: nobody has just asked for it. */
 async function call(path, options, background) {
   for (;;) {
-    const key = sessionStorage.getItem(STORED_KEY);
-    const headers = { ...options.headers, ...(key && { Authorization: `Bearer ${key}` }) };
+    const sent = key;
+    const headers = { ...options.headers, ...(sent && { Authorization: `Bearer ${sent}` }) };
     // Addresses are relative to the page's, so that a proxy may serve it below a path.
     const response = await fetch(new URL(path.replace(/^\//, ""), document.baseURI), { ...options, headers });
     if (response.ok) return response;
     const message = await message_of(response);
     // Another call may have got a key meanwhile.
-    const changed = key !== sessionStorage.getItem(STORED_KEY);
-    if (response.status === 401 && (changed || (!(background && declined) && (await ask_for_key(message))))) continue;
+    if (response.status === 401 && (sent !== key || (!(background && declined) && (await ask_for_key(message))))) continue;
     throw new ApiError(response.status, message);
   }
 }

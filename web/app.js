@@ -1,4 +1,4 @@
-// Starts the page: finds the model, then starts the chat and the tree.
+// Starts the page: finds the model, then starts the tree and the chat.
 import { api, ask_for_key } from "./api.js";
 import { start_chat } from "./chat.js";
 import { start_tree } from "./tree.js";
@@ -64,5 +64,5 @@ const model = await find_model();
 status.textContent = "";
 document.getElementById("model").textContent = model.id;
 document.getElementById("model").title = model.id;
-start_chat({ api, model: model.id });
 start_tree(document.getElementById("tree"), { api });
+start_chat({ api, model: model.id });

@@ -9,35 +9,62 @@ const PREFIX = "chunkllama.chat.";
 const SETTINGS = "chunkllama.settings"; // those of the next chat
 const MOST = 100; // chats that are kept
 
-const read = (key) => {
+/** The browser's storage; null: it is blocked. */
+const storage = (() => {
   try {
-    const chat = JSON.parse(localStorage.getItem(key));
-    return Array.isArray(chat?.messages) ? chat : null;
+    return window.localStorage;
   } catch {
-    return null; // it was not written by this page
+    return null;
   }
-};
+})();
+
+/** The object stored as JSON under a key; null: there is none. */
+function read(key) {
+  try {
+    const value = JSON.parse(storage.getItem(key));
+    return typeof value === "object" ? value : null;
+  } catch {
+    return null; // it was not written by this page, or the storage is blocked
+  }
+}
+
+/** Store an object as JSON. False: there is no room for it, or the storage is blocked. */
+function write(key, value) {
+  try {
+    storage.setItem(key, JSON.stringify(value));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const is_message = (message) => typeof message?.role === "string" && typeof message.content === "string";
+
+/** A stored chat; null: there is none, or this page has not written it. */
+export function find_chat(id) {
+  const chat = read(PREFIX + id);
+  const is_whole = chat?.id === id && chat.settings && Array.isArray(chat.messages) && chat.messages.every(is_message);
+  return is_whole ? chat : null;
+}
 
 /** All chats, the last one used first. */
 export function all_chats() {
-  return Object.keys(localStorage)
+  return Object.keys(storage ?? {})
     .filter((key) => key.startsWith(PREFIX))
-    .map(read)
+    .map((key) => find_chat(key.slice(PREFIX.length)))
     .filter((chat) => chat)
     .sort((a, b) => b.used - a.used);
 }
 
-export const find_chat = (id) => read(PREFIX + id);
-
 /** A chat without messages, which is stored once it has one. Its settings are those that were last changed. */
 export function create_chat() {
   const id = `${Date.now().toString(36)}${Math.random().toString(36).slice(2, 8)}`;
-  return { id, title: "", used: 0, settings: JSON.parse(localStorage.getItem(SETTINGS) ?? "{}"), messages: [] };
+  return { id, title: "", used: 0, settings: read(SETTINGS) ?? {}, messages: [] };
 }
 
 export function change_setting(chat, name, text) {
   chat.settings[name] = text;
-  localStorage.setItem(SETTINGS, JSON.stringify(chat.settings));
+  write(SETTINGS, chat.settings);
   store_chat(chat);
 }
 
@@ -48,18 +75,14 @@ export function store_chat(chat) {
   const others = all_chats().filter((other) => other.id !== chat.id);
   for (const old of others.splice(MOST - 1)) remove_chat(old.id);
   for (;;) {
-    try {
-      localStorage.setItem(PREFIX + chat.id, JSON.stringify(chat));
-      return true;
-    } catch {
-      const oldest = others.pop();
-      if (!oldest) return false;
-      remove_chat(oldest.id);
-    }
+    if (write(PREFIX + chat.id, chat)) return true;
+    const oldest = others.pop();
+    if (!oldest) return false;
+    remove_chat(oldest.id);
   }
 }
 
-export const remove_chat = (id) => localStorage.removeItem(PREFIX + id);
+export const remove_chat = (id) => storage?.removeItem(PREFIX + id);
 
 /** Call fn when another tab has changed the chats. */
 export const on_chats_changed = (fn) =>

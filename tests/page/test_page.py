@@ -247,6 +247,24 @@ def test_broken_stream(page):
     assert page.text(".message:last-child .error") == "memory is lacking"
 
 
+def test_storage(page, server):
+    """What another program stored is left out. A browser that blocks its storage shows chats and the tree all the same."""
+    page.run("""Object.assign(localStorage, { "chunkllama.settings": "{", "chunkllama.chat.a": '{"id": "a", "messages": []}',
+        "chunkllama.chat.b": '{"id": "b", "title": "b", "used": 1, "settings": {}, "messages": [null]}' }); 0""")
+    begun = "document.querySelector('#welcome') && document.querySelector('#tree').dataset.runs"
+    page.go(server.url + "/")
+    page.wait_for(begun)
+    assert page.run("document.querySelector('#chats').children.length") == 0
+    page.call("Page.addScriptToEvaluateOnNewDocument", source="""for (const name of ["localStorage", "sessionStorage"])
+        Object.defineProperty(window, name, { get() { throw new DOMException("blocked", "SecurityError"); } });""")
+    page.go(server.url + "/")
+    page.wait_for(begun)
+    page.answer_instead("/v1/chat/completions", write_stream({"content": "Here."}))
+    set_field(page, "temperature", "0.5")
+    ask(page)
+    assert page.bodies[0]["temperature"] == 0.5 and page.text(".message.assistant > .markdown") == "Here."
+
+
 def test_hostile_text(page):
     """What a model writes never becomes more than text and links that are followed by clicks alone."""
     page.answer_instead("/v1/chat/completions", *(write_stream({"content": text}) for text in HOSTILE))
