@@ -68,18 +68,23 @@ export function change_setting(chat, name, text) {
   store_chat(chat);
 }
 
-/** Store a chat; the oldest ones make room. False: there is no room even so. */
+/** Store a chat; the oldest ones make room. False: there is no room even so, and the others stay. */
 export function store_chat(chat) {
   if (chat.messages.length === 0) return true;
   chat.used = Date.now();
   const others = all_chats().filter((other) => other.id !== chat.id);
-  for (const old of others.splice(MOST - 1)) remove_chat(old.id);
-  for (;;) {
-    if (write(PREFIX + chat.id, chat)) return true;
+  const removed = [];
+  while (!write(PREFIX + chat.id, chat)) {
     const oldest = others.pop();
-    if (!oldest) return false;
+    if (!oldest) {
+      for (const other of removed) write(PREFIX + other.id, other);
+      return false;
+    }
     remove_chat(oldest.id);
+    removed.push(oldest);
   }
+  for (const old of others.slice(MOST - 1)) remove_chat(old.id);
+  return true;
 }
 
 export const remove_chat = (id) => storage?.removeItem(PREFIX + id);

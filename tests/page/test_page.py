@@ -265,6 +265,19 @@ def test_storage(page, server):
     assert page.bodies[0]["temperature"] == 0.5 and page.text(".message.assistant > .markdown") == "Here."
 
 
+def test_a_chat_without_room(page):
+    """The oldest chats make room for a new one, but not for one that would not fit even then."""
+    kept = page.run("""import("./web/chats.js").then(({ create_chat, store_chat, all_chats }) => {
+        const store = (title, n) =>
+            store_chat(Object.assign(create_chat(), { title, messages: [{ role: "user", content: "x".repeat(n) }] }));
+        const titles = () => all_chats().map((chat) => chat.title).sort().join("");
+        const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+        const begin = store("a", 2e6);
+        return wait(2).then(() => [begin, store("b", 2e6), store("c", 6e6), titles(), store("d", 2e6), titles()]);
+    })""")
+    assert kept == [True, True, False, "ab", True, "bd"]
+
+
 def test_hostile_text(page):
     """What a model writes never becomes more than text and links that are followed by clicks alone."""
     page.answer_instead("/v1/chat/completions", *(write_stream({"content": text}) for text in HOSTILE))
