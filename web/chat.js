@@ -221,9 +221,8 @@ export function start_chat({ api, model }) {
   stop.addEventListener("click", () => running?.abort());
   document.addEventListener("keydown", (event) => event.key === "Escape" && !event.defaultPrevented && running?.abort());
   document.getElementById("new-chat").addEventListener("click", () => open_chat(create_chat()));
-  settings.addEventListener("input", (event) => {
-    change_setting(chat, event.target.name, event.target.value.trim());
-  });
+  settings.addEventListener("input", (event) => change_setting(chat, event.target.name, event.target.value.trim()));
+  settings.addEventListener("change", () => find_chat(chat.id) && save());
   settings.addEventListener("submit", (event) => event.preventDefault());
   on_chats_changed(show_list);
   window.addEventListener("pagehide", () => store_chat(chat));

@@ -62,10 +62,10 @@ export function create_chat() {
   return { id, title: "", used: 0, settings: read(SETTINGS) ?? {}, messages: [] };
 }
 
+/** Change a setting of a chat and of those that are created next. The chat itself is not stored. */
 export function change_setting(chat, name, text) {
   chat.settings[name] = text;
   write(SETTINGS, chat.settings);
-  store_chat(chat);
 }
 
 /** Store a chat; the oldest ones make room. False: there is no room even so, and the others stay. */
