@@ -152,7 +152,10 @@ export function start_chat({ api, model }) {
     const rows = Math.min(12, message.content.split("\n").length + 1);
     const field = create("textarea", { "aria-label": "Edit the message", rows });
     field.value = message.content;
-    const back = () => element.replaceWith(create_view(message).element);
+    const back = () => {
+      element.replaceWith(create_view(message).element);
+      take_newer();
+    };
     const resend = () => {
       if (field.value.trim() === "") return;
       cut(message);
@@ -180,6 +183,18 @@ export function start_chat({ api, model }) {
     show_chat();
     document.body.classList.remove("side-open");
     input.focus();
+  }
+
+  /** Show what another tab has stored, unless an answer streams in or a message is edited here. */
+  function take_newer() {
+    const stored = find_chat(chat.id);
+    const is_busy = running || log.querySelector(".editing");
+    if (is_busy || !stored || stored.used <= chat.used) {
+      show_list();
+      return;
+    }
+    chat = stored;
+    show_chat();
   }
 
   function show_list() {
@@ -224,8 +239,9 @@ export function start_chat({ api, model }) {
   settings.addEventListener("input", (event) => change_setting(chat, event.target.name, event.target.value.trim()));
   settings.addEventListener("change", () => find_chat(chat.id) && save());
   settings.addEventListener("submit", (event) => event.preventDefault());
-  on_chats_changed(show_list);
-  window.addEventListener("pagehide", () => store_chat(chat));
+  on_chats_changed(take_newer);
+  window.addEventListener("pageshow", take_newer); // a page that the browser had put aside was told of no change
+  window.addEventListener("pagehide", () => running && store_chat(chat));
 
   show_chat();
   fit_input();

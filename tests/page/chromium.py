@@ -84,9 +84,9 @@ class Browser:
             raise PageError(f"{method}: {result['error']}")
         return result["result"]
 
-    def open(self, url, width=1280, height=800, dark=False):
-        """A page with a storage of its own."""
-        context = self.call("Target.createBrowserContext")["browserContextId"]
+    def open(self, url, width=1280, height=800, dark=False, beside=None):
+        """A page with a storage of its own, or with that of the page that it is opened beside."""
+        context = beside.context if beside else self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session, target, context)

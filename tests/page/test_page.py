@@ -247,6 +247,29 @@ def test_broken_stream(page):
     assert page.text(".message:last-child .error") == "memory is lacking"
 
 
+def test_two_tabs(page, browser, server):
+    """What one tab adds to a chat appears in the other, which neither brings it back nor drops it when it is left."""
+    page.answer_instead("/v1/chat/completions", *(write_stream({"content": text}) for text in ("One.", "Two.", "Three.")))
+    ask(page)
+    other = browser.open(server.url + "/", beside=page)
+    other.wait_for(f"{ANSWERS} === 1")
+    page.call("Page.bringToFront")  # the browser handles clicks on a tab in the background late
+    ask(page, "And then?")
+    other.wait_for(f"{ANSWERS} === 2 && document.querySelector('.message:last-child > .markdown').textContent === 'Two.'")
+    other.run("document.querySelector('.message.user footer button').click()")  # an edit here keeps what it began with
+    ask(page, "And then?")
+    other.wait_until(lambda: len(stored(other)) == 6, "the other tab sees what is stored")
+    assert other.run(f"{ANSWERS} === 2 && Boolean(document.querySelector('.editing'))")
+    other.run("document.querySelector('.editing button').click()")
+    other.wait_for(f"{ANSWERS} === 3")
+    page.click("#chats .icon")
+    page.wait_for(f"{CHATS}.length === 0")
+    other.wait_for("document.querySelector('#chats').children.length === 0")
+    other.go(server.url + "/")
+    other.wait_for("document.querySelector('#welcome')")
+    assert page.run(f"{CHATS}.length") == 0 and other.problems == []
+
+
 def test_storage(page, server):
     """What another program stored is left out. A browser that blocks its storage shows chats and the tree all the same."""
     page.run("""Object.assign(localStorage, { "chunkllama.settings": "{", "chunkllama.chat.a": '{"id": "a", "messages": []}',
