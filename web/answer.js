@@ -1,23 +1,5 @@
 // An answer of the model: requests it, and adds each piece of the stream to the message as it comes.
-import { ApiError } from "./api.js";
-
-/** The data of each event of a response, parsed, up to the stream's end. */
-async function* events(response) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let text = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    text += value;
-    const lines = text.split("\n");
-    text = lines.pop();
-    for (const line of lines) {
-      const data = line.startsWith("data:") ? line.slice(5).trim() : "";
-      if (data === "[DONE]") return;
-      if (data) yield JSON.parse(data);
-    }
-  }
-}
+import { ApiError, events } from "./api.js";
 
 function add_call(calls, delta) {
   const call = (calls[delta.index] ??= { id: "", type: "function", function: { name: "", arguments: "" } });

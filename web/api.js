@@ -71,11 +71,31 @@ async function call(path, options, background) {
   }
 }
 
+/** The data of each event of a response, parsed, up to the stream's end. Who leaves the loop before ends the request. */
+export async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      text += value;
+      const lines = text.split("\n");
+      text = lines.pop();
+      for (const line of lines) {
+        const data = line.startsWith("data:") ? line.slice(5).trim() : "";
+        if (data === "[DONE]") return;
+        if (data) yield JSON.parse(data);
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {}); // a stream that has failed refuses
+  }
+}
+
 export const api = {
   /** The JSON at a path. */
   get: async (path, signal) => (await call(path, { signal }, true)).json(),
-  /** The text at a path. */
-  text: async (path, signal) => (await call(path, { signal }, true)).text(),
   /** The response to a body, which is sent as JSON. */
   post: (path, body, signal) =>
     call(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal }, false),

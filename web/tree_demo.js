@@ -3,20 +3,8 @@
 // A browser opens six connections to a server at most, so sixteen streamed chats would never run at the same time. The chats are
 // therefore rendered one by one (/v1/chat/completions/render), which computes nothing, and their tokens are sent together:
 // /v1/completions takes an array of prompts, each of which is a request of its own to the engine.
+import { events } from "./api.js";
 import * as workload from "./demo.js";
-
-/** The events of a stream, as JSON. */
-async function* events_of(response) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    const lines = (rest + value).split("\n");
-    rest = lines.pop();
-    for (const line of lines) if (line.startsWith("data: {")) yield JSON.parse(line.slice(6));
-  }
-}
 
 /** The prompts of the first n questions, as tokens. */
 async function render(api, n, signal) {
@@ -45,7 +33,7 @@ export async function run_demo({ api, max_sequences, signal, report }) {
   const response = await api.post("/v1/completions", { prompt, ...options }, signal);
   state.running = requests;
   report(state);
-  for await (const event of events_of(response)) {
+  for await (const event of events(response)) {
     if (event.error) throw new Error(event.error.message);
     for (const choice of event.choices) {
       state.ended += choice.finish_reason !== null;
