@@ -28,7 +28,7 @@ const field = document.getElementById("key");
 let asked = null; // the promise of an open dialog: whether there is a key now
 let declined = false; // calls that nobody waits for do not ask again
 
-/** Ask for the key; several calls that are refused at once ask once. */
+/** Ask for the key, or with an empty field forget it. Several calls that are refused at once ask once. */
 export function ask_for_key(reason) {
   asked ??= new Promise((resolve) => {
     document.getElementById("key-reason").textContent = reason;
@@ -36,9 +36,12 @@ export function ask_for_key(reason) {
     dialog.returnValue = "";
     dialog.addEventListener("close", () => {
       asked = null;
-      declined = dialog.returnValue !== "ok" || field.value === "";
-      if (!declined) keep_key(field.value);
-      resolve(!declined);
+      const accepted = dialog.returnValue === "ok";
+      if (accepted) {
+        keep_key(field.value);
+        declined = key === "";
+      }
+      resolve(accepted && key !== "");
     }, { once: true });
     document.getElementById("key-cancel").onclick = () => dialog.close();
     dialog.showModal();
@@ -65,8 +68,13 @@ async function call(path, options, background) {
     const response = await fetch(new URL(path.replace(/^\//, ""), document.baseURI), { ...options, headers });
     if (response.ok) return response;
     const message = await message_of(response);
-    // Another call may have got a key meanwhile.
-    if (response.status === 401 && (sent !== key || (!(background && declined) && (await ask_for_key(message))))) continue;
+    if (response.status === 401) {
+      if (sent !== key) continue; // it has changed meanwhile
+      if (!(background && declined)) {
+        if (await ask_for_key(message)) continue;
+        declined = true;
+      }
+    }
     throw new ApiError(response.status, message);
   }
 }

@@ -55,7 +55,7 @@ function start_side() {
     show(false);
     menu.focus();
   });
-  document.getElementById("set-key").addEventListener("click", () => ask_for_key("The key that the page sends with its requests."));
+  document.getElementById("set-key").addEventListener("click", () => ask_for_key("The key that the page sends with its requests. An empty field forgets it."));
 }
 
 start_tabs();

@@ -365,6 +365,10 @@ def test_key_and_model_name(browser, start_server):
     with start_server("--api-key", "right", "--served-model-name", name) as server:
         page = browser.open(server.url + "/")
         page.wait_for("document.querySelector('#key-dialog').open")
+        page.type("schlüssel→")
+        page.press("Enter")
+        assert page.run("document.querySelector('#key-dialog').open && document.querySelector('#key').matches(':invalid')")
+        page.run("document.querySelector('#key').select()")
         page.type("wrong")
         page.press("Enter")
         page.wait_for("document.querySelector('#key-dialog').open && document.querySelector('#key').value === ''")
@@ -376,6 +380,17 @@ def test_key_and_model_name(browser, start_server):
         ask(page)
         assert stored(page)[1]["content"]
         assert page.run("JSON.stringify(Object.values(localStorage)).includes('right')") is False
+        page.click("#set-key")
+        page.press("Escape")  # keeps the key
+        assert page.run("sessionStorage['chunkllama.key']") == "right"
+        page.click("#set-key")
+        page.press("Enter")  # forgets it; the tree does not ask for another one at once
+        page.wait_for("document.querySelector('.tree-empty').textContent.includes('key')")
+        assert page.run("sessionStorage['chunkllama.key'] === '' && !document.querySelector('#key-dialog').open")
+        page.click("#input")
+        page.type("And now?")
+        page.press("Enter")
+        page.wait_for("document.querySelector('#key-dialog').open")
         assert page.run("window.broken ?? null") is None
         assert all(url.startswith(server.url) for url in page.requests)
         page.close()
