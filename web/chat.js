@@ -234,7 +234,10 @@ export function start_chat({ api, model }) {
     submit(input.value);
   });
   stop.addEventListener("click", () => running?.abort());
-  document.addEventListener("keydown", (event) => event.key === "Escape" && !event.defaultPrevented && running?.abort());
+  document.addEventListener("keydown", (event) => {
+    const is_used = event.defaultPrevented || document.querySelector("dialog[open]");
+    if (event.key === "Escape" && !is_used) running?.abort();
+  });
   document.getElementById("new-chat").addEventListener("click", () => open_chat(create_chat()));
   settings.addEventListener("input", (event) => change_setting(chat, event.target.name, event.target.value.trim()));
   settings.addEventListener("change", () => find_chat(chat.id) && save());

@@ -238,7 +238,9 @@ class Panel {
     this.element.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
       if (!this.details.section.hidden) this.close_details();
-      else this.zoom(null);
+      else if (this.zoomed !== null) this.zoom(null);
+      else return;
+      event.preventDefault(); // it does not stop an answer, too
     });
   }
 

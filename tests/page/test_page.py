@@ -161,12 +161,23 @@ def test_chat(page, server):
 
 
 def test_stop(page, server):
-    """Escape ends the request in the server, too, and what has come remains."""
+    """Escape ends the request in the server, too, and what has come remains. It first closes what is open elsewhere."""
     set_field(page, "temperature", "0")
     page.click("#input")
     page.type("Write a very long story about the sea, with many chapters.")
     page.press("Enter")
     page.wait_for("document.querySelector('.message.assistant > .markdown')?.textContent.length > 20")
+    assert server.metric("vllm:num_requests_running") == 1
+    page.click("#set-key")
+    page.press("Escape")
+    page.wait_for("!document.querySelector('#key-dialog').open")
+    page.run("document.querySelector('.tree-view').focus()")
+    page.wait_for("document.querySelector('#tree').dataset.in_use > 0")
+    page.press("ArrowRight")
+    page.press("Enter")
+    page.wait_for("!document.querySelector('.tree-details').hidden")
+    page.press("Escape")
+    assert page.run("document.querySelector('.tree-details').hidden") and not page.run(IDLE)
     assert server.metric("vllm:num_requests_running") == 1
     page.press("Escape")
     page.wait_until(lambda: server.metric("vllm:num_requests_running") == 0, "the server has no request")
