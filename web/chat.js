@@ -108,11 +108,13 @@ export function start_chat({ api, model }) {
     const write_body = () => write_request(model, asked.settings, before);
     await receive_answer(api, write_body, message, stopper.signal, () => (frame ||= requestAnimationFrame(show)));
     cancelAnimationFrame(frame);
-    if (running === stopper) running = null;
+    const is_last = running === stopper; // no other answer has been asked for, and no other chat opened
+    if (is_last) running = null;
     show();
     if (asked === chat) save();
     else if (find_chat(asked.id)) store_chat(asked);
-    announcement.textContent = message.error ?? (message.finish === "stopped" ? "Stopped." : "The answer is complete.");
+    if (is_last)
+      announcement.textContent = message.error ?? (message.finish === "stopped" ? "Stopped." : "The answer is complete.");
     show_state();
   }
 

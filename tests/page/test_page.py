@@ -179,10 +179,17 @@ def test_stop(page, server):
     page.press("Escape")
     assert page.run("document.querySelector('.tree-details').hidden") and not page.run(IDLE)
     assert server.metric("vllm:num_requests_running") == 1
+    page.run("""window.said = [];
+        new MutationObserver(() => said.push(document.querySelector('#announcement').textContent)).observe(
+            document.querySelector('#announcement'), { childList: true });
+        document.querySelector('.message.user footer button').click()""")  # Edit
+    page.press("Enter")
+    page.wait_for("document.querySelector('.message.running > .markdown')?.textContent.length > 20")
+    assert page.run("said") == []  # the new answer runs on
     page.press("Escape")
     page.wait_until(lambda: server.metric("vllm:num_requests_running") == 0, "the server has no request")
     page.wait_for(IDLE)
-    assert page.text(".message.assistant .note") == "stopped"
+    assert page.text(".message.assistant .note") == "stopped" and page.run("said") == ["Stopped."]
     text = page.text(".message.assistant > .markdown")
     assert len(text) > 20 and "".join(stored(page)[1]["content"].split()) == "".join(text.split())
 
