@@ -18,9 +18,19 @@ async function find_model() {
   }
 }
 
-/** On a narrow screen one of the two parts is shown. */
+/** On a narrow screen one of the two parts is shown, as style.css has it. */
 function start_tabs() {
   const tabs = [...document.querySelectorAll("#tabs [role=tab]")];
+  const narrow = matchMedia("(max-width: 48rem)");
+  const set_roles = () => {
+    for (const tab of tabs) {
+      const panel = document.getElementById(tab.getAttribute("aria-controls"));
+      if (narrow.matches) panel.setAttribute("role", "tabpanel");
+      else panel.removeAttribute("role");
+    }
+  };
+  set_roles();
+  narrow.addEventListener("change", set_roles);
   const select = (tab) => {
     document.body.dataset.tab = tab.dataset.tab;
     for (const other of tabs) {

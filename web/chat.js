@@ -9,6 +9,7 @@ const input = document.getElementById("input");
 const send = document.getElementById("send");
 const stop = document.getElementById("stop");
 const list = document.getElementById("chats");
+const new_chat = document.getElementById("new-chat");
 const settings = document.getElementById("settings");
 const announcement = document.getElementById("announcement");
 
@@ -155,7 +156,9 @@ export function start_chat({ api, model }) {
     const field = create("textarea", { "aria-label": "Edit the message", rows });
     field.value = message.content;
     const back = () => {
-      element.replaceWith(create_view(message).element);
+      const view = create_view(message).element;
+      element.replaceWith(view);
+      view.querySelector("footer button").focus();
       take_newer();
     };
     const resend = () => {
@@ -199,20 +202,31 @@ export function start_chat({ api, model }) {
     show_chat();
   }
 
+  function create_row(other) {
+    const open = create_button(other.title, () => other.id !== chat.id && open_chat(find_chat(other.id) ?? create_chat()));
+    open.classList.add("title");
+    if (other.id === chat.id) open.setAttribute("aria-current", "true");
+    const remove = create_button("×", () => {
+      if (!confirm(`Delete the chat “${other.title}”?`)) return;
+      remove_chat(other.id);
+      if (other.id === chat.id) open_chat(create_chat());
+      else show_list();
+    });
+    remove.classList.add("icon");
+    remove.setAttribute("aria-label", `Delete the chat ${other.title}`);
+    return create("li", { "data-id": other.id }, open, remove);
+  }
+
+  /** Show the list. A focus in it stays at its chat or, if that is gone, goes to the one that takes its place. */
   function show_list() {
-    list.replaceChildren(...all_chats().map((other) => {
-      const open = create_button(other.title, () => other.id !== chat.id && open_chat(find_chat(other.id) ?? create_chat()));
-      open.classList.add("title");
-      const remove = create_button("×", () => {
-        if (!confirm(`Delete the chat “${other.title}”?`)) return;
-        remove_chat(other.id);
-        if (other.id === chat.id) open_chat(create_chat());
-        else show_list();
-      });
-      remove.classList.add("icon");
-      remove.setAttribute("aria-label", `Delete the chat ${other.title}`);
-      return create("li", other.id === chat.id ? { "aria-current": "true" } : {}, open, remove);
-    }));
+    const at = [...list.children].findIndex((row) => row.contains(document.activeElement));
+    const id = list.children[at]?.dataset.id;
+    const kind = document.activeElement.classList.contains("icon") ? ".icon" : ".title";
+    list.replaceChildren(...all_chats().map(create_row));
+    if (at < 0) return;
+    const rows = [...list.children];
+    const row = rows.find((other) => other.dataset.id === id) ?? rows[Math.min(at, rows.length - 1)];
+    (row?.querySelector(kind) ?? new_chat).focus();
   }
 
   // ---- The keyboard and the form ----
@@ -240,7 +254,7 @@ export function start_chat({ api, model }) {
     const is_used = event.defaultPrevented || document.querySelector("dialog[open]");
     if (event.key === "Escape" && !is_used) running?.abort();
   });
-  document.getElementById("new-chat").addEventListener("click", () => open_chat(create_chat()));
+  new_chat.addEventListener("click", () => open_chat(create_chat()));
   settings.addEventListener("input", (event) => change_setting(chat, event.target.name, event.target.value.trim()));
   settings.addEventListener("change", () => find_chat(chat.id) && save());
   settings.addEventListener("submit", (event) => event.preventDefault());

@@ -138,6 +138,7 @@ def test_chat(page, server):
     page.click(".message.user footer button")
     page.press("Escape")
     assert page.text(".message.user .text") == QUESTION
+    assert page.run("document.activeElement.textContent") == "Edit"
     page.click(".message.user footer button")
     page.run("document.activeElement.select()")
     page.type("Name one animal.")
@@ -443,6 +444,8 @@ def test_narrow_and_dark(browser, server):
     assert page.run(is_shown.format("#chat")) and not page.run(is_shown.format("#tree"))
     page.click("#tabs [data-tab=tree]")
     assert not page.run(is_shown.format("#chat")) and page.run(is_shown.format("#tree"))
+    panels = "[...document.querySelectorAll('[role=tabpanel]')].map((panel) => panel.id)"
+    assert page.run(panels) == ["chat", "tree"]
     page.press("ArrowLeft")
     assert page.run(set_tab) == "chat" and page.run("document.activeElement.dataset.tab") == "chat"
     assert not page.run(is_shown.format("#side"))
@@ -463,4 +466,9 @@ def test_narrow_and_dark(browser, server):
         assert page.run(CONTRAST) == []
         assert page.run(is_shown.format("#chat")) and page.run(is_shown.format("#tree")) and page.run(is_shown.format("#side"))
         page.picture(PICTURES / f"{name}.png")
+    assert page.run(panels) == []
+    assert page.text("#chats [aria-current]") == "What is a prefix tree?"
+    page.click("#chats li:last-child .icon")
+    page.wait_for("document.querySelector('#chats').children.length === 1")
+    assert page.run("document.activeElement.ariaLabel") == "Delete the chat What is a prefix tree?"
     page.close()
