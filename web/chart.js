@@ -1,4 +1,5 @@
 // A small chart: up to two lines over the last minute, the current values as text beside the title.
+import { create } from "./dom.js";
 
 const SECONDS = 60;
 
@@ -11,18 +12,10 @@ export class Chart {
     this.lines = lines;
     this.colours = colours;
     this.points = []; // [seconds, value, ...]
-    const figure = document.createElement("figure");
-    figure.className = "chart";
-    const caption = document.createElement("figcaption");
-    const name = document.createElement("span");
-    name.textContent = title;
-    this.label = document.createElement("span");
-    this.label.className = "chart-value";
-    caption.append(name, this.label);
-    this.canvas = document.createElement("canvas");
-    this.canvas.setAttribute("aria-hidden", "true");
-    figure.append(caption, this.canvas);
-    element.append(figure);
+    this.label = create("span", { class: "chart-value" });
+    this.canvas = create("canvas", { "aria-hidden": "true" });
+    const caption = create("figcaption", {}, create("span", {}, title), this.label);
+    element.append(create("figure", { class: "chart" }, caption, this.canvas));
   }
 
   /** Add the values of the lines at a time, and say what they are. */

@@ -1,8 +1,8 @@
 // The chat: what is typed, the answers as they stream in, and the list of chats.
 import { receive_answer, write_request } from "./answer.js";
 import { all_chats, change_setting, create_chat, find_chat, on_chats_changed, remove_chat, store_chat } from "./chats.js";
-import { create } from "./markdown.js";
-import { create_button, create_message_view } from "./message.js";
+import { create, create_button } from "./dom.js";
+import { create_message_view } from "./message.js";
 
 const log = document.getElementById("log");
 const input = document.getElementById("input");

@@ -1,18 +1,11 @@
 // Shows Markdown, as models write it. All text goes into text nodes, and only the elements that this file creates exist, so
 // HTML in a text is shown as it was written. Lines may be incomplete: a text is shown anew whenever a piece has come.
+import { create, create_button } from "./dom.js";
 
 const MAX_DEPTH = 8; // of lists and quotes in each other, and of marks in each other; deeper ones are text
 const MAX_SPAN = 2000; // characters between two marks, so that a line of nothing but marks takes no quadratic time
 
 const MAX_INNER = 20; // strong parts within an emphasized one, counted by their marks
-
-/** An element with children: nodes or strings. */
-export function create(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
 
 // ---- Marks within a line ----
 
@@ -131,8 +124,7 @@ function fence_of(line) {
 function code_block(language, text) {
   const head = create("div", { class: "code-head" }, create("span", {}, language || "text"));
   if (navigator.clipboard) {
-    const button = create("button", { type: "button", class: "quiet" }, "Copy");
-    button.addEventListener("click", async () => {
+    const button = create_button("Copy", async () => {
       await navigator.clipboard.writeText(text);
       button.textContent = "Copied";
       setTimeout(() => (button.textContent = "Copy"), 1500);

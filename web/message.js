@@ -1,15 +1,9 @@
 // How a message looks: what a user wrote, an answer with its reasoning and calls of tools, or the result of a tool.
-import { create, show_markdown } from "./markdown.js";
+import { create } from "./dom.js";
+import { show_markdown } from "./markdown.js";
 
 const number = new Intl.NumberFormat("en");
 const labels = { user: "You", assistant: "Answer", tool: "Result of a tool" };
-
-/** A button that is a word. */
-export function create_button(text, on_click) {
-  const button = create("button", { type: "button", class: "quiet" }, text);
-  button.addEventListener("click", on_click);
-  return button;
-}
 
 /** Arguments with line breaks, once they are whole. */
 function format_arguments(text) {

@@ -1,5 +1,6 @@
 // The panel of the tree: asks the server for it, and shows it with its figures and the demonstration.
 import { Chart } from "./chart.js";
+import { create } from "./dom.js";
 import { Details, bytes_text, describe } from "./tree_details.js";
 import { is_in_use, lay_out, link_runs } from "./tree_layout.js";
 import { read_colours } from "./tree_colours.js";
@@ -42,7 +43,7 @@ const PARTS = `
  * something still moves.
  */
 export function start_tree(element, { api }) {
-  return new Panel(element, api);
+  new Panel(element, api);
 }
 
 class Panel {
@@ -274,15 +275,10 @@ class Panel {
     this.view.selected = id;
     // A screen reader speaks the item that the tree names as its active one.
     const beside = run.above?.below ?? this.tree.trunks;
-    const item = document.createElement("div");
-    item.id = `tree-run-${id}`;
-    item.className = "unseen";
-    item.setAttribute("role", "treeitem");
-    item.setAttribute("aria-selected", "true");
-    item.setAttribute("aria-level", run.depth + 1);
-    item.setAttribute("aria-posinset", beside.indexOf(run) + 1);
-    item.setAttribute("aria-setsize", beside.length);
-    item.textContent = `${describe(run)}: ${drawn_text(run.text ?? "")}`;
+    const item = create("div", {
+      id: `tree-run-${id}`, class: "unseen", role: "treeitem", "aria-selected": "true", "aria-level": run.depth + 1,
+      "aria-posinset": beside.indexOf(run) + 1, "aria-setsize": beside.length,
+    }, `${describe(run)}: ${drawn_text(run.text ?? "")}`);
     this.box.querySelector(".unseen")?.remove();
     this.box.append(item);
     this.box.setAttribute("aria-activedescendant", item.id);
@@ -344,15 +340,8 @@ class Panel {
       ["Computed", computed?.toLocaleString("en") ?? "…", share],
       ["K/V memory", bytes_text(live_bytes), `instead of ${bytes_text(unshared_bytes)}`],
     ];
-    const cells = rows.map((row) => {
-      const cell = document.createElement("div");
-      ["span", "b", "span"].forEach((name, i) => {
-        const line = document.createElement(name);
-        line.textContent = row[i];
-        cell.append(line);
-      });
-      return cell;
-    });
+    const cells = rows.map(([name, value, note]) =>
+      create("div", {}, create("span", {}, name), create("b", {}, value), create("span", {}, note)));
     this.figures.querySelector(".tree-cells").replaceChildren(...cells);
     const note = this.figures.querySelector("p");
     const few = state.requests < 16 ? `This server runs ${count_of(state.requests, "sequence")} at most (--max-seqs). ` : "";

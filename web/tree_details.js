@@ -1,4 +1,5 @@
 // What a run holds and who uses it: the section that a click opens.
+import { create, create_button } from "./dom.js";
 import { count_of, drawn_text } from "./tree_view.js";
 import { ends_below } from "./tree_layout.js";
 
@@ -20,30 +21,19 @@ export function describe(run) {
   return `${count_of(run.tokens, "token")}, stored once, ${uses.join(", ") || "kept for later requests"}`;
 }
 
-function element(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-}
-
-function button(textContent, onclick) {
-  return element("button", { type: "button", className: "quiet", textContent, onclick });
-}
-
 export class Details {
   /** Fills a section. select, zoom: called with a run's id; close: without. */
   constructor(section, { api, select, zoom, close }) {
     Object.assign(this, { section, api, select, run: null });
     section.hidden = true;
-    this.title = element("h3");
-    this.list = element("dl");
-    this.text = element("pre", { tabIndex: 0 });
-    this.text.setAttribute("aria-label", "Text of the run");
-    this.users = element("ul");
-    this.users_title = element("h4");
-    const zoom_in = button("Zoom in", () => zoom(this.run.id));
-    const end = button("Close", close);
-    section.append(element("header", {}, this.title, zoom_in, end), this.list, this.text, this.users_title, this.users);
+    this.title = create("h3");
+    this.list = create("dl");
+    this.text = create("pre", { tabindex: 0, "aria-label": "Text of the run" });
+    this.users = create("ul");
+    this.users_title = create("h4");
+    const zoom_in = create_button("Zoom in", () => zoom(this.run.id));
+    const end = create_button("Close", close);
+    section.append(create("header", {}, this.title, zoom_in, end), this.list, this.text, this.users_title, this.users);
   }
 
   /** Open the section for a run, and fetch its whole text. */
@@ -91,7 +81,7 @@ export class Details {
       "Last use": new Date(run.last_use * 1000).toLocaleTimeString(),
     };
     this.list.replaceChildren(
-      ...Object.entries(rows).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]),
+      ...Object.entries(rows).flatMap(([name, value]) => [create("dt", {}, name), create("dd", {}, value)]),
     );
     const grows = run.id === this.run.id && run.tokens !== this.run.tokens;
     this.run = run;
@@ -106,8 +96,8 @@ export class Details {
     if (key === this.listed) return;
     this.listed = key;
     this.users_title.textContent = ends.length > 0 ? "Requests that read it now, by what they go on with" : "";
-    const rows = named.map(([id, text]) => button(text, () => this.select(id)));
+    const rows = named.map(([id, text]) => create_button(text, () => this.select(id)));
     if (ends.length > MOST_USERS) rows.push(`and ${ends.length - MOST_USERS} more`);
-    this.users.replaceChildren(...rows.map((row) => element("li", {}, row)));
+    this.users.replaceChildren(...rows.map((row) => create("li", {}, row)));
   }
 }
