@@ -381,7 +381,7 @@ def test_huge_lines(page):
 def test_key_and_model_name(browser, start_server):
     """The page asks for the key that the server wants, and a model's name is text."""
     name = "<img/src=x/onerror=window.broken=1>"
-    with start_server("--api-key", "right", "--served-model-name", name) as server:
+    with start_server("--api-key", "k-right", "--served-model-name", name) as server:
         page = browser.open(server.url + "/")
         page.wait_for("document.querySelector('#key-dialog').open")
         page.type("schlüssel→")
@@ -391,17 +391,17 @@ def test_key_and_model_name(browser, start_server):
         page.type("wrong")
         page.press("Enter")
         page.wait_for("document.querySelector('#key-dialog').open && document.querySelector('#key').value === ''")
-        page.type("right")
+        page.type("k-right")
         page.press("Enter")
         page.wait_for("document.querySelector('#model').textContent !== ''")
         assert page.text("#model") == name and page.run("document.querySelector('#model').children.length") == 0
         set_field(page, "max_tokens", "4")
         ask(page)
         assert stored(page)[1]["content"]
-        assert page.run("JSON.stringify(Object.values(localStorage)).includes('right')") is False
+        assert page.run("JSON.stringify(Object.values(localStorage)).includes('k-right')") is False
         page.click("#set-key")
         page.press("Escape")  # keeps the key
-        assert page.run("sessionStorage['chunkllama.key']") == "right"
+        assert page.run("sessionStorage['chunkllama.key']") == "k-right"
         page.click("#set-key")
         page.press("Enter")  # forgets it; the tree does not ask for another one at once
         page.wait_for("document.querySelector('.tree-empty').textContent.includes('key')")
