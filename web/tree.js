@@ -4,7 +4,7 @@ import { create } from "./dom.js";
 import { Details, bytes_text, describe } from "./tree_details.js";
 import { is_in_use, lay_out, link_runs } from "./tree_layout.js";
 import { read_colours } from "./tree_colours.js";
-import { run_demo } from "./tree_demo.js";
+import { Demo, MOST_REQUESTS } from "./tree_demo.js";
 import { TreeView, count_of, drawn_text } from "./tree_view.js";
 
 const MOST_NODES = 2000;
@@ -12,17 +12,16 @@ const MOST_ALL_TEXT = 1 << 20; // tokens; the server's limit, as cache_nodes.c h
 const POLL_MS = 200; // from an answer to the next call while something happens
 const IDLE_POLL_MS = 600;
 const REFUSED_POLL_MS = 5000;
-const MOST_READERS = 16; // readers with the strongest colour, unless a run has more
 
 const PARTS = `
   <header>
     <h2>What the server remembers</h2>
-    <button type="button" class="tree-run-demo" disabled>Show 16 requests at once</button>
+    <button type="button" class="tree-run-demo" disabled></button>
   </header>
   <p class="tree-lead" id="tree-lead">Each block is a run of tokens that is <strong>stored once</strong> and read by every request
     whose text begins with it. Left is the start of a prompt; where prompts differ, it branches.</p>
   <ul class="tree-legend" aria-label="Legend">
-    <li><span class="tree-key tree-key-scale"></span> read now by <span>1</span>–<span class="tree-most">16</span> requests</li>
+    <li><span class="tree-key tree-key-scale"></span> read now by <span>1</span>–<span class="tree-most">${MOST_REQUESTS}</span> requests</li>
     <li><span class="tree-key tree-key-retained"></span> kept for later requests</li>
     <li><span class="tree-key tree-key-pen"></span> being written</li>
   </ul>
@@ -49,16 +48,14 @@ export function start_tree(element, { api }) {
 class Panel {
   constructor(element, api) {
     Object.assign(this, { element, api, tree: link_runs([]), zoomed: null, page: null, rest: "", visible: false });
-    Object.assign(this, { demo: null, samples: [] });
+    this.samples = [];
     element.innerHTML = PARTS;
     const part = (name) => element.querySelector(`.tree-${name}`);
     this.box = part("view");
     this.status = part("status");
     this.empty = part("empty");
-    this.figures = part("demo");
     this.most = part("most");
-    this.button = part("run-demo");
-    this.button.addEventListener("click", () => this.toggle_demo());
+    this.demo = new Demo(part("run-demo"), part("demo"), { api, on_start: () => this.wake?.() });
     const calm = matchMedia("(prefers-reduced-motion: reduce)");
     const dark = matchMedia("(prefers-color-scheme: dark)");
     const colours = read_colours(element);
@@ -116,7 +113,7 @@ class Panel {
         const n_nodes = this.page?.nodes ?? 0;
         const text = n_nodes <= 60 ? 1000 : n_nodes <= 400 ? 100 : 20;
         const page = await this.api.get(`/cache?nodes=${Math.min(MOST_NODES, Math.floor(MOST_ALL_TEXT / text))}&text=${text}`);
-        if (page.running > 0 || page.waiting > 0 || this.demo) wait = POLL_MS;
+        if (page.running > 0 || page.waiting > 0 || this.demo.is_running) wait = POLL_MS;
         this.show(page);
       } catch (error) {
         this.refuse(error);
@@ -130,14 +127,13 @@ class Panel {
   /** The server does not show its tree, and says why. */
   refuse(error) {
     this.page = null;
-    this.button.disabled = !this.demo;
+    this.demo.update(null);
     this.show_tree(link_runs([]));
     this.empty.textContent = error.message;
   }
 
   show(page) {
     this.page = page;
-    this.button.disabled = false;
     this.show_tree(link_runs(page.data));
     this.show_rates(page);
     const n_shown = page.data.length;
@@ -145,11 +141,7 @@ class Panel {
     this.rest = n_shown < page.nodes ? ` The first ${of_all} are shown.` : "";
     this.empty.textContent = page.nodes === 0 ? "Nothing yet. Chat, or start the demonstration." : "";
     this.say();
-    if (this.demo) {
-      this.demo.live_bytes = Math.max(this.demo.live_bytes, page.live_bytes);
-      this.demo.unshared_bytes = Math.max(this.demo.unshared_bytes, page.unshared_bytes);
-      this.show_demo();
-    }
+    this.demo.update(page);
   }
 
   show_tree(tree) {
@@ -158,7 +150,7 @@ class Panel {
     const zoomed = tree.runs.get(this.zoomed) ?? null;
     if (!zoomed) this.zoomed = null;
     const readers = Math.max(0, ...runs.map((run) => run.sequences));
-    const most = Math.max(MOST_READERS, readers);
+    const most = Math.max(MOST_REQUESTS, readers); // those with the strongest colour
     this.most.textContent = most;
     this.view.show(tree.runs, lay_out(tree, zoomed), most);
     if (!tree.runs.has(this.view.selected)) this.view.selected = null;
@@ -296,55 +288,5 @@ class Panel {
   zoom(id) {
     this.zoomed = this.zoomed === id ? null : id;
     this.show_tree(this.tree);
-  }
-
-  // ---- The demonstration ----
-
-  async toggle_demo() {
-    if (this.demo) {
-      this.demo.stop.abort();
-      return;
-    }
-    this.demo = { stop: new AbortController(), before: this.page, live_bytes: 0, unshared_bytes: 0, state: null, end: null };
-    this.figures.hidden = false;
-    this.button.textContent = "Stop";
-    this.wake?.();
-    try {
-      await run_demo({
-        api: this.api,
-        max_sequences: this.page.max_sequences,
-        signal: this.demo.stop.signal,
-        report: (state) => { this.demo.state = state; },
-      });
-      this.demo.end = "All have ended. Their text stays dimmed in the tree until its memory is needed.";
-    } catch (error) {
-      this.demo.end = error.name === "AbortError" ? "Stopped." : error.message;
-    }
-    this.button.textContent = "Show 16 requests at once";
-    this.show_demo();
-    this.demo = null;
-  }
-
-  show_demo() {
-    const { before, state, live_bytes, unshared_bytes, end } = this.demo;
-    if (!state) return;
-    // Until the answer says it, what all requests have computed since the beginning is close enough.
-    const since = (name) => (this.page?.[name] ?? 0) - before[name];
-    const admitted = since("prompt_tokens");
-    const so_far = admitted >= state.prompt_tokens ? admitted - since("cached_tokens") : null;
-    const computed = state.computed_tokens ?? so_far;
-    const share = computed === null ? "" : `${Math.round((100 * computed) / state.prompt_tokens)} % of them`;
-    const rows = [
-      ["Requests", `${state.requests}`, `${state.running} running`],
-      ["Prompt tokens", state.prompt_tokens.toLocaleString("en"), "of all together"],
-      ["Computed", computed?.toLocaleString("en") ?? "…", share],
-      ["K/V memory", bytes_text(live_bytes), `instead of ${bytes_text(unshared_bytes)}`],
-    ];
-    const cells = rows.map(([name, value, note]) =>
-      create("div", {}, create("span", {}, name), create("b", {}, value), create("span", {}, note)));
-    this.figures.querySelector(".tree-cells").replaceChildren(...cells);
-    const note = this.figures.querySelector("p");
-    const few = state.requests < 16 ? `This server runs ${count_of(state.requests, "sequence")} at most (--max-seqs). ` : "";
-    if (note.textContent !== few + (end ?? "")) note.textContent = few + (end ?? "");
   }
 }
