@@ -96,6 +96,7 @@ export class Demo {
       current.end = error.name === "AbortError" ? "Stopped." : error.message;
     }
     this.button.textContent = START;
+    this.button.disabled = !this.page;
     this.show();
     this.current = null;
   }
@@ -106,12 +107,13 @@ export class Demo {
     // Until the answer says it, what all requests have computed since the beginning is close enough.
     const since = (name) => (this.page?.[name] ?? 0) - before[name];
     const admitted = since("prompt_tokens");
-    const so_far = admitted >= state.prompt_tokens ? admitted - since("cached_tokens") : null;
+    const is_rendered = state.prompt_tokens > 0;
+    const so_far = is_rendered && admitted >= state.prompt_tokens ? admitted - since("cached_tokens") : null;
     const computed = state.computed_tokens ?? so_far;
     const share = computed === null ? "" : `${Math.round((100 * computed) / state.prompt_tokens)} % of them`;
     const rows = [
       ["Requests", `${state.requests}`, `${state.running} running`],
-      ["Prompt tokens", state.prompt_tokens.toLocaleString("en"), "of all together"],
+      ["Prompt tokens", is_rendered ? state.prompt_tokens.toLocaleString("en") : "…", "of all together"],
       ["Computed", computed?.toLocaleString("en") ?? "…", share],
       ["K/V memory", bytes_text(live_bytes), `instead of ${bytes_text(unshared_bytes)}`],
     ];

@@ -82,8 +82,12 @@ def opened(browser, url, *size, **options):
 
 def test_demonstration(page, server):
     """One trunk and sixteen leaves, in the page as in the server; a click on the trunk shows its text and its sixteen readers."""
+    page.run(f"""window.figures = new Set();
+        new MutationObserver(() => figures.add({PANEL}.querySelector(".tree-cells").innerText)).observe(
+            {PANEL}.querySelector(".tree-cells"), {{ childList: true }})""")
     page.click(".tree-run-demo:enabled")
     page.wait_for(SIXTEEN)
+    assert page.run("[...figures].some((text) => text.includes('…')) && ![...figures].some((text) => text.includes('NaN'))")
     nodes = [node for node in json.loads(server.read("/cache?nodes=1000"))["data"] if node["state"] == "live"]
     (trunk,) = [node for node in nodes if node["sequences"] == 16]
     leaves = [node for node in nodes if node["sequences"] == 1 and not any(other["parent"] == node["id"] for other in nodes)]
