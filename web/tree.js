@@ -153,7 +153,7 @@ class Panel {
     const most = Math.max(MOST_REQUESTS, readers); // those with the strongest colour
     this.most.textContent = most;
     this.view.show(tree.runs, lay_out(tree, zoomed), most);
-    if (!tree.runs.has(this.view.selected)) this.view.selected = null;
+    if (!tree.runs.has(this.view.selected)) this.unselect();
     if (this.details.run) this.details.update(tree.runs.get(this.details.run.id));
     const in_use = runs.filter(is_in_use);
     const leaves = in_use.filter((run) => !run.below.some(is_in_use));
@@ -264,19 +264,25 @@ class Panel {
   select(id, opens = false) {
     const run = this.tree.runs.get(id);
     if (!run) return;
-    this.view.selected = id;
     // A screen reader speaks the item that the tree names as its active one.
     const beside = run.above?.below ?? this.tree.trunks;
     const item = create("div", {
       id: `tree-run-${id}`, class: "unseen", role: "treeitem", "aria-selected": "true", "aria-level": run.depth + 1,
       "aria-posinset": beside.indexOf(run) + 1, "aria-setsize": beside.length,
     }, `${describe(run)}: ${drawn_text(run.text ?? "")}`);
-    this.box.querySelector(".unseen")?.remove();
+    this.unselect();
+    this.view.selected = id;
     this.box.append(item);
     this.box.setAttribute("aria-activedescendant", item.id);
     if (opens || !this.details.section.hidden) this.details.open(run);
     this.say();
     this.redraw();
+  }
+
+  unselect() {
+    this.view.selected = null;
+    this.box.querySelector(".unseen")?.remove();
+    this.box.removeAttribute("aria-activedescendant");
   }
 
   close_details() {

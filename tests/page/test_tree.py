@@ -147,6 +147,9 @@ def test_keyboard(page):
     assert page.run(f"[...{PANEL}.querySelectorAll('.tree-details li')].map((item) => item.textContent)") == ["leaf 1", "leaf 2"]
     press(page, "Escape")
     assert page.run(f"{PANEL}.querySelector('.tree-details').hidden")
+    page.run("window.answer = { ...window.answer, nodes: 1, data: window.answer.data.slice(-1) }")
+    page.wait_for(f"{PANEL}.dataset.runs === '1'")
+    assert page.run(f"{PANEL}.querySelector('[aria-activedescendant], [role=treeitem]')") is None
 
 
 def test_hostile_text(page):
