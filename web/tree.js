@@ -29,9 +29,11 @@ const PARTS = `
     <div class="tree-cells"></div>
     <p role="status"></p>
   </section>
-  <div class="tree-view" role="tree" tabindex="0" aria-label="Prefix tree" aria-describedby="tree-lead">
-    <canvas aria-hidden="true"></canvas>
-    <p class="tree-empty"></p>
+  <div class="tree-picture">
+    <div class="tree-view" role="tree" tabindex="0" aria-label="Prefix tree" aria-describedby="tree-lead">
+      <canvas aria-hidden="true"></canvas>
+    </div>
+    <p class="tree-empty" role="status"></p>
   </div>
   <p class="tree-status"></p>
   <section class="tree-details" aria-label="Details of a run"></section>
@@ -129,7 +131,7 @@ class Panel {
     this.page = null;
     this.demo.update(null);
     this.show_tree(link_runs([]));
-    this.empty.textContent = error.message;
+    this.say_empty(error.message);
   }
 
   show(page) {
@@ -139,7 +141,7 @@ class Panel {
     const n_shown = page.data.length;
     const of_all = `${n_shown.toLocaleString("en")} of ${count_of(page.nodes, "run")}`;
     this.rest = n_shown < page.nodes ? ` The first ${of_all} are shown.` : "";
-    this.empty.textContent = page.nodes === 0 ? "Nothing yet. Chat, or start the demonstration." : "";
+    this.say_empty(page.nodes === 0 ? "Nothing yet. Chat, or start the demonstration." : "");
     this.say();
     this.demo.update(page);
   }
@@ -193,6 +195,11 @@ class Panel {
     this.redraw();
     this.speed.draw();
     this.memory.draw();
+  }
+
+  /** Why there is nothing to see; a screen reader speaks it whenever it is set. */
+  say_empty(text) {
+    if (this.empty.textContent !== text) this.empty.textContent = text;
   }
 
   /** The line below the picture: the run under the pointer, or else the one that the keyboard has reached. */
