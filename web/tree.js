@@ -225,12 +225,14 @@ class Panel {
     };
     this.box.addEventListener("pointermove", (event) => hover(event.pointerType === "touch" ? null : at(event)));
     this.box.addEventListener("pointerleave", () => hover(null));
+    let pressed = null; // by the first click of two; the second one may meet another run, for the picture has moved
     this.box.addEventListener("click", (event) => {
-      const id = at(event);
-      if (id !== null) this.select(id, true);
+      if (event.detail > 1) return;
+      pressed = at(event);
+      if (pressed !== null) this.select(pressed, true);
       else this.close_details();
     });
-    this.box.addEventListener("dblclick", (event) => this.zoom(at(event)));
+    this.box.addEventListener("dblclick", () => this.zoom(pressed));
     this.box.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.altKey || event.metaKey || !this.on_key(event.key)) return;
       event.preventDefault();

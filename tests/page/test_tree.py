@@ -50,13 +50,15 @@ def press(page, *keys):
             page.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key])
 
 
-def click_at(page, across, down):
-    """Click at a place of the picture, from 0 to 1."""
+def click_at(page, across, down, n_clicks=1):
+    """Click at a place of the picture, from 0 to 1; twice for a double click."""
     box = page.run(f"{PANEL}.querySelector('canvas').getBoundingClientRect().toJSON()")
     place = {"x": box["x"] + across * box["width"], "y": box["y"] + down * box["height"]}
     page.call("Input.dispatchMouseEvent", type="mouseMoved", **place)
-    for kind in ("mousePressed", "mouseReleased"):
-        page.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+    for click in range(1, n_clicks + 1):
+        for kind in ("mousePressed", "mouseReleased"):
+            page.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=click, **place)
+        page.run("new Promise(requestAnimationFrame)")  # the picture has its new size
 
 
 def text(page, selector):
@@ -161,6 +163,17 @@ def test_hostile_text(page):
     assert page.run(f"[...{PANEL}.querySelectorAll('dd')].some((value) => value.textContent === {json.dumps(HOSTILE)})")
     assert "\u202e" not in text(page, ".tree-status")
     assert page.run(f"{PANEL}.querySelectorAll('img, script, a').length") == 0 and page.run("window.broken ?? null") is None
+
+
+def test_double_click(page):
+    """It zooms into the run that the first click met, although its details take room from the picture, which then moves."""
+    start_panel(page, [node(1, tokens=100, sequences=1), node(2, tokens=200, sequences=1)])
+    click_at(page, 0.2, 0.48, 2)
+    assert text(page, ".tree-details h3").startswith("100 tokens")
+    press(page, "Escape")
+    page.wait_for(f"{PANEL}.dataset.moves === 'false'")
+    click_at(page, 0.2, 0.9)
+    assert text(page, ".tree-details h3").startswith("100 tokens")  # nothing else is shown
 
 
 def test_the_server_refuses(page):
