@@ -5,6 +5,7 @@ import { ends_below } from "./tree_layout.js";
 
 const MOST_TEXT = 16384; // tokens, the server's limit
 const MOST_USERS = 32;
+const FETCH_MS = 1000; // from one text of a run that grows to the next
 
 export function bytes_text(bytes) {
   const units = ["B", "kB", "MB", "GB", "TB"];
@@ -25,6 +26,7 @@ export class Details {
   /** Fills a section. select, zoom: called with a run's id; close: without. */
   constructor(section, { api, select, zoom, close }) {
     Object.assign(this, { section, api, select, run: null });
+    this.fetching = null; // the object of the calls for the text of the run; another run has another one
     section.hidden = true;
     this.title = create("h3");
     this.list = create("dl");
@@ -38,6 +40,7 @@ export class Details {
 
   /** Open the section for a run, and fetch its whole text. */
   open(run) {
+    this.close();
     this.run = run;
     this.section.hidden = false;
     this.text.textContent = run.text ?? "";
@@ -47,22 +50,27 @@ export class Details {
 
   close() {
     this.run = null;
+    this.fetching = null;
     this.section.hidden = true;
   }
 
+  /** Fetch the text of the run, and while the run grows again, at most once a second. */
   async fetch_text() {
-    const { id, tokens } = this.run;
-    if (this.fetching === id) return;
-    this.fetching = id;
-    try {
-      const page = await this.api.get(`/cache?node=${id}&nodes=1&text=${Math.max(1, Math.min(tokens, MOST_TEXT))}`);
-      if (this.run?.id !== id) return;
-      this.text.textContent = page.data[0].text + (tokens > MOST_TEXT ? "…" : "");
-    } catch (error) {
-      if (this.run?.id === id) this.text.textContent = error.message;
-    } finally {
-      if (this.fetching === id) this.fetching = null;
+    if (this.fetching) return; // which sees that the run has grown
+    const fetching = (this.fetching = {});
+    const is_open = () => this.fetching === fetching;
+    for (let fetched = null; is_open() && fetched !== this.run.tokens; ) {
+      const { id, tokens } = this.run;
+      fetched = tokens;
+      try {
+        const page = await this.api.get(`/cache?node=${id}&nodes=1&text=${Math.max(1, Math.min(tokens, MOST_TEXT))}`);
+        if (is_open()) this.text.textContent = page.data[0].text + (tokens > MOST_TEXT ? "…" : "");
+      } catch (error) {
+        if (is_open()) this.text.textContent = error.message;
+      }
+      await new Promise((resolve) => setTimeout(resolve, FETCH_MS));
     }
+    if (is_open()) this.fetching = null;
   }
 
   /** The tree has changed; run: the one that is shown, or undefined if it is gone. */
@@ -83,7 +91,7 @@ export class Details {
     this.list.replaceChildren(
       ...Object.entries(rows).flatMap(([name, value]) => [create("dt", {}, name), create("dd", {}, value)]),
     );
-    const grows = run.id === this.run.id && run.tokens !== this.run.tokens;
+    const grows = run.tokens !== this.run.tokens;
     this.run = run;
     if (grows) this.fetch_text();
     this.list_users(ends_below(run).filter((end) => end !== run));

@@ -37,7 +37,10 @@ def start_panel(page, nodes):
             window.asked.push(path);
             const id = new URLSearchParams(path.split("?")[1]).get("node");
             if (window.answer.error) throw new Error(window.answer.error);
-            return id ? {{ data: window.answer.data.filter((node) => node.id == id) }} : window.answer;
+            if (!id) return window.answer;
+            const data = window.answer.data.filter((node) => node.id == id);
+            await window.held;
+            return {{ data }};
         }};
         start_tree(panel, {{ api: {{ get }} }});
     }})""")
@@ -163,6 +166,18 @@ def test_hostile_text(page):
     assert page.run(f"[...{PANEL}.querySelectorAll('dd')].some((value) => value.textContent === {json.dumps(HOSTILE)})")
     assert "\u202e" not in text(page, ".tree-status")
     assert page.run(f"{PANEL}.querySelectorAll('img, script, a').length") == 0 and page.run("window.broken ?? null") is None
+
+
+def test_text_of_a_run_that_grows(page):
+    """What came while a call for the text was under way is shown in the end."""
+    start_panel(page, [node(1, tokens=100, text="begin")])
+    page.run("window.held = new Promise((resolve) => { window.release = resolve; }), 0")
+    click_at(page, 0.2, 0.5)
+    page.wait_for("window.asked.some((path) => path.startsWith('/cache?node=1&nodes=1&text=100'))")
+    page.run("window.answer = { ...window.answer, data: [{ ...window.answer.data[0], tokens: 101, text: 'begin and end' }] }, 0")
+    page.wait_for(f"{PANEL}.querySelector('h3').textContent.startsWith('101 tokens')")
+    page.run("window.release()")
+    page.wait_for(f"{PANEL}.querySelector('pre').textContent === 'begin and end'")
 
 
 def test_double_click(page):
