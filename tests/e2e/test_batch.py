@@ -250,7 +250,7 @@ def computed_by_a_trie(prompts):
 
 
 def test_offline_job(batch, chunkllama):
-    requests = [json.loads(line) for line in (ROOT / "workloads/tool_planning.jsonl").open(encoding="utf-8")][:64]
+    requests = [json.loads(line) for line in (ROOT / "workloads/tool_planning.jsonl").open(encoding="utf-8")][:32]
     prompts = prompts_of(chunkllama, requests)
 
     flags = ["--max-tokens", 16, "--ignore-eos", "--logprobs", 3]
