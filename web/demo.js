@@ -45,6 +45,6 @@ export const questions = [
   "Which museum would you show to a child?",
 ];
 
-/** Tokens of each answer: at least so many, so that all are there at once, and at most so many. */
+/** The least and the most tokens of an answer. The least is long enough that all 16 requests run at the same time. */
 export const min_tokens = 64;
 export const max_tokens = 96;

@@ -23,9 +23,9 @@ async function render(api, n, signal) {
 }
 
 /**
- * Run the requests that fit into a server with so many sequences. `report` is called whenever something changes with the state:
- * requests, running, ended, prompt_tokens, computed_tokens (null until they are known) and completion_tokens. Throws if
- * the server refuses, or when `signal` stops it.
+ * Run as many of the requests at once as the server has sequences (`max_sequences`). Whenever something changes, `report` is
+ * called with the state: requests, running, ended, prompt_tokens, computed_tokens (null until they are known) and
+ * completion_tokens. Throws if the server refuses, or when `signal` stops it.
  */
 async function run_demo({ api, max_sequences, signal, report }) {
   const requests = Math.min(MOST_REQUESTS, max_sequences);

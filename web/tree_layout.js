@@ -7,8 +7,9 @@
 const RETAINED_HEIGHT = 0.35;
 const RETAINED_WEIGHT = 0.25;
 
-/** Leaves in use have this part of the height at least, unless one of them would be higher than so many others. */
+/** The part of the picture's height that leaves in use have at least, all together, as far as MOST_HEIGHT allows it. */
 const IN_USE_PART = 0.6;
+/** The most height of a leaf in use. Without retained leaves beside it, it has the height 1. */
 const MOST_HEIGHT = 30;
 
 /** From this number of tokens on, a stretch in which nothing begins or ends grows with the logarithm only. */

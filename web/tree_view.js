@@ -23,7 +23,7 @@ export function count_of(n, noun) {
   return `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 }
 
-/** The lines of a text with so many columns, broken at spaces where there are any. */
+/** Break a text into at most `most` lines of at most `columns` characters, at spaces where there are any. */
 function wrap(text, columns, most) {
   const lines = [];
   for (let at = 0; at < text.length && lines.length < most; ) {
