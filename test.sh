@@ -105,7 +105,7 @@ alone=(tests/e2e/test_hostile.py tests/e2e/test_tenants.py)
 run_pytest "end to end" -n 2 --dist loadfile --no-loadscope-reorder "${alone[@]/#/--ignore=}" tests/e2e tests/model
 run_pytest "end to end, alone" "${alone[@]}"
 run_pytest "page" -n 2 --dist loadfile tests/page
-run_pytest "templates" tests/jinja
+run_pytest "templates" -n 2 tests/jinja
 check "aarch64 build" build_strict aarch64
 check "asan build" build_strict asan
 run_ctest "tests, ASan and UBSan" asan -LE no_sanitizer
