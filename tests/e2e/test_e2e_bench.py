@@ -35,10 +35,13 @@ def test_study(study, results, request):
     if study == "cost":
         request.getfixturevalue("grammar_library")  # without which its rows are fewer
     head, *found = lines(results, study)
-    assert len(found) == N_ROWS[study] and head["threads"] == 2 and head["quick"]
+    n_rows = N_ROWS[study]
+    if study == "fig5":  # a system that is slower than the limit at 2 requests/s is not measured at 8
+        n_rows -= sum(row["rate"] == 2 and row["normalized_ms"] > row["limit_ms"] for row in found)
+    assert len(found) == n_rows and head["threads"] == 2 and head["quick"]
     assert head["command"] == f"bench/e2e/run.py --only {study} --quick"
     page = (results / f"{study}.md").read_text().splitlines()
-    assert page[0] == f"# {study}" and sum(line.startswith("| ") for line in page) == N_ROWS[study] + 1
+    assert page[0] == f"# {study}" and sum(line.startswith("| ") for line in page) == n_rows + 1
 
 
 def rows(results, study):
