@@ -122,7 +122,7 @@ static void write_histogram(const metrics_page *p, const char *name, const char 
         fprintf(p->out, "%s_bucket{model_name=\"%s\",le=\"%.15g\"} %" PRIu64 "\n", name, p->model, h->bounds[i], seen);
     }
     fprintf(p->out, "%s_bucket{model_name=\"%s\",le=\"+Inf\"} %" PRIu64 "\n", name, p->model, count);
-    fprintf(p->out, "%s_sum{model_name=\"%s\"} %.9g\n%s_count{model_name=\"%s\"} %" PRIu64 "\n", name, p->model, h->sum, name,
+    fprintf(p->out, "%s_sum{model_name=\"%s\"} %.17g\n%s_count{model_name=\"%s\"} %" PRIu64 "\n", name, p->model, h->sum, name,
             p->model, count);
 }
 

@@ -342,6 +342,7 @@ cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint6
     e->stats.preemptions += 1;
     e->stats.recomputed_tokens += 3;
     e->stats.waiting_tokens = 6;
+    e->stats.step_rows = 12345678901;
     e->stats.drafts.n_drafts += 1;
     e->stats.drafts.n_tokens += 5;
     e->stats.drafts.n_accepted += 2;

@@ -56,6 +56,7 @@ static void metrics_count(void **state) {
         {"vllm:num_preemptions_total", 4},
         {"chunkattn_recomputed_tokens_total", 12},
         {"chunkattn_waiting_tokens", 6},
+        {"vllm:iteration_tokens_total_sum", 12345678901}, /* every digit counts */
         {"chunkattn_kv_tokens_retained", 31},
         {"chunkattn_kv_tokens_evicted_total", 32},
         {"chunkattn_kv_slots_padding", 33},
