@@ -215,12 +215,13 @@ def codex_turn(server, body):
 
 
 def test_codex(server):
-    first = codex_turn(server, {**agent_bodies.codex(), "max_output_tokens": 32})
+    few = {"max_output_tokens": 32, "temperature": 0}
+    first = codex_turn(server, {**agent_bodies.codex(), **few})
     assert first[0]["type"] == "response.created" and first[-1]["type"] in ("response.completed", "response.incomplete")
     done = [event["item"] for event in first if event["type"] == "response.output_item.done"]
     assert done == first[-1]["response"]["output"] != []
     # the next turn repeats all of the first one, and its own items
-    second = codex_turn(server, {**agent_bodies.codex(*done, *agent_bodies.CODEX_TURNS), "max_output_tokens": 32})
+    second = codex_turn(server, {**agent_bodies.codex(*done, *agent_bodies.CODEX_TURNS), **few})
     usage = second[-1]["response"]["usage"]
     assert usage["input_tokens_details"]["cached_tokens"] >= first[-1]["response"]["usage"]["input_tokens"] - 2
     assert second[-1]["response"]["output"]

@@ -382,7 +382,7 @@ def test_memory_pressure(start, tmp_path, args):
             file.flush()
     lowest = metric(url, "chunkattn_kv_bytes_budget")
     assert metric(url, "chunkattn_kv_bytes_in_use") <= 8 << 20
-    status, _, text = post(url, prompt=[5] * 1000, max_tokens=4)  # needs more memory than that
+    status, _, text = post(url, prompt=[5] * 1000, max_tokens=4, ignore_eos=True)  # needs more memory than that
     assert status == 200 and json.loads(text)["usage"]["completion_tokens"] == 4
     while metric(url, "chunkattn_kv_bytes_budget") <= lowest:
         assert time.monotonic() < deadline

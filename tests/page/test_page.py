@@ -395,6 +395,7 @@ def test_key_and_model_name(browser, start_server):
         page.press("Enter")
         page.wait_for("document.querySelector('#model').textContent !== ''")
         assert page.text("#model") == name and page.run("document.querySelector('#model').children.length") == 0
+        set_field(page, "temperature", "0")
         set_field(page, "max_tokens", "4")
         ask(page)
         assert stored(page)[1]["content"]
