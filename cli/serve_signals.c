@@ -8,7 +8,11 @@
 
 /* Seconds between two looks at the system's memory, and, while requests end, at how many are left. */
 static const double memory_s = 1, requests_s = 0.02;
-static const double announce_s = 0.1; /* seconds after which it is reported that requests have not ended yet */
+/*
+ * Seconds that every request gets to end, without a line about it. A client may have its whole answer, and signal at once, before
+ * the thread that has sent it counts the request as ended.
+ */
+static const double grace_s = 0.1;
 
 void serve_signals_block(serve_signals *signals) {
     struct sigaction hangup;
@@ -65,11 +69,11 @@ static void log_cut(const waiting *s, int32_t n_requests) {
     log_end(&line);
 }
 
-/* Let the requests end that were accepted. What ends at once is not worth a line. Returns the exit status. */
+/* Let the requests end that were accepted. Returns the exit status. */
 static int drain(waiting *s, double seconds) {
-    const double begin = clock_seconds(), until = begin + seconds;
+    const double begin = clock_seconds(), until = begin + fmax(seconds, grace_s);
     static const service_manager nobody = {.socket = -1};
-    bool announced = false;
+    bool announced = seconds <= grace_s;
     int signal = 0;
     server_drain(s->of.running);
     service_manager_stopping(s->of.manager, server_n_requests(s->of.running), seconds);
@@ -77,7 +81,7 @@ static int drain(waiting *s, double seconds) {
     int32_t n;
     while ((n = server_n_requests(s->of.running)) > 0 && signal == 0 && clock_seconds() < until) {
         signal = wait_for_end(s, requests_s);
-        if (announced || signal || clock_seconds() < begin + announce_s) continue;
+        if (announced || signal || clock_seconds() < begin + grace_s) continue;
         announced = true;
         log_waiting(s, n, seconds);
     }
