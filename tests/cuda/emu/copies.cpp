@@ -44,31 +44,31 @@ void copy16(u32 to, const void *from, bool read, place at) {
     write_cells(to, 16, writer::cp_async, at);
     if (read) count(traffic::async, at, (u64)from, 16);
     count(traffic::shared, at, to, 16);
-    self->open.push_back({to, read ? from : nullptr, at});
+    self->copies.push_back({to, read ? from : nullptr, at});
 }
 
-void copy_commit() {
-    self->groups.push_back(std::move(self->open));
-    self->open.clear();
-}
+void copy_commit() { self->group_ends.push_back(self->copies.size()); }
 
 void copy_wait(int pending) {
-    while ((int)self->groups.size() > pending) {
-        for (const async_copy &c : self->groups.front()) {
-            if (c.from)
-                memcpy(&own->shared[c.to], c.from, 16);
-            else
-                memset(&own->shared[c.to], 0, 16);
-            complete_cells(c.to, 16, (u16)self->thread, self->clock);
-        }
-        self->groups.pop_front();
+    auto &ends = self->group_ends;
+    if ((int)ends.size() <= pending) return;
+    const auto last = ends.end() - pending - 1;
+    const size_t n = *last;
+    for (size_t i = 0; i < n; i++) {
+        const async_copy &c = self->copies[i];
+        if (c.from)
+            memcpy(&own->shared[c.to], c.from, 16);
+        else
+            memset(&own->shared[c.to], 0, 16);
+        complete_cells(c.to, 16, (u16)self->thread, self->clock);
     }
+    self->copies.erase(self->copies.begin(), self->copies.begin() + (long)n);
+    ends.erase(ends.begin(), last + 1);
+    for (size_t &end : ends) end -= n;
 }
 
 void end_copies() {
-    for (const auto &g : self->groups)
-        for (const async_copy &c : g) fail(kind::copies_left, c.at);
-    for (const async_copy &c : self->open) fail(kind::copies_left, c.at);
+    for (const async_copy &c : self->copies) fail(kind::copies_left, c.at);
     if (own->ended + 1 == (int)own->fibers.size())
         for (const bulk &c : own->bulks) fail(kind::copies_left, c.at);
 }

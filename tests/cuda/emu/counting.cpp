@@ -98,21 +98,30 @@ void judge_uniform(const fiber *lanes) {
     }
 }
 
+struct line {
+    access like;     /* the first of its accesses */
+    size_t n_passed; /* accesses of the lane that is looked at */
+    std::vector<request> requests;
+};
+
+line &line_of(std::vector<line> &lines, const access &a) {
+    for (line &k : lines)
+        if (same(k.like, a)) return k;
+    return lines.emplace_back(line{a, 0, {}});
+}
+
 void judge_by_line(const fiber *lanes) {
-    using key = std::pair<place, std::pair<traffic, u32>>;
-    std::map<key, std::vector<request>> requests;
+    std::vector<line> lines;
     for (int l = 0; l < WARP; l++) {
-        std::map<key, size_t> passed;
+        for (line &k : lines) k.n_passed = 0;
         for (const access &a : lanes[l].log) {
-            const key k = {a.at, {a.what, a.bytes}};
-            auto &of_line = requests[k];
-            const size_t i = passed[k]++;
-            if (of_line.size() <= i) of_line.resize(i + 1);
-            add_lane(of_line[i], a, l);
+            line &k = line_of(lines, a);
+            if (k.requests.size() == k.n_passed) k.requests.emplace_back();
+            add_lane(k.requests[k.n_passed++], a, l);
         }
     }
-    for (const auto &of_line : requests)
-        for (const request &r : of_line.second) judge(r);
+    for (const line &k : lines)
+        for (const request &r : k.requests) judge(r);
 }
 
 } // namespace

@@ -139,10 +139,9 @@ void multiply(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2], element e, pl
 /* ---- Conversions ---- */
 
 float half_to_float(u16 h) {
-    const u32 sign = (u32)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3ff;
-    if (exponent == 31) return as_float(sign | 0x7f800000 | mantissa << 13);
-    if (exponent == 0) return std::copysign(std::ldexp((float)mantissa, -24), as_float(sign | 0x3f800000));
-    return as_float(sign | (exponent + 112) << 23 | mantissa << 13);
+    const u32 sign = (u32)(h & 0x8000) << 16, size = (u32)(h & 0x7fff) << 13;
+    if (size >= 31u << 23) return as_float(sign | 0x7f800000 | size);
+    return as_float(sign | size) * 0x1p112f; /* the biases of the exponents are 127 and 15 */
 }
 
 /* To nearest even; NaN is 0x7fff, as cvt gives. */

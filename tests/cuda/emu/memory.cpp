@@ -27,11 +27,16 @@ const allocation *find(const device::memory &m, const unsigned char *p, size_t b
     return p + bytes <= a.base + a.bytes ? &a : nullptr;
 }
 
+/* The same; afterwards it is the launch's last one. */
 const allocation *find_cached(const unsigned char *p, size_t bytes) {
     const allocation *last = now->last_allocation;
-    if (!last || p < last->base || p + bytes > last->base + last->bytes) last = find(*now->memory, p, bytes);
-    if (last) now->last_allocation = last;
-    return last;
+    if (last && p >= last->base && p + bytes <= last->base + last->bytes) return last;
+    const allocation *found = find(*now->memory, p, bytes);
+    if (!found) return nullptr;
+    now->last_allocation = found;
+    now->last_history = &now->history[found->id];
+    if (now->last_history->empty()) now->last_history->resize(found->bytes / 4 / PAGE_WORDS + 1);
+    return found;
 }
 
 void report_bounds(const unsigned char *p, place where) {
@@ -45,10 +50,9 @@ void report_bounds(const unsigned char *p, place where) {
     fail(kind::device_bounds, where, more);
 }
 
-word_history &history_of(const allocation &a, size_t word) {
-    auto &pages = now->history[a.id];
-    if (pages.empty()) pages.resize(a.bytes / 4 / PAGE_WORDS + 1);
-    auto &page = pages[word / PAGE_WORDS];
+/* Of a word of the last allocation. */
+word_history &history_of(size_t word) {
+    auto &page = (*now->last_history)[word / PAGE_WORDS];
     if (!page) page = std::make_unique<history_page>(history_page());
     return (*page)[word % PAGE_WORDS];
 }
@@ -97,7 +101,7 @@ bool check_device(const void *p, u32 bytes, u32 align, device_access how, place 
     }
     const size_t first = (size_t)(at - a->base) / 4;
     for (size_t i = 0; i < bytes / 4;) {
-        word_history *h = &history_of(*a, first + i);
+        word_history *h = &history_of(first + i);
         size_t in_page = std::min<size_t>(bytes / 4 - i, PAGE_WORDS - (first + i) % PAGE_WORDS);
         for (i += in_page; in_page > 0; in_page--) check_order(*a, *h++, how, where);
     }

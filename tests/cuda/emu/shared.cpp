@@ -1,30 +1,64 @@
 /*
  * Checks of shared memory, in cells of 4 bytes: each knows its last writer and the readers since then (one reader, or all
- * threads' clocks where several read it), whether a copy to it is under way, and whether the async proxy may access it.
+ * threads' clocks where more than twelve read it), whether a copy to it is under way, and whether the async proxy may access
+ * it.
  */
 #include "state.h"
 
 namespace emu {
 namespace {
 
+void add_reader(readers &r, u16 me) {
+    if (!r.all.empty()) {
+        r.all[me] = self->clock;
+        return;
+    }
+    for (size_t i = 0; i < r.n; i++) {
+        if (!knows(r.few[i].thread, r.few[i].clock)) continue;
+        r.few[i] = {self->clock, me};
+        return;
+    }
+    if (r.n < r.few.size()) {
+        r.few[r.n++] = {self->clock, me};
+        return;
+    }
+    r.all.resize(own->fibers.size());
+    for (const readers::one &o : r.few) r.all[o.thread] = std::max(r.all[o.thread], o.clock);
+    r.all[me] = self->clock;
+}
+
+readers *take_readers() {
+    if (own->spare_readers.empty()) return &own->all_readers.emplace_back();
+    readers *r = own->spare_readers.back();
+    own->spare_readers.pop_back();
+    return r;
+}
+
+void drop_readers(cell &c) {
+    c.read_clock = 0;
+    if (!c.several) return;
+    c.several->n = 0;
+    c.several->all.clear();
+    own->spare_readers.push_back(c.several);
+    c.several = nullptr;
+}
+
 void note_reader(cell &c) {
     const u16 me = (u16)self->thread;
-    if (c.readers) {
-        (*c.readers)[me] = self->clock;
-    } else if (c.read_clock == 0 || c.reader == me || self->seen->own[c.reader] >= c.read_clock) {
+    if (c.several) {
+        add_reader(*c.several, me);
+    } else if (c.read_clock == 0 || knows(c.reader, c.read_clock)) {
         c.reader = me;
         c.read_clock = self->clock;
     } else {
-        c.readers = std::make_unique<clocks>(own->fibers.size());
-        (*c.readers)[c.reader] = c.read_clock;
-        (*c.readers)[me] = self->clock;
+        c.several = take_readers();
+        c.several->few[0] = {c.read_clock, c.reader};
+        c.several->few[1] = {self->clock, me};
+        c.several->n = 2;
     }
 }
 
-/*
- * Whether some thread in [begin, end) has read at a clock that this one does not know. A loop without exits is vectorised, and
- * a cell that wgmmas read has hundreds of readers.
- */
+/* Whether some thread in [begin, end) has read at a clock that this one does not know. A loop without exits is vectorised. */
 bool unknown_reader(const clocks &read, size_t begin, size_t end) {
     const u32 *known = self->seen->own.data();
     u32 unknown = 0;
@@ -32,15 +66,24 @@ bool unknown_reader(const clocks &read, size_t begin, size_t end) {
     return unknown != 0;
 }
 
+void check_all_readers(const clocks &read, place where) {
+    const size_t me = (size_t)self->thread;
+    if (!unknown_reader(read, 0, me) && !unknown_reader(read, me + 1, read.size())) return;
+    for (size_t t = 0; t < read.size(); t++)
+        if (!knows((u16)t, read[t])) fail(kind::shared_overwrite_race, where, "read by " + thread_name((int)t));
+}
+
+void check_reader(u16 thread, u32 clock, place where) {
+    if (!knows(thread, clock)) fail(kind::shared_overwrite_race, where, "read by " + thread_name(thread));
+}
+
 void check_readers(const cell &c, place where) {
-    if (c.readers) {
-        const clocks &read = *c.readers;
-        const size_t me = (size_t)self->thread;
-        if (!unknown_reader(read, 0, me) && !unknown_reader(read, me + 1, read.size())) return;
-        for (size_t t = 0; t < read.size(); t++)
-            if (!knows((u16)t, read[t])) fail(kind::shared_overwrite_race, where, "read by " + thread_name((int)t));
-    } else if (c.read_clock && !knows(c.reader, c.read_clock)) {
-        fail(kind::shared_overwrite_race, where, "read by " + thread_name(c.reader));
+    if (!c.several) {
+        if (c.read_clock) check_reader(c.reader, c.read_clock, where);
+    } else if (c.several->all.empty()) {
+        for (size_t i = 0; i < c.several->n; i++) check_reader(c.several->few[i].thread, c.several->few[i].clock, where);
+    } else {
+        check_all_readers(c.several->all, where);
     }
 }
 
@@ -59,8 +102,9 @@ bool check_shared(u32 at, u32 bytes, u32 align, place where) {
 }
 
 void check_read(u32 at, u32 bytes, place where) {
+    const cell *const cells = own->cells.data();
     for (u32 i = at / 4; i < (at + bytes) / 4; i++) {
-        const cell &c = own->cells[i];
+        const cell &c = cells[i];
         if (c.written && !c.in_flight && !c.mbar && knows(c.writer, c.write_clock)) continue;
         if (c.mbar)
             fail(kind::mbar_overwritten, where);
@@ -85,8 +129,9 @@ void read_cells(u32 at, u32 bytes, place where) {
 }
 
 void write_cells(u32 at, u32 bytes, writer by, place where) {
+    cell *const cells = own->cells.data();
     for (u32 i = at / 4; i < (at + bytes) / 4; i++) {
-        cell &c = own->cells[i];
+        cell &c = cells[i];
         if (c.mbar) fail(kind::mbar_overwritten, where);
         if (c.in_flight)
             fail(kind::copy_under_way, where, "a write");
@@ -95,8 +140,7 @@ void write_cells(u32 at, u32 bytes, writer by, place where) {
                  by_engine(c) ? "written by a bulk copy" : "written by " + thread_name(c.writer));
         if (c.operands) fail(kind::operand_overwritten, where);
         check_readers(c, where);
-        c.readers.reset();
-        c.read_clock = 0;
+        drop_readers(c);
         c.writer = (u16)self->thread;
         c.write_clock = self->clock;
         c.written = true;

@@ -71,6 +71,20 @@ class known {
 
 /* ---- Shared memory (shared.cpp) ---- */
 
+/*
+ * The reads of a cell since its last write. A read is left out if the thread of a later one knew of it: whoever knows of the
+ * later read knows of both.
+ */
+struct readers {
+    struct one {
+        u32 clock;
+        u16 thread;
+    };
+    std::array<one, 12> few;
+    size_t n = 0; /* of `few` */
+    clocks all;   /* by thread, in place of `few` if there are more; otherwise empty */
+};
+
 struct cell { /* of 4 bytes */
     u32 write_clock = 0, read_clock = 0;
     u16 writer = 0, reader = 0;
@@ -79,7 +93,7 @@ struct cell { /* of 4 bytes */
     bool in_flight = false; /* a copy to it is under way */
     bool generic = false;   /* the last write was an ordinary one */
     bool mbar = false;
-    std::unique_ptr<clocks> readers; /* by thread, in place of reader where several read since the last write */
+    readers *several = nullptr; /* in place of reader where several read since the last write; block::all_readers holds it */
 };
 
 /* ---- Copies (copies.cpp) ---- */
@@ -153,8 +167,8 @@ struct fiber {
     clocks fences; /* clocks of its fence_async calls, ascending */
     clocks init_fences;
 
-    std::vector<async_copy> open; /* since the last commit */
-    std::deque<std::vector<async_copy>> groups;
+    std::vector<async_copy> copies; /* cp.async under way, in order */
+    std::vector<size_t> group_ends; /* of each committed group, the copies up to its end */
 
     bool group_fenced = false;
     u64 first_group = 0, open_group = 0; /* of wgmmas: the first under way, the one that is not committed yet */
@@ -194,6 +208,8 @@ struct block {
     std::vector<warp_group> groups;
     std::vector<unsigned char> shared;
     std::vector<cell> cells;
+    std::deque<readers> all_readers;
+    std::vector<readers *> spare_readers; /* of all_readers, those that no cell has */
     std::array<named_barrier, NAMED_BARRIERS> barriers;
     std::map<u32, mbar> mbars;
     std::vector<bulk> bulks; /* under way */
@@ -222,6 +238,7 @@ struct word_history {
 };
 enum { PAGE_WORDS = 1024 };
 using history_page = std::array<word_history, PAGE_WORDS>;
+using allocation_history = std::vector<std::unique_ptr<history_page>>;
 
 struct launch {
     config c;
@@ -231,9 +248,10 @@ struct launch {
     std::vector<std::unique_ptr<block>> blocks; /* resident */
     std::mt19937_64 rng;
     std::set<std::pair<kind, place>> reported;
-    std::unordered_map<size_t, std::vector<std::unique_ptr<history_page>>> history; /* by allocation */
-    std::map<const void *, std::map<int, clocks>> released;                         /* by acq_rel atomics: by block */
-    const allocation *last_allocation = nullptr;
+    std::unordered_map<size_t, allocation_history> history; /* by allocation */
+    std::map<const void *, std::map<int, clocks>> released; /* by acq_rel atomics: by block */
+    const allocation *last_allocation = nullptr;            /* the last one accessed, and its history */
+    allocation_history *last_history = nullptr;
     known merged_a, merged_b, merged; /* the last join */
     void *scheduler_sp = nullptr, *scheduler_fake_stack = nullptr;
     const void *scheduler_stack = nullptr;

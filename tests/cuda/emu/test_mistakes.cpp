@@ -57,6 +57,15 @@ void no_barrier_before_overwriting(const args &a) {
     if (!a.wrong) sync_block();
     st_shared(word(thread_index()), 2u); /* found */
 }
+void one_of_few_readers(
+    const args &a) { /* one thread of each warp reads; the writer has met all but that of warp 1 since then */
+    if (thread_index() == 0) st_shared(word(0), 1u);
+    sync_block();
+    if (lane() == 0) keep(a, ld_shared<u32>(word(0))); /* or here */
+    if (warp() != 1) sync_named(1, 64);
+    if (!a.wrong) sync_block();
+    if (thread_index() == 64) st_shared(word(0), 2u); /* found */
+}
 void one_of_many_readers(const args &a) { /* all read; the writer has met all but warp 1 since then */
     if (thread_index() == 0) st_shared(word(0), 1u);
     sync_block();
@@ -682,6 +691,7 @@ const mistake mistakes[] = {
     MISTAKE(a_shuffle_for_a_barrier, {kind::shared_read_race}),
     MISTAKE(no_block_barrier, {kind::shared_read_race, kind::unwritten}, 1, 64),
     MISTAKE(no_barrier_before_overwriting, {kind::shared_overwrite_race}, 1, 64),
+    MISTAKE(one_of_few_readers, {kind::shared_overwrite_race, kind::shared_read_race}, 1, 96),
     MISTAKE(one_of_many_readers, {kind::shared_overwrite_race, kind::shared_read_race}, 1, 96),
     MISTAKE(two_writers, {kind::shared_write_race}, 1, 64),
     MISTAKE(arrival_in_place_of_a_wait, {kind::shared_read_race, kind::unwritten}, 1, 64),
