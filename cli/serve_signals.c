@@ -9,8 +9,8 @@
 /* Seconds between two looks at the system's memory, and, while requests end, at how many are left. */
 static const double memory_s = 1, requests_s = 0.02;
 /*
- * Seconds that every request gets to end, without a line about it. A client may have its whole answer, and signal at once, before
- * the thread that has sent it counts the request as ended.
+ * Seconds that every request gets to end, without a line about it. A client may have its whole answer, and signal at once,
+ * before the thread that has sent it counts the request as ended.
  */
 static const double grace_s = 0.1;
 
