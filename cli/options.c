@@ -100,7 +100,7 @@ const option option_table[] = {
     REAL("queue-timeout", queue_timeout, "0", 0, 1e9,
          "seconds after which a request that has not been admitted is refused with status 429; 0: no limit", IN(SERVE)),
     REAL("shutdown-timeout", shutdown_timeout, "30", 0, 1e9,
-         "seconds that accepted requests may take after SIGINT or SIGTERM, while new ones are refused; 0: end them at once",
+         "seconds that accepted requests may take after SIGINT or SIGTERM, while new ones are refused; less than 0.1 means 0.1",
          IN(SERVE)),
     REAL("target-itl", target_itl, "0", 0, 1e6,
          "seconds that a step should take at most while answers are generated, by fewer prompt tokens in it; 0: no target",
