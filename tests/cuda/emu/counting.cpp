@@ -98,7 +98,7 @@ void judge_uniform(const fiber *lanes) {
     }
 }
 
-struct line {
+struct line {        /* of the kernel: what a warp accesses there */
     access like;     /* the first of its accesses */
     size_t n_passed; /* accesses of the lane that is looked at */
     std::vector<request> requests;

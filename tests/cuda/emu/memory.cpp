@@ -27,7 +27,7 @@ const allocation *find(const device::memory &m, const unsigned char *p, size_t b
     return p + bytes <= a.base + a.bytes ? &a : nullptr;
 }
 
-/* The same; afterwards it is the launch's last one. */
+/* The same; an allocation that is found becomes the launch's last one. */
 const allocation *find_cached(const unsigned char *p, size_t bytes) {
     const allocation *last = now->last_allocation;
     if (last && p >= last->base && p + bytes <= last->base + last->bytes) return last;

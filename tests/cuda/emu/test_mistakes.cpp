@@ -57,8 +57,7 @@ void no_barrier_before_overwriting(const args &a) {
     if (!a.wrong) sync_block();
     st_shared(word(thread_index()), 2u); /* found */
 }
-void one_of_few_readers(
-    const args &a) { /* one thread of each warp reads; the writer has met all but that of warp 1 since then */
+void one_of_few_readers(const args &a) { /* a thread of each warp reads; the writer has met all but that of warp 1 since then */
     if (thread_index() == 0) st_shared(word(0), 1u);
     sync_block();
     if (lane() == 0) keep(a, ld_shared<u32>(word(0))); /* or here */
