@@ -152,11 +152,10 @@ def test_a_batch_continues_after_the_end(chunkllama_bin, model_path, tmp_path):
     with serving(*args) as server:
         batch = begin_batch(server.client, completions(40, 24))
         wait_for_records(server.client, batch, 3)
-        with concurrent.futures.ThreadPoolExecutor() as pool:
-            stream = pool.submit(read_stream, server.url, prompt="Once", max_tokens=60, ignore_eos=True)
-            wait_for_metric(server.url, "vllm:num_requests_waiting", 0)
-            server.process.terminate()
-            assert stream.result()[-2:] == ["data: [DONE]", ""]
+        stream = server.complete("Once", max_tokens=60, stream=True, extra_body={"ignore_eos": True})
+        next(stream)
+        server.process.terminate()
+        assert list(stream)[-1].choices[0].finish_reason == "length"
         assert server.process.wait(timeout=20) == 0
     with serving(*args) as server:
         found = server.client.batches.retrieve(batch.id)
