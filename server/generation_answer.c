@@ -22,6 +22,7 @@ static action next_action(generation *g, bool (*awaited)(const generation *)) {
         next = ACTION_HANG_UP;
     } else if (g->stopped) {
         next = ACTION_STOP;
+        g->told_of_stop = true;
     } else if (g->lost_event) {
         next = ACTION_NO_MEMORY;
     } else if (!awaited(g)) {

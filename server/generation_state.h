@@ -65,9 +65,10 @@ struct generation {
     generation_usage usage;
     bool prepared; /* the prompts were submitted, or the request was refused */
     bool refused;
-    bool abandoned;  /* no client waits for the answer any more */
-    bool lost_event; /* memory was lacking for an event, so the answer cannot be whole */
-    bool stopped;    /* the server stops */
+    bool abandoned;    /* no client waits for the answer any more */
+    bool lost_event;   /* memory was lacking for an event, so the answer cannot be whole */
+    bool stopped;      /* the server stops */
+    bool told_of_stop; /* the answer is, or ends with, the error that says so */
 
     /* A stream. Of the connection's thread. */
     openai_writer out;  /* the latest events */

@@ -29,8 +29,8 @@ static const char *tenant_of(const exchange *x) {
 static const char *finish_of(const generation *g, bool sent) {
     if (g->n_jobs == 0 || !g->kind->write) return NULL;
     if (!sent) return g->stopped && !g->abandoned ? "stopped" : "disconnected";
-    if (g->lost_event || g->out.failed || g->result.failed) return "error";
-    if (g->n_ended < g->n_jobs) return g->stopped ? "stopped" : "error";
+    if (g->told_of_stop) return "stopped"; /* whatever the engine's last event is, which may have come since */
+    if (g->lost_event || g->out.failed || g->result.failed || g->n_ended < g->n_jobs) return "error";
     return openai_finish_name(g->usage.finish);
 }
 
