@@ -298,7 +298,7 @@ def test_a_stream_beside_a_batch(server):
 def test_a_batch_survives_kill(chunkllama_bin, model_path, chunkllama, tmp_path, sandbox):
     """SIGKILL in the middle, three times, one of them with a torn record: what was reported is never lost, nothing is computed
     twice, and the bytes are those of `chunkllama batch`."""
-    text = completions(60, 16)
+    text = completions(60, 48)
     args = ("--max-seqs", 4, *sandbox)
     folder, reported, batch = tmp_path / "f", 0, None
     for i in range(3):

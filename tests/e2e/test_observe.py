@@ -116,7 +116,7 @@ def test_each_request_has_a_line(server):
 
 def test_a_line_tells_with_how_many_a_request_shared(server):
     def complete(i):
-        body = {"prompt": PROMPT + str(i), "max_tokens": 100, "ignore_eos": True}
+        body = {"prompt": 2 * PROMPT + str(i), "max_tokens": 100, "ignore_eos": True}
         return server.call("/v1/completions", body, **{"X-Request-Id": f"shared-{i}"})
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:

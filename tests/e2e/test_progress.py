@@ -80,7 +80,7 @@ def test_logits_on_a_terminal(on_terminal, tmp_path):
 
 def test_bench_grammar_on_a_terminal(on_terminal, grammar_library):
     """The pair of runs in which the interrupt comes is completed, and its workload's line printed."""
-    t = on_terminal("bench", "grammar", "--grammar-library", grammar_library, "--streams", "2", "--tg", "16", "--rounds", "1")
+    t = on_terminal("bench", "grammar", "--grammar-library", grammar_library, "--streams", "4", "--tg", "64", "--rounds", "1")
     t.read_until("1/4 pairs of runs, ")
     t.send(INTERRUPT)
     assert t.wait() == INTERRUPTED
