@@ -18,6 +18,13 @@
 
 /* ---- Hanging up ---- */
 
+/* Wait until the process has n files open. */
+static void wait_for_files(int n) {
+    const double begin = clock_seconds();
+    while (n_files() != n && clock_seconds() < begin + 10) usleep(1000);
+    assert_int_equal(n_files(), n);
+}
+
 static void hanging_up_in_a_stream_cancels(void **state) {
     const fixture *f = *state;
     const int fd = client_connect(f->port);
@@ -36,8 +43,8 @@ static void hanging_up_while_others_run_cancels(void **state) {
     for (int i = 0; i < 5; i++) {
         fds[i] = client_connect(f->port);
         client_send(fds[i], "POST", "/v1/completions", i % 2 ? endless : endless_whole);
+        if (i == 1) assert_true(comes_to(f->port, "vllm:num_requests_running", 2));
     }
-    assert_true(comes_to(f->port, "vllm:num_requests_running", 2));
     assert_true(comes_to(f->port, "vllm:num_requests_waiting", 3));
     for (int i = 2; i < 5; i++) close(fds[i]); /* the requests that wait */
     assert_true(comes_to(f->port, "vllm:num_requests_waiting", 0));
@@ -84,9 +91,7 @@ static void hanging_up_in_a_stream_closes_the_socket(void **state) {
             if (how < 2) setsockopt(streams[i], SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
             close(streams[i]);
         }
-        const double begin = clock_seconds();
-        while (n_files() != n_before && clock_seconds() < begin + 10) usleep(1000);
-        assert_int_equal(n_files(), n_before);
+        wait_for_files(n_before);
         fake_hold_steps(false);
     }
     for (int i = 0; i < N; i++) close(idle[i]);
@@ -112,16 +117,20 @@ static void hanging_up_before_the_answer_ends_a_pin(void **state) {
     static const char body[] = "{\"prompt\":\"abcd\"}";
     const fixture *f = *state;
     enum { N = 100 };
+    const int n_files_before = n_files();
     for (int i = 0; i < N; i++) {
         const int fd = client_connect(f->port);
         client_send(fd, "POST", "/cache/pin", body);
         nanosleep(&(struct timespec){.tv_nsec = 20000L * i}, NULL);
         close(fd);
     }
+    char paths[N][64], *text;
+    assert_int_equal(client_call(f->port, "GET", "/health", NULL, &text), 200); /* all those before have been accepted */
+    free(text);
+    wait_for_files(n_files_before); /* and closed: nothing of them is submitted any more */
     assert_true(comes_to(f->port, "vllm:num_requests_running", 0));
     assert_true(comes_to(f->port, "vllm:num_requests_waiting", 0));
     const size_t n_before = count_pins(f->port);
-    char paths[N][64], *text;
     for (int i = 0; i < N; i++) {
         json_t *pin;
         assert_int_equal(client_call_json(f->port, "POST", "/cache/pin", body, &pin), 200);
@@ -385,13 +394,6 @@ static void spare_connections_are_few_and_short(void **state) {
     for (int i = 0; i < 5; i++) close(fds[i]);
 }
 
-/* Wait until the process has n files open. */
-static void wait_for_files(int n) {
-    const double begin = clock_seconds();
-    while (n_files() != n && clock_seconds() < begin + 10) usleep(1000);
-    assert_int_equal(n_files(), n);
-}
-
 /* One that has sent nothing yet when another connection ends gets that one's place. */
 static void a_spare_connection_takes_a_free_place(void **state) {
     const fixture *f = *state;
@@ -480,7 +482,10 @@ static void a_complete_request_is_answered_after_half_a_close(void **state) {
     }
 }
 
-/* When files are lacking, connections are closed at once; afterwards all is well. */
+/*
+ * When files are lacking, connections are closed at once; afterwards all is well. The first one may still be closed, if the
+ * server met the limit just before it was raised.
+ */
 static void lacking_files_end_connections_and_nothing_else(void **state) {
     const fixture *f = *state;
     struct rlimit before;
@@ -494,8 +499,12 @@ static void lacking_files_end_connections_and_nothing_else(void **state) {
     for (int i = 0; i < 20; i++) assert_closed(fds[i]);
     setrlimit(RLIMIT_NOFILE, &before);
     char *text;
-    assert_int_equal(client_call(f->port, "GET", "/health", NULL, &text), 200);
-    free(text);
+    int status = 0;
+    for (int i = 0; i < 2 && status == 0; i++) {
+        status = client_call(f->port, "GET", "/health", NULL, &text);
+        free(text);
+    }
+    assert_int_equal(status, 200);
 }
 
 /* ---- Many at once ---- */
