@@ -480,7 +480,7 @@ def test_it_lives_on_after_more_clients_than_files(start):
 def test_it_lives_on_after_clients_that_leave_at_once(start):
     url, _ = read_hello(start("--port", "0", **limited_files(64, 64)))
     connect_many(url, 300, leave=True)
-    assert answers_within(url, 5)
+    assert answers_within(url, 1)
 
 
 def test_the_limit_of_files_is_raised(start):
