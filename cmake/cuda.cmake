@@ -1,6 +1,5 @@
-# The CUDA backend: found where nvcc and a host compiler for it are, absent where not. nvcc is called directly, not as a CMake
-# language: that would link every program as C++, which nothing here is.
-set(CATTN_CUDA AUTO CACHE STRING "The CUDA backend: AUTO (where nvcc is found), ON or OFF")
+# The CUDA backend. nvcc is called directly, not as a CMake language: that would link every program as C++, which nothing here is.
+option(CATTN_CUDA "Build the CUDA backend, which needs nvcc and takes minutes" OFF)
 set(CA_CUDA OFF)
 
 # sm_80 is what Ampere and Ada run, sm_90a what Hopper runs; newer ones compile the PTX when they load it.
@@ -34,25 +33,22 @@ if(CATTN_CUDA)
   find_program(CATTN_NVCC nvcc HINTS ENV CUDA_PATH PATH_SUFFIXES bin PATHS /usr/local/cuda/bin)
   set(why "nvcc is not found; set CATTN_NVCC to its path")
   if(CMAKE_CROSSCOMPILING)
-    set(why "not in a cross build")
+    set(why "this is a cross build")
   elseif(CATTN_NVCC)
     if(NOT CA_NVCC_WORKS)
       ca_try_nvcc(CA_NVCC_WORKS why)
     endif()
     if(CA_NVCC_WORKS)
+      get_filename_component(CUDAToolkit_ROOT ${CATTN_NVCC}/../.. ABSOLUTE)
       find_package(CUDAToolkit QUIET)
-      set(why "nvcc is found, but not its static runtime library")
+      set(why "the static runtime library of ${CATTN_NVCC} is not found")
       if(TARGET CUDA::cudart_static)
         set(CA_CUDA ON)
       endif()
     endif()
   endif()
-  if(CA_CUDA)
-    message(STATUS "CUDA backend: ${CATTN_NVCC}")
-  elseif(CATTN_CUDA STREQUAL AUTO)
-    message(STATUS "CUDA backend: none; ${why}")
-  else()
-    message(FATAL_ERROR "CATTN_CUDA is ${CATTN_CUDA}, but ${why}")
+  if(NOT CA_CUDA)
+    message(FATAL_ERROR "CATTN_CUDA is ON, but ${why}")
   endif()
 endif()
 
@@ -71,19 +67,4 @@ function(ca_cuda_objects objects)
     list(APPEND made ${object})
   endforeach()
   set(${objects} ${made} PARENT_SCOPE)
-endfunction()
-
-# Compile a CUDA source, by a path from the project's root, to device code of each architecture, without a host object.
-function(ca_cuda_cubins cubins nvcc source)
-  set(made)
-  get_filename_component(name ${source} NAME_WE)
-  foreach(arch ${CA_CUDA_ARCHS})
-    set(cubin ${CMAKE_CURRENT_BINARY_DIR}/${name}.sm_${arch}.cubin)
-    add_custom_command(OUTPUT ${cubin}
-      COMMAND ${nvcc} -cubin ${CA_NVCC_FLAGS} -gencode=arch=compute_${arch},code=sm_${arch} -I${PROJECT_SOURCE_DIR}
-              -I${PROJECT_SOURCE_DIR}/include -MD -MT ${cubin} -MF ${cubin}.d -o ${cubin} ${PROJECT_SOURCE_DIR}/${source}
-      DEPENDS ${PROJECT_SOURCE_DIR}/${source} DEPFILE ${cubin}.d COMMENT "Building ${name}.sm_${arch}.cubin" VERBATIM)
-    list(APPEND made ${cubin})
-  endforeach()
-  set(${cubins} ${made} PARENT_SCOPE)
 endfunction()

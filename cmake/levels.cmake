@@ -9,6 +9,9 @@ set(CA_FLAGS_avx512_vnni ${CA_AVX512} -mavx512vnni)
 set(CA_FLAGS_avx512_bf16 ${CA_AVX512} -mavx512vnni -mavx512bf16)
 set(CA_FLAGS_amx ${CA_FLAGS_avx512_bf16} -mamx-tile -mamx-bf16 -mamx-int8)
 
+# Sanitized kernels take the compiler a minute a file, and many CPUs run few of them.
+set(CATTN_SANITIZED_LEVELS "" CACHE STRING "Levels that CATTN_SANITIZE applies to; empty: all")
+
 # The list's levels but "ref", which is plain C; none where the CPU is not x86-64.
 set(CA_X86_LEVELS)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/base/levels.def)
@@ -33,6 +36,8 @@ function(ca_add_level_source target level source)
     set(flags ${CA_FLAGS_${level}})
     if(CATTN_SANITIZE MATCHES fuzzer)
       list(APPEND flags -O0 -fno-sanitize=all) # clang needs up to minutes for these files otherwise
+    elseif(CATTN_SANITIZE AND CATTN_SANITIZED_LEVELS AND NOT level IN_LIST CATTN_SANITIZED_LEVELS)
+      list(APPEND flags -Og -fno-sanitize=all)
     endif()
     set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/${source} PROPERTIES COMPILE_OPTIONS "${flags}")
   endif()

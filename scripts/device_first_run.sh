@@ -12,7 +12,7 @@
 #
 # It needs no network and no compiler. To be built before, where nvcc is:
 #
-#   cmake --preset release && cmake --build --preset release --target cuda_device_run
+#   cmake --preset release -DCATTN_CUDA=ON && cmake --build --preset release --target cuda_device_run
 #
 # which gathers programs and case files in build/release/device_run. Bring along that folder and this script.
 #

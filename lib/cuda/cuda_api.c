@@ -18,7 +18,7 @@ static cattn_status count_devices(int32_t *n, cattn_error *error) {
         return ca_fail(
             error, CATTN_ERR_UNSUPPORTED, -1,
             "CUDA is not linked; link pkg-config's chunkattn-cuda or CMake's chunkattn::cuda, of a libchunkattn that "
-            "was built where nvcc is found (-DCATTN_CUDA=ON)");
+            "was built with -DCATTN_CUDA=ON");
     const char *failure = backend->count_devices(n);
     if (failure)
         return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "CUDA does not work here (%s); check the driver with nvidia-smi",
