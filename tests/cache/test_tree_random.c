@@ -1,6 +1,8 @@
 /*
  * The tree against a model, an array of token lists, through random calls (tree_model.h). All invariants are checked after each
  * call. In some runs the tree has a file tier, whose requests are carried out at random times.
+ *
+ * usage: cache_tree_random_test [SEED [CALLS]], the first seed and the calls of a run
  */
 #include "../support/testing.h"
 
@@ -90,18 +92,12 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
 
 static const int chunk_sizes[] = {4, 16, 32, 64};
 
-static int number_from(const char *variable, int otherwise) {
-    const char *value = getenv(variable);
-    return value ? atoi(value) : otherwise;
-}
-
-static int calls_a_run(void) { return number_from("CATTN_TEST_CALLS", 4000); }
-
-static uint64_t first_seed(void) { return (uint64_t)number_from("CATTN_TEST_SEED", 1); }
+static int calls_a_run = 4000;
+static uint64_t first_seed = 1;
 
 /* Runs with budgets[first] to budgets[last], each with every chunk size. Returns the seed after theirs. */
 static uint64_t run_budgets(uint64_t seed, int first, int last) {
-    const int n_calls = calls_a_run();
+    const int n_calls = calls_a_run;
     for (int i = 4 * first; i < 4 * (last + 1); i++) {
         const int c = chunk_sizes[i % 4];
         const uint64_t budget = budgets[i / 4];
@@ -115,23 +111,22 @@ static uint64_t run_budgets(uint64_t seed, int first, int last) {
 static void random_calls(void **state) {
     (void)state;
     n_restored = 0;
-    run_budgets(first_seed(), 0, N_BUDGETS - 1);
-    assert_true(n_restored > (uint64_t)calls_a_run() / 20);
+    run_budgets(first_seed, 0, N_BUDGETS - 1);
+    if (calls_a_run >= 4000) assert_true(n_restored > 200); /* fewer calls may restore nothing */
 }
 
 /* In the smallest budget metadata needs as much memory as chunks, so nearly every call meets the limit. */
 static void random_calls_in_the_smallest_budget(void **state) {
     (void)state;
-    for (uint64_t seed = first_seed() + 1000; seed < first_seed() + 1030;) seed = run_budgets(seed, 0, 0);
+    for (uint64_t seed = first_seed + 1000; seed < first_seed + 1030;) seed = run_budgets(seed, 0, 0);
 }
 
 static void every_allocation_fails(void **state) {
     (void)state;
-    const int n_calls = calls_a_run() / 4;
+    const int n_calls = calls_a_run / 4;
     for (int i = 0; i < 4; i++) {
-        run(first_seed() + 100 + (uint64_t)i, n_calls, chunk_sizes[i], CATTN_SHARED, CATTN_RETAIN_LEARNED, budgets[i % 3],
-            true);
-        run(first_seed() + 104 + (uint64_t)i, n_calls, chunk_sizes[i], i % 2 ? CATTN_PRIVATE : CATTN_SHARED, CATTN_RETAIN_NONE,
+        run(first_seed + 100 + (uint64_t)i, n_calls, chunk_sizes[i], CATTN_SHARED, CATTN_RETAIN_LEARNED, budgets[i % 3], true);
+        run(first_seed + 104 + (uint64_t)i, n_calls, chunk_sizes[i], i % 2 ? CATTN_PRIVATE : CATTN_SHARED, CATTN_RETAIN_NONE,
             budgets[2], true);
     }
 }
@@ -181,7 +176,9 @@ static void computed_tokens_follow_the_rule(void **state) {
     }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) first_seed = strtoull(argv[1], NULL, 10);
+    if (argc > 2) calls_a_run = atoi(argv[2]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_calls), cmocka_unit_test(random_calls_in_the_smallest_budget),
                                        cmocka_unit_test(every_allocation_fails),
                                        cmocka_unit_test(computed_tokens_follow_the_rule)};

@@ -1,7 +1,9 @@
 /*
  * GQA groups of 1 to 128 query heads: each head's output has the bits that it has alone, in a cache with one query head for
  * each KV head, at every level and with every K/V type. Sequences share a prefix; prompts are prefilled in pieces, then
- * decoded. Usage: exact_groups_test [STRIDE], which takes every STRIDEth group, by default each.
+ * decoded.
+ *
+ * usage: exact_groups_test [STRIDE [FIRST]], which takes every STRIDEth combination from the FIRSTth on, by default each
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -111,11 +113,12 @@ static bool try_group(const char *level, cattn_type kv_type, int32_t group) {
 }
 
 int main(int argc, char **argv) {
-    const size_t stride = argc > 1 ? strtoul(argv[1], NULL, 10) : 1;
-    int failures = 0, n = 0;
+    const int stride = argc > 1 ? atoi(argv[1]) : 1, first = argc > 2 ? atoi(argv[2]) : 0;
+    int failures = 0, n = 0, at = 0;
     for (int level = 0; cattn_level_name(level); level++)
         for (int type = CATTN_F32; type <= CATTN_I8; type++)
-            for (size_t i = 0; i < sizeof groups / sizeof *groups; i += stride) {
+            for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+                if (at++ % stride != first % stride) continue;
                 failures += !try_group(cattn_level_name(level), (cattn_type)type, groups[i]);
                 n++;
             }

@@ -124,9 +124,11 @@ int main(int argc, char **argv) {
         try_world(o.seed + (uint64_t)i, 150, cattn_level_name(n_levels - 1));
     for (int64_t i = 0; i < o.n_long && world_failures < 10; i++)
         try_world(o.seed + 1000000 + (uint64_t)i, 2300, cattn_level_name(n_levels - 1));
-    CHECK(sum.restored > 20 * o.n_worlds && sum.written > o.n_worlds, "restored");
-    CHECK(sum.prompt_ends > o.n_worlds / 10, "prompts that end with a chunk");
-    CHECK(sum.refused > o.n_worlds / 10 && sum.errors > o.n_worlds / 10 && sum.waits > 0, "failures of the disk");
+    if (o.n_worlds >= 40) { /* fewer may lack a case */
+        CHECK(sum.restored > 20 * o.n_worlds && sum.written > o.n_worlds, "restored");
+        CHECK(sum.prompt_ends > o.n_worlds / 10, "prompts that end with a chunk");
+        CHECK(sum.refused > o.n_worlds / 10 && sum.errors > o.n_worlds / 10 && sum.waits > 0, "failures of the disk");
+    }
     printf(
         "%lld worlds from seed %llu and %lld long ones: %lld tokens restored, %lld chunks written, %lld refused, %lld errors, "
         "%lld waits, %lld ends of prompts, %d failures\n",

@@ -1,6 +1,7 @@
 /* Making a random world for exactness tests: sequences with common prefixes, and their q, k and v. */
 #include "world.h"
 
+#include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,5 +140,19 @@ void world_free(world *w) {
         free(s->rows);
         free(s->out);
         free(s->lse);
+    }
+}
+
+void world_parse_options(int argc, char **argv, world_options *o) {
+    static const struct option options[] = {{"worlds", 1, 0, 'w'}, {"long", 1, 0, 'l'}, {"seed", 1, 0, 's'}, {0}};
+    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (c == 'w')
+            o->n_worlds = strtoll(optarg, NULL, 10);
+        else if (c == 'l')
+            o->n_long = strtoll(optarg, NULL, 10);
+        else if (c == 's')
+            o->seed = strtoull(optarg, NULL, 10);
+        else
+            exit(2);
     }
 }

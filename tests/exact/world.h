@@ -50,4 +50,11 @@ int32_t world_dim_v(const world *w);
 /* Whether two results [n] have the same bits, except that a NaN may be another: a row's own context may contain infinities. */
 bool world_same(const float *a, const float *b, int n);
 
+/* The options --worlds, --long and --seed; their defaults are what the struct holds. Ends the program for others. */
+typedef struct world_options {
+    int64_t n_worlds, n_long;
+    uint64_t seed;
+} world_options;
+void world_parse_options(int argc, char **argv, world_options *o);
+
 #endif

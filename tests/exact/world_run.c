@@ -1,7 +1,6 @@
 /* Running a world's sequences: joins, appends, forks, truncations, leaves, and comparing results. */
 #include "world_run.h"
 
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,19 +125,5 @@ void world_run_all(world_run *t, void (*step)(void *ctx), void *ctx) {
             step(ctx);
             between_steps(t);
         }
-    }
-}
-
-void world_parse_options(int argc, char **argv, world_options *o) {
-    static const struct option options[] = {{"worlds", 1, 0, 'w'}, {"long", 1, 0, 'l'}, {"seed", 1, 0, 's'}, {0}};
-    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (c == 'w')
-            o->n_worlds = strtoll(optarg, NULL, 10);
-        else if (c == 'l')
-            o->n_long = strtoll(optarg, NULL, 10);
-        else if (c == 's')
-            o->seed = strtoull(optarg, NULL, 10);
-        else
-            exit(2);
     }
 }

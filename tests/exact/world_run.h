@@ -74,11 +74,4 @@ void world_take_row(world_run *t, world_seq *s, int64_t position, int layer, con
 /* Allocate the sequences' expected results, which world_free frees. */
 void world_new_results(world *w);
 
-/* The options --worlds, --long and --seed; their defaults are what the struct holds. Ends the program for others. */
-typedef struct world_options {
-    int64_t n_worlds, n_long;
-    uint64_t seed;
-} world_options;
-void world_parse_options(int argc, char **argv, world_options *o);
-
 #endif

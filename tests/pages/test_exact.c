@@ -155,31 +155,28 @@ static int64_t try_world(uint64_t seed, int64_t longest, int n_steps, const char
     return f.n_shared_runs;
 }
 
-/* Sanitizers, which are many times slower, define FEW_WORLDS. */
-#ifdef FEW_WORLDS
-enum { N_WORLDS = 16, N_LONG_WORLDS = 1 };
-#else
-enum { N_WORLDS = 120, N_LONG_WORLDS = 4 };
-#endif
+static world_options options = {.n_worlds = 120, .n_long = 4, .seed = 1};
 
 static void test_worlds(void **state) {
     (void)state;
     int n_levels = 1;
     int64_t n_shared_runs = 0;
     while (cattn_level_name(n_levels)) n_levels++;
-    for (uint64_t seed = 1; seed <= N_WORLDS; seed++) {
+    for (int64_t i = 0; i < options.n_worlds; i++) {
+        const uint64_t seed = options.seed + (uint64_t)i;
         const int level = seed % 4 ? n_levels - 1 : (int)(seed / 4 % (uint64_t)n_levels);
         n_shared_runs += try_world(seed, level ? 72 : 40, level ? 25 : 12, cattn_level_name(level));
     }
-    assert_true(n_shared_runs > 8 * N_WORLDS);
+    if (options.n_worlds >= 16) assert_true(n_shared_runs > 8 * options.n_worlds);
 }
 
 static void test_long_worlds(void **state) {
     (void)state;
-    for (uint64_t seed = 1000001; seed <= 1000000 + N_LONG_WORLDS; seed++) try_world(seed, 2300, 6, NULL);
+    for (int64_t i = 0; i < options.n_long; i++) try_world(options.seed + 1000000 + (uint64_t)i, 2300, 6, NULL);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    world_parse_options(argc, argv, &options);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_worlds),
         cmocka_unit_test(test_long_worlds),

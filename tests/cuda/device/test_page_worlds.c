@@ -223,8 +223,9 @@ int main(int argc, char **argv) {
         try_world(o.seed + (uint64_t)i, i % 3 ? 90 : 200, 8);
     for (int64_t i = 0; i < o.n_long && world_failures + emu_errors() < 10; i++)
         try_world(o.seed + 1000000 + (uint64_t)i, 700, 4);
-    CHECK(n_compared > 100 * o.n_worlds && n_kept > 0 && n_shared_runs > o.n_worlds, "too few cases: %lld, %lld, %lld",
-          (long long)n_compared, (long long)n_kept, (long long)n_shared_runs);
+    const bool many = o.n_worlds >= 12; /* a few worlds may lack kept tokens and shared runs */
+    CHECK(n_compared > 0 && (!many || (n_compared > 100 * o.n_worlds && n_kept > 0 && n_shared_runs > o.n_worlds)),
+          "too few cases: %lld, %lld, %lld", (long long)n_compared, (long long)n_kept, (long long)n_shared_runs);
     const emu_totals n = emu_get_totals();
     printf(
         "%lld worlds from seed %llu and %lld long ones: %d failures, %d errors, %llu launches, %lld rows; largest error %.2g\n",
