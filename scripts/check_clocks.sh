@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# No test may depend on a clock: refuse sleeps, and durations that are compared with numbers, in tests/. Tests wait by
+# tests/waiting.py and tests/support/wait.h; these sleep. Two files measure times, and run alone.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+may_sleep=':!tests/waiting.py :!tests/support/wait.h :!tests/e2e/test_hostile.py :!tests/e2e/test_tenants.py'
+# Programs with a clock that is virtual or held, and those that are measurements.
+other_clocks=':!tests/sim :!tests/kcheck/bench.c :!tests/cuda/device/step_time.c :!tests/cuda/device_run :!tests/e2e/hold.c'
+sleeps='\b(u|nano|clock_nano)?sleep *\(|\bsleep [0-9]'
+python_clocks='\b(monotonic|perf_counter|process_time)\b|time\.time\(|timeout=[0-9.]+|timeout\([0-9.]+\)'
+c_clocks='\b(clock_seconds|clock_gettime|gettimeofday|real_seconds)\(.*[<>]|[<>].*\b(clock_seconds|clock_gettime)\('
+
+# refuse REASON PATTERN PATHS ...
+found=0
+refuse() {
+    # shellcheck disable=SC2086
+    if git grep -nE -e "$2" -- "${@:3}" $may_sleep $other_clocks ':!tests/fuzz/corpus'; then
+        printf '%s\n\n' "$1"
+        found=1
+    fi
+}
+refuse 'These sleep: wait for a state instead (tests/waiting.py, tests/support/wait.h).' "$sleeps" 'tests/*.py' 'tests/*.c' 'tests/*.h' 'tests/*.cpp'
+refuse 'These depend on a clock: wait for a state; limits of waits are LIMIT_S of tests/waiting.py.' "$python_clocks" 'tests/*.py'
+refuse 'These compare a duration: wait for a state instead (tests/support/wait.h).' "$c_clocks" 'tests/*.c' 'tests/*.h'
+exit $found
