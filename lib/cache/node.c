@@ -38,9 +38,18 @@ int ca_node_reserve_tokens(ca_tree *tree, ca_node *node, int64_t n_tokens) {
 
 int ca_node_reserve_merge(ca_tree *tree, ca_node *node, const ca_node *child) {
     const size_t n_tokens = (size_t)node->n_tokens + child->tokens_capacity, n_chunks = node->n_chunks + child->chunks_capacity;
-    if (ca_grow_exactly(tree->alloc, (void **)&node->tokens, &node->tokens_capacity, n_tokens, sizeof *node->tokens) != 0)
+    int32_t *tokens = NULL;
+    if (n_tokens > node->tokens_capacity && !(tokens = ca_new(tree->alloc, n_tokens, sizeof *tokens))) return -1;
+    if (ca_grow_exactly(tree->alloc, (void **)&node->chunks, &node->chunks_capacity, n_chunks, sizeof *node->chunks) != 0) {
+        ca_delete(tree->alloc, tokens, n_tokens, sizeof *tokens); /* without a merge, nothing makes up for these bytes */
         return -1;
-    return ca_grow_exactly(tree->alloc, (void **)&node->chunks, &node->chunks_capacity, n_chunks, sizeof *node->chunks);
+    }
+    if (!tokens) return 0;
+    memcpy(tokens, node->tokens, (size_t)node->n_tokens * sizeof *tokens);
+    ca_delete(tree->alloc, node->tokens, node->tokens_capacity, sizeof *tokens);
+    node->tokens = tokens;
+    node->tokens_capacity = n_tokens;
+    return 0;
 }
 
 size_t ca_node_growth(const ca_tree *tree, const ca_node *node, int64_t n_tokens) {
