@@ -157,7 +157,7 @@ static int simulate(uint64_t seed, int64_t n_steps, bool each) {
     printf("seeds from %llu, %lld steps\n", (unsigned long long)seed, (long long)n_steps);
     const bool ok = run_apart(each ? run_each : run_seeds, &n_steps, false);
     print_counts(real_seconds() - start);
-    if (ok && !each && n_steps >= 100000 && (state->counts.restored_tokens == 0 || state->counts.records_refused == 0)) {
+    if (ok && !each && n_steps >= 250000 && (state->counts.restored_tokens == 0 || state->counts.records_refused == 0)) {
         printf("FAILED: the file tier was not used\n");
         return 1;
     }
