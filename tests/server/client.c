@@ -1,7 +1,10 @@
 /* A small blocking HTTP client. */
 #include "client.h"
 
+#include "../support/testing.h"
+
 #include <arpa/inet.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +15,7 @@
 int client_connect(uint16_t port) {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const struct timeval patience = {.tv_sec = 60}; /* a busy machine may need long for what takes a moment */
+    const struct timeval patience = {.tv_sec = 300}; /* a busy machine may need long for what takes a moment */
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {
         close(fd);
@@ -54,6 +57,7 @@ static char *read_some(int fd, const char *until) {
     while (!until || !strstr(text, until)) {
         if (capacity - size < 2048) text = realloc(text, capacity *= 2);
         const ssize_t n = recv(fd, text + size, 2047, 0);
+        if (n < 0 && errno == EAGAIN) fail_msg("nothing came in five minutes after <%s>", text);
         if (n <= 0) break;
         size += (size_t)n;
         text[size] = '\0';

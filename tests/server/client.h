@@ -17,7 +17,8 @@ void client_send(int fd, const char *method, const char *path, const char *body)
 /* The same as the connection's last request, in HTTP/1.0: the reply is not cut into chunks and ends with the connection. */
 void client_send_last(int fd, const char *method, const char *path, const char *body);
 
-/* Read until `text` has come, or nothing comes for a minute; everything read so far, allocated. */
+/* Read until `text` has come, or the server closes; everything read so far, allocated. The test fails if nothing comes in five
+ * minutes, as it does in all that follows. */
 char *client_read_until(int fd, const char *text);
 
 /* Read up to the server's close; everything, allocated. */

@@ -1,12 +1,17 @@
 /* Starts servers over the fake engine, and checks what they answer. */
 #include "server_fixture.h"
 
-#include "../support/testing.h"
+#include "../support/wait.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "client.h"
@@ -43,6 +48,7 @@ server_config base_config(void) {
     config.port = 0;
     config.model_name = "fake \"model\"";
     config.max_body_bytes = 100000;
+    config.timeout_s = config.request_timeout_s = 3600; /* which no test takes */
     return config;
 }
 
@@ -77,7 +83,7 @@ int set_up_tenants(void **state) {
 
 int set_up_impatient(void **state) {
     server_config config = base_config();
-    config.timeout_s = 1;
+    config.timeout_s = 3; /* by libmicrohttpd's clock, which a test cannot move */
     return set_up_with(state, &config, &slow);
 }
 
@@ -105,14 +111,14 @@ int set_up_pins(void **state) {
 int set_up_crowded(void **state) {
     server_config config = base_config();
     fake_config fake = slow;
-    config.queue_timeout_s = 0.5;
+    config.queue_timeout_s = 600;
     fake.max_running = 1;
     return set_up_with(state, &config, &fake);
 }
 int set_up_hurried(void **state) {
     server_config config = base_config();
     fake_config fake = slow;
-    config.generation_timeout_s = 2;
+    config.generation_timeout_s = 600;
     fake.max_running = 1;
     return set_up_with(state, &config, &fake);
 }
@@ -157,13 +163,37 @@ static int count(const char *folder) {
 int n_files(void) { return count("/proc/self/fd"); }
 int n_threads(void) { return count("/proc/self/task"); }
 
-bool comes_to(uint16_t port, const char *metric, double value) {
-    for (int i = 0; i < 6000; i++) {
-        if (client_metric(port, metric) == value) return true;
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    }
-    return false;
+void wait_for_metric(uint16_t port, const char *metric, double value) {
+    for (int turns = 0; client_metric(port, metric) != value; turns++) wait_a_turn(turns, metric, __FILE__, __LINE__);
 }
+
+/* The server's end of a client's connection, which is a file of this process; -1: there is none. */
+static int server_end(int fd) {
+    struct sockaddr_in client, peer;
+    socklen_t size = sizeof client;
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&client, &size), 0);
+    for (int i = 0; i < 1024; i++) {
+        size = sizeof peer;
+        if (getpeername(i, (struct sockaddr *)&peer, &size) == 0 && peer.sin_family == AF_INET &&
+            peer.sin_port == client.sin_port)
+            return i;
+    }
+    return -1;
+}
+
+static bool is_read(int fd) {
+    char answer;
+    int underway = 1, unread = 1;
+    const int end = server_end(fd);
+    if (end >= 0) { /* it reports at once what has arrived */
+        setsockopt(end, IPPROTO_TCP, TCP_QUICKACK, &(int){1}, sizeof(int));
+        if (ioctl(fd, SIOCOUTQ, &underway) == 0 && underway == 0 && ioctl(end, FIONREAD, &unread) == 0 && unread == 0)
+            return true;
+    }
+    return recv(fd, &answer, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN;
+}
+
+void wait_until_read(int fd) { WAIT_UNTIL(is_read(fd)); }
 
 void assert_refused(uint16_t port, const char *method, const char *path, const char *body, int status, const char *param,
                     const char *in_message) {

@@ -23,20 +23,23 @@ int set_up_slow(void **state);         /* two requests at a time, 5 ms a step */
 int set_up_long_prefill(void **state); /* the first token never comes */
 int set_up_guarded(void **state);      /* requires the key "secret"; web pages may call it */
 int set_up_tenants(void **state);      /* requires "secret", or "key-a", which is another tenant's */
-int set_up_impatient(void **state);    /* connections may be idle for a second */
+int set_up_impatient(void **state);    /* connections may be idle for three seconds */
 int set_up_few(void **state);          /* five connections; a request must arrive within a second */
 int set_up_busy(void **state);         /* one request at a time, 5 ms a step; three may wait */
 int set_up_pins(void **state);         /* as fast; prompts can be pinned */
-int set_up_crowded(void **state);      /* one request at a time, 5 ms a step; others wait for half a second at most */
-int set_up_hurried(void **state);      /* one request at a time, 5 ms a step; each ends within two seconds */
+int set_up_crowded(void **state);      /* one request at a time, 5 ms a step; others wait for ten minutes at most */
+int set_up_hurried(void **state);      /* one request at a time, 5 ms a step; each ends within ten minutes */
 int set_up_files(void **state);        /* as fast; it keeps files, of at most 100000 bytes */
 int tear_down(void **state);
 
 /* Bodies of completions that run for minutes: a stream, and two choices in one answer. */
 extern const char endless[], endless_whole[];
 
-/* Wait until a metric has this value; false after a minute, which suffices even on a busy machine. */
-bool comes_to(uint16_t port, const char *metric, double value);
+/* Wait until a metric has this value. */
+void wait_for_metric(uint16_t port, const char *metric, double value);
+
+/* Wait until the server has read all that was sent on a client's connection, or has answered or closed it. */
+void wait_until_read(int fd);
 
 /* The files and the threads of this process, as long as nothing else opens files. */
 int n_files(void);

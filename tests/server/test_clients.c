@@ -1,17 +1,18 @@
 /* Clients that hang up, do not read, wait, or come all at once. */
-#include "../support/testing.h"
+#include "../support/wait.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "../support/still_clock.h"
 #include "client.h"
 #include "server_fixture.h"
 #include "tests/openai/fake.h"
@@ -19,10 +20,11 @@
 /* ---- Hanging up ---- */
 
 /* Wait until the process has n files open. */
-static void wait_for_files(int n) {
-    const double begin = clock_seconds();
-    while (n_files() != n && clock_seconds() < begin + 10) usleep(1000);
-    assert_int_equal(n_files(), n);
+static void wait_for_files(int n) { WAIT_UNTIL(n_files() == n); }
+
+/* Let other threads run, so that what follows happens at another moment of theirs. */
+static void yield(int n) {
+    for (int i = 0; i < n; i++) sched_yield();
 }
 
 static void hanging_up_in_a_stream_cancels(void **state) {
@@ -32,9 +34,8 @@ static void hanging_up_in_a_stream_cancels(void **state) {
     free(client_read_until(fd, "\"text\":\"b\""));
     assert_true(client_metric(f->port, "vllm:num_requests_running") == 1);
     close(fd);
-    assert_true(comes_to(f->port, "vllm:num_requests_running", 0));
-    assert_true(
-        comes_to(f->port, "vllm:request_success_total{model_name=\"fake \\\"model\\\"\",finished_reason=\"abort\"}", 1));
+    wait_for_metric(f->port, "vllm:num_requests_running", 0);
+    wait_for_metric(f->port, "vllm:request_success_total{model_name=\"fake \\\"model\\\"\",finished_reason=\"abort\"}", 1);
 }
 
 static void hanging_up_while_others_run_cancels(void **state) {
@@ -43,14 +44,14 @@ static void hanging_up_while_others_run_cancels(void **state) {
     for (int i = 0; i < 5; i++) {
         fds[i] = client_connect(f->port);
         client_send(fds[i], "POST", "/v1/completions", i % 2 ? endless : endless_whole);
-        if (i == 1) assert_true(comes_to(f->port, "vllm:num_requests_running", 2));
+        if (i == 1) wait_for_metric(f->port, "vllm:num_requests_running", 2);
     }
-    assert_true(comes_to(f->port, "vllm:num_requests_waiting", 3));
+    wait_for_metric(f->port, "vllm:num_requests_waiting", 3);
     for (int i = 2; i < 5; i++) close(fds[i]); /* the requests that wait */
-    assert_true(comes_to(f->port, "vllm:num_requests_waiting", 0));
+    wait_for_metric(f->port, "vllm:num_requests_waiting", 0);
     assert_true(client_metric(f->port, "vllm:num_requests_running") == 2);
     for (int i = 0; i < 2; i++) close(fds[i]);
-    assert_true(comes_to(f->port, "vllm:num_requests_running", 0));
+    wait_for_metric(f->port, "vllm:num_requests_running", 0);
 }
 
 static void hanging_up_before_the_first_token_cancels(void **state) {
@@ -58,9 +59,9 @@ static void hanging_up_before_the_first_token_cancels(void **state) {
     for (int whole = 0; whole < 2; whole++) {
         const int fd = client_connect(f->port);
         client_send(fd, "POST", "/v1/completions", whole ? "{\"prompt\":\"abc\"}" : "{\"prompt\":\"abc\",\"stream\":true}");
-        assert_true(comes_to(f->port, "vllm:num_requests_running", 1));
+        wait_for_metric(f->port, "vllm:num_requests_running", 1);
         close(fd);
-        assert_true(comes_to(f->port, "vllm:num_requests_running", 0));
+        wait_for_metric(f->port, "vllm:num_requests_running", 0);
     }
 }
 
@@ -97,19 +98,21 @@ static void hanging_up_in_a_stream_closes_the_socket(void **state) {
     for (int i = 0; i < N; i++) close(idle[i]);
 }
 
+/* Whether the server lists all pins that the engine has; *n: how many it lists. */
+static bool lists_all_pins(uint16_t port, size_t *n) {
+    json_t *cache;
+    assert_int_equal(client_call_json(port, "GET", "/cache", NULL, &cache), 200);
+    *n = json_array_size(json_object_get(cache, "pins"));
+    const json_int_t n_seqs = json_integer_value(json_object_get(cache, "sequences"));
+    json_decref(cache);
+    return (size_t)n_seqs == *n;
+}
+
 /* The number of pins that the server lists, once the engine has no others; no request may run. */
 static size_t count_pins(uint16_t port) {
-    for (int i = 0; i < 6000; i++) {
-        json_t *cache;
-        assert_int_equal(client_call_json(port, "GET", "/cache", NULL, &cache), 200);
-        const size_t n = json_array_size(json_object_get(cache, "pins"));
-        const json_int_t n_seqs = json_integer_value(json_object_get(cache, "sequences"));
-        json_decref(cache);
-        if ((size_t)n_seqs == n) return n;
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    }
-    fail_msg("the engine has pins that the server does not list");
-    return 0;
+    size_t n;
+    WAIT_UNTIL(lists_all_pins(port, &n));
+    return n;
 }
 
 /* A pin that no client learns of ends, whenever the client hangs up; the others stay until they are deleted. */
@@ -121,15 +124,15 @@ static void hanging_up_before_the_answer_ends_a_pin(void **state) {
     for (int i = 0; i < N; i++) {
         const int fd = client_connect(f->port);
         client_send(fd, "POST", "/cache/pin", body);
-        nanosleep(&(struct timespec){.tv_nsec = 20000L * i}, NULL);
+        yield(20 * i);
         close(fd);
     }
     char paths[N][64], *text;
     assert_int_equal(client_call(f->port, "GET", "/health", NULL, &text), 200); /* all those before have been accepted */
     free(text);
     wait_for_files(n_files_before); /* and closed: nothing of them is submitted any more */
-    assert_true(comes_to(f->port, "vllm:num_requests_running", 0));
-    assert_true(comes_to(f->port, "vllm:num_requests_waiting", 0));
+    wait_for_metric(f->port, "vllm:num_requests_running", 0);
+    wait_for_metric(f->port, "vllm:num_requests_waiting", 0);
     const size_t n_before = count_pins(f->port);
     for (int i = 0; i < N; i++) {
         json_t *pin;
@@ -155,7 +158,7 @@ static void a_client_that_does_not_read_delays_no_other(void **state) {
         assert_int_equal(client_call(f->port, "POST", "/v1/completions", "{\"prompt\":\"abc\"}", &text), 200);
         free(text);
     }
-    assert_true(comes_to(f->port, "vllm:num_requests_running", 0)); /* its request has ended in the engine */
+    wait_for_metric(f->port, "vllm:num_requests_running", 0); /* its request has ended in the engine */
     char *text = client_read_until(lazy, "[DONE]");
     int n = 0;
     for (const char *at = text; (at = strstr(at, "\"text\":\"")); at += 8) n += at[8] != '"';
@@ -164,25 +167,49 @@ static void a_client_that_does_not_read_delays_no_other(void **state) {
     close(lazy);
 }
 
-/* The time-out is for idle clients, not for those that wait for an answer, which takes longer than that here. */
+static void assert_healthy(int fd) {
+    client_send(fd, "GET", "/health", NULL);
+    char *text = client_read_until(fd, "}");
+    if (strncmp(text, "HTTP/1.1 200", 12) != 0) fail_msg("<%s>", text);
+    free(text);
+}
+
+/* The server closes the connection without a word. */
+static void assert_closed(int fd) {
+    char *text = client_read_all(fd);
+    assert_string_equal(text, "");
+    free(text);
+    close(fd);
+}
+
+/* Let a little time pass; whether the server has answered or closed the connection. */
+static bool ends_soon(int fd) {
+    char byte;
+    move_clock(0.2);
+    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
+}
+
+/* The time-outs are for idle clients, not for those that wait for an answer, which takes longer than all of them here. */
 static void only_idle_clients_time_out(void **state) {
     const fixture *f = *state;
     fake_hold_steps(true);
     const int stream = client_connect(f->port), whole = client_connect(f->port);
     client_send(stream, "POST", "/v1/completions", "{\"prompt\":\"abc\",\"max_tokens\":2,\"stream\":true}");
     client_send(whole, "POST", "/v1/completions", "{\"prompt\":\"abc\",\"max_tokens\":2}");
+    WAIT_UNTIL(server_n_requests(f->running) == 2);
+    assert_closed(client_connect(f->port)); /* by libmicrohttpd, whose clock goes on */
     const int idle = client_connect(f->port);
-    char *text = client_read_all(idle); /* until the server closes it */
-    assert_string_equal(text, "");
-    free(text);
+    assert_healthy(idle);
+    move_clock(2 * 3600);
+    WAIT_UNTIL(ends_soon(idle));
+    assert_closed(idle);
     fake_hold_steps(false);
-    text = client_read_until(stream, "[DONE]");
+    char *text = client_read_until(stream, "[DONE]");
     assert_non_null(strstr(text, "[DONE]"));
     free(text);
     text = client_read_until(whole, "usage");
     assert_non_null(strstr(text, "\"text\":\"ab\""));
     free(text);
-    close(idle);
     close(stream);
     close(whole);
 }
@@ -190,13 +217,6 @@ static void only_idle_clients_time_out(void **state) {
 /* ---- While requests are prepared ---- */
 
 enum { N_HELD = 8 }; /* more than the server has threads for its connections */
-
-static void assert_healthy(int fd) {
-    client_send(fd, "GET", "/health", NULL);
-    char *text = client_read_until(fd, "}");
-    if (strncmp(text, "HTTP/1.1 200", 12) != 0) fail_msg("<%s>", text);
-    free(text);
-}
 
 /* Send prompts whose text is held, each on a connection that the server has accepted. */
 static void send_held(uint16_t port, int *fds) {
@@ -255,7 +275,7 @@ static void hanging_up_before_a_request_is_prepared_drops_it(void **state) {
     assert_int_equal(client_call(f->port, "POST", "/v1/completions", "{\"prompt\":\"abc\",\"max_tokens\":3}", &text), 200);
     free(text);
     assert_true(client_metric(f->port, "vllm:prompt_tokens_total") == 3);
-    assert_true(comes_to(f->port, "vllm:num_requests_running", 0));
+    wait_for_metric(f->port, "vllm:num_requests_running", 0);
 }
 
 static void *stop(void *server) {
@@ -300,11 +320,18 @@ static int connect_and_send(uint16_t port, const char *text) {
     return fd;
 }
 
-static void assert_closed(int fd) {
-    char *text = client_read_all(fd);
-    assert_string_equal(text, "");
-    free(text);
-    close(fd);
+/* Let a little time pass once the server has read everything, and send a byte. False: it has closed the connection. */
+static bool trickle(int fd) {
+    wait_until_read(fd);
+    move_clock(0.2);
+    return send(fd, "a", 1, MSG_NOSIGNAL) == 1;
+}
+
+/* The server has neither answered nor closed the connection. */
+static void assert_open(int fd) {
+    char byte;
+    assert_int_equal(recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT), -1);
+    assert_int_equal(errno, EAGAIN);
 }
 
 /* Fill a server of five connections. */
@@ -341,6 +368,7 @@ static void connections_beyond_the_limit_say_how_the_server_is(void **state) {
     };
     int fds[5];
     fill(f->port, fds);
+    const int n_before = n_files();
     for (int i = 0; i < 40; i++) {
         const int fd = client_connect(f->port);
         client_send(fd, "GET", health[i % 4], NULL);
@@ -348,18 +376,24 @@ static void connections_beyond_the_limit_say_how_the_server_is(void **state) {
         if (strncmp(text, "HTTP/1.1 200", 12) != 0 || !strstr(text, "\r\nConnection: close\r\n")) fail_msg("<%s>", text);
         free(text);
         close(fd);
+        wait_for_files(n_before); /* the place is free again */
     }
-    for (int i = 0; i < 40; i++) {
-        const double begin = clock_seconds();
+    for (int i = 0; i < 40; i++) { /* no time passes, so the server neither waits for a body nor closes what is late */
         const int fd = connect_and_send(f->port, refused[i % 5]);
         char *text = client_read_all(fd);
         assert_beyond_the_limit(text);
-        assert_true(clock_seconds() - begin < 1);
         free(text);
         close(fd);
+        wait_for_files(n_before);
     }
     for (int i = 0; i < 5; i++) assert_healthy(fds[i]); /* those within it are not disturbed */
     for (int i = 0; i < 5; i++) close(fds[i]);
+}
+
+/* Trickle, while other connections send requests, so that they stay open. */
+static bool trickle_among(int fd, const int others[5]) {
+    for (int i = 0; i < 5; i++) assert_healthy(others[i]);
+    return trickle(fd);
 }
 
 /* There are four spare connections here, each for two seconds, whatever it sends; others are refused without being read. */
@@ -368,11 +402,10 @@ static void spare_connections_are_few_and_short(void **state) {
     static const char *const begins[] = {"", "GET /health HTTP/1.1\r\nX: ", HEAD "X: ", "GET /health"};
     enum { N_SPARE = sizeof begins / sizeof *begins };
     int fds[5], spare[N_SPARE];
-    bool ended = false;
     char *text;
     fill(f->port, fds);
+    const int n_before = n_files();
     for (int i = 0; i < N_SPARE; i++) spare[i] = connect_and_send(f->port, begins[i]);
-    const double begin = clock_seconds();
     for (int i = 0; i < 20; i++) {
         const int fd = client_connect(f->port);
         client_send(fd, "GET", "/health", NULL);
@@ -381,14 +414,10 @@ static void spare_connections_are_few_and_short(void **state) {
         free(text);
         close(fd);
     }
-    assert_true(clock_seconds() - begin < 2);
-    while (!ended && clock_seconds() - begin < 20) {
-        for (int i = 1; i < N_SPARE; i++) ended |= send(spare[i], "a", 1, MSG_NOSIGNAL) != 1; /* a byte now and then */
-        for (int i = 0; i < 5; i++) assert_healthy(fds[i]);                                   /* they stay open meanwhile */
-        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-    }
-    assert_true(clock_seconds() - begin < 10);
+    for (int i = 0; i < N_SPARE; i++) assert_open(spare[i]);
+    for (int i = 1; i < N_SPARE; i++) WAIT_UNTIL(!trickle_among(spare[i], fds));
     for (int i = 0; i < N_SPARE; i++) assert_closed(spare[i]);
+    wait_for_files(n_before);
     assert_int_equal(client_call(f->port, "GET", "/health", NULL, &text), 200); /* there are spare ones again */
     free(text);
     for (int i = 0; i < 5; i++) close(fds[i]);
@@ -418,23 +447,33 @@ static void a_spare_connection_takes_a_free_place(void **state) {
 static void a_request_must_arrive_in_time(void **state) {
     const fixture *f = *state;
     int fds[N_UNFINISHED];
-    for (int i = 0; i < N_UNFINISHED; i++) fds[i] = connect_and_send(f->port, unfinished[i]);
-    for (int i = 0; i < N_UNFINISHED; i++) assert_closed(fds[i]);
+    for (int i = 0; i < N_UNFINISHED; i++) {
+        fds[i] = connect_and_send(f->port, unfinished[i]);
+        wait_until_read(fds[i]);
+    }
+    move_clock(0.9);
+    const int other = connect_and_send(f->port, "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n");
+    char *text = client_read_all(other);
+    assert_beyond_the_limit(text); /* their places are taken */
+    free(text);
+    close(other);
+    for (int i = 0; i < N_UNFINISHED; i++) assert_open(fds[i]);
+    for (int i = 0; i < N_UNFINISHED; i++) {
+        WAIT_UNTIL(ends_soon(fds[i]));
+        assert_closed(fds[i]);
+    }
 }
 
 /* A byte now and then is not enough. */
 static void a_request_must_not_trickle(void **state) {
     const fixture *f = *state;
-    static const char *const begins[] = {"GET /", HEAD "X: ", HEAD "Content-Length: 1000\r\n\r\n"};
+    static const char *const begins[] = {"GET /", HEAD "X: ", HEAD "Content-Length: 90000\r\n\r\n"};
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
         const int fd = connect_and_send(f->port, begins[i]);
-        int n = 0;
-        while (n < 300 && send(fd, "a", 1, MSG_NOSIGNAL) == 1) {
-            nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-            n++;
-        }
-        assert_in_range(n, 2, 200);
-        close(fd);
+        wait_until_read(fd);
+        assert_open(fd);
+        WAIT_UNTIL(!trickle(fd));
+        assert_closed(fd);
     }
 }
 
@@ -446,9 +485,10 @@ static void a_long_body_may_take_its_time(void **state) {
     memset(body, ' ', sizeof body);
     const char *const json = "{\"prompt\":\"a\",\"max_tokens\":1}";
     for (size_t i = 0; json[i]; i++) body[i] = json[i];
-    for (size_t at = 0; at < sizeof body; at += 65536) { /* in 1.6 s; 17 s are allowed */
+    for (size_t at = 0; at < sizeof body; at += 65536) { /* in 14.4 s; 17 s are allowed */
         client_send_bytes(fd, body + at, 65536);
-        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+        wait_until_read(fd);
+        move_clock(0.9);
     }
     char *text = client_read_until(fd, "usage");
     assert_memory_equal(text, "HTTP/1.1 200", 12);
@@ -456,17 +496,15 @@ static void a_long_body_may_take_its_time(void **state) {
     close(fd);
 }
 
-/* The server notices at once, not when time is up, also if the end comes together with the bytes before it. */
+/* The server notices, although no time passes, also if the end comes together with the bytes before it. */
 static void hanging_up_within_a_request_frees_the_place(void **state) {
     const fixture *f = *state;
-    const double begin = clock_seconds();
     for (int repeat = 0; repeat < 8; repeat++)
         for (int i = 0; i < N_UNFINISHED; i++) {
             const int fd = connect_and_send(f->port, unfinished[i]);
             shutdown(fd, SHUT_WR);
             assert_closed(fd);
         }
-    assert_true(clock_seconds() - begin < 9); /* one that waited for its deadline would take 10 s alone */
 }
 
 /* A client may close its sending half after a request whose answer needs no engine. */
@@ -521,7 +559,7 @@ static void *call_many(void *arg) {
         if (status != 200 || !whole) return "failed";
         const int fd = client_connect(port); /* one that hangs up at any moment */
         client_send(fd, "POST", "/v1/completions", body);
-        nanosleep(&(struct timespec){.tv_nsec = 500000L * i}, NULL);
+        yield(500 * i);
         close(fd);
     }
     return NULL;
@@ -536,8 +574,8 @@ static void many_at_once(void **state) {
         pthread_join(threads[i], &failed);
         assert_null(failed);
     }
-    assert_true(comes_to(f->port, "vllm:num_requests_running", 0));
-    assert_true(comes_to(f->port, "vllm:num_requests_waiting", 0));
+    wait_for_metric(f->port, "vllm:num_requests_running", 0);
+    wait_for_metric(f->port, "vllm:num_requests_waiting", 0);
 }
 
 int main(void) {

@@ -1,5 +1,5 @@
 /* The endpoints beside text: readiness and loading, tokens, embeddings, and the description of the API. */
-#include "../support/testing.h"
+#include "../support/wait.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -27,6 +27,7 @@ static int set_up_loading(void **state) {
     cl_error error;
     if (server_keys_add(&f->keys, OPENAI_DEFAULT_TENANT, "secret", NULL) != CL_OK) return -1;
     config.keys = &f->keys;
+    config.n_threads = 1;
     f->engine = fake_engine_create(&(fake_config){.step_us = 200, .max_running = 4, .prefill_steps = 1, .n_ctx = 4096});
     if (server_start(&config, &f->running, &error) != CL_OK) return -1;
     f->port = server_port(f->running);
@@ -72,8 +73,8 @@ static void a_request_that_began_before_is_refused(void **state) {
                                "Content-Length: 29\r\n\r\n{\"prompt\":\"abc\",";
     const int fd = client_connect(f->port);
     client_send_bytes(fd, head, strlen(head));
-    expect_reply(f->port, "GET", "/livez", NULL, 200, "ok");
-    usleep(50000); /* the head has been read */
+    WAIT_UNTIL(server_n_requests(f->running) == 1);
+    expect_reply(f->port, "GET", "/livez", NULL, 200, "ok"); /* by the only thread, so it has handled the head */
     server_serve(f->running, f->engine, fake_model(), fake_chat(), NULL);
     client_send_bytes(fd, "\"max_tokens\":1}", 13);
     char *text = client_read_until(fd, "model_loading");

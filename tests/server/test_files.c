@@ -1,5 +1,5 @@
 /* Files over HTTP: forms of all kinds, whole and in pieces, from clients that end early, and the queries of lists. */
-#include "../support/testing.h"
+#include "../support/wait.h"
 
 #include <dirent.h>
 #include <stdatomic.h>
@@ -27,7 +27,7 @@ static int send_form(uint16_t port, const char *type, const char *body, size_t s
     client_send_bytes(fd, head, strlen(head));
     for (size_t at = 0; at < size; at += piece) {
         client_send_bytes(fd, body + at, size - at < piece ? size - at : piece);
-        if (piece < 100) usleep(100); /* so that the pieces arrive one by one */
+        if (piece < 100) wait_until_read(fd); /* so that the pieces arrive one by one */
     }
     *reply = client_read_all(fd);
     close(fd);
@@ -99,10 +99,7 @@ static void forms(void **state) {
 }
 
 /* Wait until the folder has n files. */
-static void comes_to_files(const fixture *f, int n) {
-    for (int i = 0; i < 60000 && count_files(f) != n; i++) usleep(1000);
-    assert_int_equal(count_files(f), n);
-}
+static void wait_for_files(const fixture *f, int n) { WAIT_UNTIL(count_files(f) == n); }
 
 static void a_client_that_hangs_up_leaves_nothing(void **state) {
     const fixture *f = *state;
@@ -114,9 +111,9 @@ static void a_client_that_hangs_up_leaves_nothing(void **state) {
     client_send_bytes(fd, head, sizeof head - 1);
     client_send_bytes(fd, body, sizeof body - 1);
     client_send_bytes(fd, more, sizeof more);
-    comes_to_files(f, 1);
+    wait_for_files(f, 1);
     close(fd);
-    comes_to_files(f, 0);
+    wait_for_files(f, 0);
 }
 
 static void lists_have_limits(void **state) {

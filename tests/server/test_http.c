@@ -1,13 +1,15 @@
 /* HTTP as the RFCs and browsers define it: bodies, keys, headers and targets. */
-#include "../support/testing.h"
+#define _GNU_SOURCE /* POLLRDHUP */
+#include "../support/wait.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "../support/still_clock.h"
 #include "client.h"
 #include "server_fixture.h"
 
@@ -233,18 +235,18 @@ static void a_long_head_is_read(void **state) {
     close(fd);
 }
 
-/* The client may still be sending when the server answers a request that it cannot read: for a second, of which this uses
- * little.
- */
+/* The client may still be sending when the server has answered a request that it cannot read, and has closed its half. */
 static void the_answer_to_a_broken_body_reaches_the_client(void **state) {
     const fixture *f = *state;
     const int fd = client_connect(f->port);
     const char head[] = "POST /v1/completions HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n";
     assert_int_equal(write(fd, head, sizeof head - 1), sizeof head - 1);
+    struct pollfd closed = {.fd = fd, .events = POLLRDHUP};
+    WAIT_UNTIL(poll(&closed, 1, 0) == 1);
     char more[1000] = {0};
     for (int i = 0; i < 8; i++) {
         assert_int_equal(send(fd, more, sizeof more, MSG_NOSIGNAL), sizeof more);
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        wait_until_read(fd);
     }
     char *text = client_read_all(fd);
     assert_memory_equal(text, "HTTP/1.1 400", 12);

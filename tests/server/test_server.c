@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../support/still_clock.h"
 #include "client.h"
 #include "server_fixture.h"
 #include "tests/openai/fake.h"
@@ -70,9 +71,7 @@ static void metrics_count(void **state) {
         {"vllm:request_success_total{model_name=\"fake \\\"model\\\"\",finished_reason=\"length\"}", 4},
         {"vllm:request_success_total{model_name=\"fake \\\"model\\\"\",finished_reason=\"stop\"}", 0},
     };
-    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
-        if (!comes_to(f->port, samples[i].name, samples[i].value))
-            fail_msg("%s is %g", samples[i].name, client_metric(f->port, samples[i].name));
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) wait_for_metric(f->port, samples[i].name, samples[i].value);
 }
 
 static void completions_take_every_prompt_form(void **state) {
@@ -185,7 +184,7 @@ static void errors_have_openais_shape(void **state) {
     json_t *reply;
     assert_int_equal(client_call_json(f->port, "GET", "/v1/models", NULL, &reply), 200);
     json_decref(reply);
-    assert_true(comes_to(f->port, "vllm:num_requests_running", 0));
+    wait_for_metric(f->port, "vllm:num_requests_running", 0);
 }
 
 static void a_stream_that_fails_says_so(void **state) {
@@ -203,9 +202,9 @@ static void a_full_queue_is_refused_with_429(void **state) {
     for (int i = 0; i < 4; i++) {
         fds[i] = client_connect(f->port);
         client_send(fds[i], "POST", "/v1/completions", endless);
-        assert_true(comes_to(f->port, "vllm:num_requests_running", 1));
+        wait_for_metric(f->port, "vllm:num_requests_running", 1);
     }
-    assert_true(comes_to(f->port, "vllm:num_requests_waiting", 3));
+    wait_for_metric(f->port, "vllm:num_requests_waiting", 3);
     const int fd = client_connect(f->port);
     client_send_last(fd, "POST", "/v1/completions", endless);
     char *text = client_read_all(fd);
@@ -216,8 +215,8 @@ static void a_full_queue_is_refused_with_429(void **state) {
     free(text);
     close(fd);
     for (int i = 0; i < 4; i++) close(fds[i]);
-    assert_true(comes_to(f->port, "vllm:num_requests_waiting", 0));
-    assert_true(comes_to(f->port, "vllm:num_requests_running", 0));
+    wait_for_metric(f->port, "vllm:num_requests_waiting", 0);
+    wait_for_metric(f->port, "vllm:num_requests_running", 0);
     assert_int_equal(client_call(f->port, "POST", "/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":1}", &text), 200);
     free(text);
 }
@@ -227,10 +226,20 @@ static void a_request_that_takes_too_long_is_ended_with_504(void **state) {
     const fixture *f = *state;
     const int fd = client_connect(f->port);
     client_send(fd, "POST", "/v1/completions", endless);
-    assert_refused(f->port, "POST", "/v1/completions", endless_whole, 504, NULL, "the request is late");
-    char *text = client_read_until(fd, "[DONE]");
-    static const char *const parts[] = {"200 OK",
-                                        "data: {\"error\":{\"message\":\"the request is late\",\"type\":\"server_error\","
+    char *text = client_read_until(fd, "\"text\":\"b\"");
+    assert_memory_equal(text, "HTTP/1.1 200", 12);
+    free(text);
+    const int waiting = client_connect(f->port);
+    client_send_last(waiting, "POST", "/v1/completions", endless_whole);
+    wait_for_metric(f->port, "vllm:num_requests_waiting", 1);
+    move_clock(601);
+    text = client_read_all(waiting);
+    assert_memory_equal(text, "HTTP/1.1 504", 12);
+    assert_non_null(strstr(text, "the request is late"));
+    free(text);
+    close(waiting);
+    text = client_read_until(fd, "[DONE]");
+    static const char *const parts[] = {"data: {\"error\":{\"message\":\"the request is late\",\"type\":\"server_error\","
                                         "\"param\":null,\"code\":\"timeout\"}}",
                                         "data: [DONE]"};
     assert_in_order(text, parts, sizeof parts / sizeof *parts);
@@ -244,7 +253,7 @@ static void a_request_that_waits_too_long_is_refused_with_429(void **state) {
     const fixture *f = *state;
     static const char *const waiting[] = {endless, endless_whole};
     static const char *const parts[] = {" 429 Too Many Requests", "Retry-After: 1\r\n",
-                                        "not admitted within 0.5 seconds, the limit of --queue-timeout",
+                                        "not admitted within 600 seconds, the limit of --queue-timeout",
                                         "\"type\":\"rate_limit_error\",\"param\":null,\"code\":\"rate_limit_exceeded\"}}"};
     int busy = client_connect(f->port);
     client_send(busy, "POST", "/v1/completions", endless);
@@ -252,15 +261,20 @@ static void a_request_that_waits_too_long_is_refused_with_429(void **state) {
     for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++) {
         const int fd = client_connect(f->port);
         client_send_last(fd, "POST", "/v1/completions", waiting[i]);
+        wait_for_metric(f->port, "vllm:num_requests_waiting", 1);
+        move_clock(601);
         char *text = client_read_all(fd);
         assert_in_order(text, parts, sizeof parts / sizeof *parts);
         free(text);
         close(fd);
     }
     close(busy);
-    assert_true(comes_to(f->port, "vllm:num_requests_running", 0));
+    wait_for_metric(f->port, "vllm:num_requests_running", 0);
     busy = client_connect(f->port);
     client_send(busy, "POST", "/v1/completions", "{\"prompt\":[\"abc\",\"d\"],\"max_tokens\":90000,\"stream\":true}");
+    wait_for_metric(f->port, "vllm:num_requests_running", 1);
+    wait_for_metric(f->port, "vllm:num_requests_waiting", 1);
+    move_clock(601);
     char *text = client_read_until(busy, "[DONE]"); /* its second prompt has waited too long */
     assert_memory_equal(text, "HTTP/1.1 200", 12);
     assert_in_order(text, &parts[2], 2);
@@ -277,8 +291,8 @@ static void stopping_reports_an_error_to_clients(void **state) {
         fds[i] = client_connect(f->port);
         client_send(fds[i], "POST", "/v1/completions", i % 2 ? endless : endless_whole);
     }
-    assert_true(comes_to(f->port, "vllm:num_requests_running", 2));
-    assert_true(comes_to(f->port, "vllm:num_requests_waiting", 2));
+    wait_for_metric(f->port, "vllm:num_requests_running", 2);
+    wait_for_metric(f->port, "vllm:num_requests_waiting", 2);
     server_stop(&f->running);
     for (int i = 0; i < 4; i++) {
         char *text = client_read_all(fds[i]);
