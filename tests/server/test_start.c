@@ -2,7 +2,7 @@
  * A server that lacks a thread or memory when it starts reports that and leaves nothing behind: no thread, no file, no
  * listening socket. The next attempt succeeds.
  */
-#include "../support/testing.h"
+#include "../support/wait.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,10 +17,7 @@
 /* ---- Starting ---- */
 
 /* Wait until there are n threads: one that has been joined stays in /proc for a moment. */
-static void wait_for_threads(int n) {
-    for (int i = 0; i < 60000 && n_threads() != n; i++) usleep(1000);
-    assert_int_equal(n_threads(), n);
-}
+static void wait_for_threads(int n) { WAIT_UNTIL(n_threads() == n); }
 
 typedef struct scene {
     cl_engine *engine;
