@@ -1,10 +1,9 @@
 /* What the engine's tests share: see fixture.h. */
 #include "fixture.h"
 
-#include "../support/testing.h"
+#include "../support/wait.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 cl_engine_config fixture_config(void) {
     cl_engine_config config;
@@ -118,12 +117,8 @@ cattn_stats kv_stats_of(fixture *f) {
 }
 
 cl_engine_stats stats_when_idle(fixture *f) {
-    cl_engine_stats stats = stats_of(f);
-    for (int i = 0; i < 10000 && stats.n_running + stats.n_waiting > 0; i++) {
-        usleep(1000);
-        stats = stats_of(f);
-    }
-    assert_int_equal(stats.n_running + stats.n_waiting, 0);
+    cl_engine_stats stats;
+    WAIT_UNTIL((stats = stats_of(f), stats.n_running + stats.n_waiting == 0));
     return stats;
 }
 

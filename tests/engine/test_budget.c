@@ -1,9 +1,8 @@
 /* The K/V budget changes while the engine runs: memory returns, every request still ends, and what is reported stays the same.
  */
-#include "../support/testing.h"
+#include "../support/wait.h"
 
-#include <unistd.h>
-
+#include "../support/sleeping.h"
 #include "fixture.h"
 
 enum { N_REQUESTS = 12, MAX_PROMPT = 200 };
@@ -24,12 +23,8 @@ static void set_budget(fixture *f, uint64_t bytes) {
 
 /* Wait until the statistics report the budget. */
 static cattn_stats wait_for_budget(fixture *f, uint64_t bytes) {
-    cattn_stats stats = kv_stats_of(f);
-    for (int i = 0; i < 10000 && stats.budget_bytes != bytes; i++) {
-        usleep(1000);
-        stats = kv_stats_of(f);
-    }
-    assert_true(stats.budget_bytes == bytes);
+    cattn_stats stats;
+    WAIT_UNTIL((stats = kv_stats_of(f), stats.budget_bytes == bytes));
     return stats;
 }
 
@@ -64,7 +59,7 @@ static void memory_returns_and_comes_back(void **state) {
     set_budget(&f, whole / 3);
     const cattn_stats lowered = wait_for_budget(&f, whole / 3);
     assert_true(lowered.bytes_in_use <= whole / 3 && lowered.chunks_retained > 0);
-    usleep(20000); /* in which an idle engine could make memory resident for later requests, but must not */
+    WAIT_UNTIL(others_sleep()); /* before that an idle engine could make memory resident for later requests, but must not */
     assert_true(kv_stats_of(&f).bytes_in_use <= lowered.bytes_in_use);
     set_budget(&f, whole);
     wait_for_budget(&f, whole);

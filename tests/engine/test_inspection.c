@@ -1,12 +1,12 @@
 /* Looking into the cache of an engine that is idle, busy, or stops; and dropping what the cache retains. */
-#include "../support/testing.h"
+#include "../support/wait.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "../support/sleeping.h"
 #include "fixture.h"
 
 enum { TRUNK = 128, LONG = 200, N_RUNNING = 16 };
@@ -186,7 +186,7 @@ static void a_busy_engine(void **state) {
     toy_pass(0); /* a step waits, so that nothing ends */
     finding *found = finding_create();
     assert_int_equal(cl_engine_inspect(f.engine, look, found, NULL), CL_OK);
-    usleep(20000);
+    WAIT_UNTIL(others_sleep());
     pthread_mutex_lock(&found->mutex);
     assert_false(found->done); /* not within the step */
     pthread_mutex_unlock(&found->mutex);

@@ -11,7 +11,6 @@
 
 #include "../llama/small_vocab.h"
 #include "../support/rng.h"
-#include "base/clock.h"
 #include "engine/grammar.h"
 #include "engine/grammar_limits.h"
 
@@ -306,13 +305,12 @@ static void the_largest_object_is_followed(void **state) {
     free(too_large);
 }
 
-/* Whether it is refused or not, a hostile grammar is compiled, and followed for some tokens, within seconds. */
+/* Whether it is refused or not, a hostile grammar is compiled, and followed for some tokens. Work that
+ * grows with the numbers in it, or with the powers of its size, would not end while the test may run. */
 static void expect_end(const scene *s, cl_grammar_kind kind, char *text, const char *name) {
-    const double start = clock_seconds();
     cl_grammar *g;
     cl_error error = {.message = "accepted"};
     const cl_status status = compile(s, kind, text, &g, &error);
-    const double compiled = clock_seconds() - start;
     if (status == CL_OK) {
         uint32_t mask[WORDS];
         rng r = {3};
@@ -322,9 +320,7 @@ static void expect_end(const scene *s, cl_grammar_kind kind, char *text, const c
         m->free(m);
         g->free(g);
     }
-    const double seconds = clock_seconds() - start;
-    print_message("%-28s %6.3f s, %6.3f s: %.90s\n", name, compiled, seconds, error.message);
-    assert_true(seconds < 30); /* on a machine that does other things, under sanitizers */
+    print_message("%-28s %.90s\n", name, error.message);
     free(text);
 }
 

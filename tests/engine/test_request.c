@@ -1,10 +1,10 @@
 /* One request: what is refused, how it ends, what is reported. */
-#include "../support/testing.h"
+#include "../support/wait.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "../support/sleeping.h"
 #include "engine/draw.h"
 #include "engine/request.h"
 #include "fixture.h"
@@ -232,13 +232,9 @@ static void memory_is_ready_before_requests(void **state) {
     const cl_engine_config config = fixture_config();
     fixture_start(&f, &config, 1);
     const uint64_t wanted = (uint64_t)usable_chunks(&f) / 8 * kv_stats_of(&f).chunk_bytes;
-    uint64_t in_use = 0;
-    for (int ms = 0; ms < 10000 && in_use < wanted; ms++) {
-        usleep(1000);
-        in_use = kv_stats_of(&f).bytes_in_use;
-    }
-    assert_true(in_use >= wanted);
-    assert_true(in_use < 2 * wanted);
+    WAIT_UNTIL(kv_stats_of(&f).bytes_in_use >= wanted);
+    WAIT_UNTIL(others_sleep()); /* it readies no more */
+    assert_true(kv_stats_of(&f).bytes_in_use < 2 * wanted);
     fixture_stop(&f);
 }
 

@@ -1,9 +1,8 @@
 /* With drafts the same bytes are reported as without, whether they are accepted or not; and drafts hold up no other request. */
-#include "../support/testing.h"
+#include "../support/wait.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "engine/draft.h"
 #include "fixture.h"
@@ -193,8 +192,7 @@ static cattn_stats stats_of_cache(const cattn_cache *cache) {
 
 static void set_budget(fixture *f, uint64_t bytes) {
     assert_int_equal(cl_engine_set_kv_budget(f->engine, bytes, NULL), CL_OK);
-    for (int i = 0; i < 10000 && kv_stats_of(f).budget_bytes != bytes; i++) usleep(1000);
-    assert_true(kv_stats_of(f).budget_bytes == bytes);
+    WAIT_UNTIL(kv_stats_of(f).budget_bytes == bytes);
 }
 
 /* A lower K/V budget also returns memory of the draft model's cache. Where that has no room, nothing is drafted meanwhile. */

@@ -1,10 +1,9 @@
 /* Many threads submit, cancel, watch and stop at random moments; nothing is lost, and what finishes is right. */
-#include "../support/testing.h"
+#include "../support/wait.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "fixture.h"
 
@@ -149,17 +148,15 @@ static void destroyed_at_work(void **state) {
 
 /* ---- Statistics of an idle engine ---- */
 
-static bool is_written(const cattn_stats *stats) { return stats->tier_queued == 0 && stats->tier_writes == N_TIER_CHUNKS; }
+static bool all_is_written(fixture *f) {
+    (void)stats_of(f);
+    const cattn_stats stats = kv_stats_of(f);
+    return stats.tier_queued == 0 && stats.tier_writes == N_TIER_CHUNKS;
+}
 
-/* Returns NULL if the statistics never say that all is written. */
 static void *wait_for_writes(void *f) {
-    cattn_stats stats = kv_stats_of(f);
-    for (int i = 0; i < 10000 && !is_written(&stats); i++) {
-        usleep(1000);
-        (void)stats_of(f);
-        stats = kv_stats_of(f);
-    }
-    return is_written(&stats) ? f : NULL;
+    WAIT_UNTIL(all_is_written(f));
+    return NULL;
 }
 
 /* Many threads see what the file tier's thread writes, although no step follows. */
@@ -183,11 +180,7 @@ static void idle_engine_reports_its_tier(void **state) {
     const cl_engine_request request = make_request(prompt, N_TIER_CHUNKS * TIER_CHUNK, 1, r);
     submit(&f, &request);
     recording_wait(r);
-    for (int i = 0; i < N_THREADS; i++) {
-        void *written;
-        pthread_join(readers[i], &written);
-        assert_non_null(written);
-    }
+    for (int i = 0; i < N_THREADS; i++) pthread_join(readers[i], NULL);
     recording_free(r);
     fixture_stop(&f);
     snprintf(command, sizeof command, "rm -r %s", dir);
