@@ -1,5 +1,5 @@
 /* The file tier through the public calls: configuration, restart, waiting, statistics, and two caches on one file. */
-#include "../support/testing.h"
+#include "../support/wait.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -203,7 +203,7 @@ static void a_pin_is_written_while_it_stays(void **state) {
         if (step(cache, seq) == 0) cattn_cache_wait(cache, 1);
     const uint64_t n_before = stats_of(cache).tier_writes;
     assert_int_equal(cattn_seq_pin(cache, seq, 4 * CHUNK, &pin, NULL), CATTN_OK);
-    for (int i = 0; i < 60000 && stats_of(cache).tier_queued > 0; i++) usleep(1000);
+    WAIT_UNTIL(stats_of(cache).tier_queued == 0);
     assert_int_equal(stats_of(cache).tier_writes, n_before + 4);
     cattn_cache_destroy(&cache);
 }

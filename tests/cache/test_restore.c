@@ -385,8 +385,7 @@ static void reading_that_takes_longer_than_computing_is_not_done(void **state) {
     tier_world t;
     begin_with(&t, "abcdefghijklmnopq");
     assert_int_equal(enter(&t, "abcdefghijklmnopq", 1e-9), 16); /* no read has been measured yet */
-    t.disk.seconds = -1;                                        /* from here on the clock runs */
-    t.disk.slow_seconds = 1e-3;
+    t.disk.call_seconds = 1e-3;                                 /* from here on each takes time */
     work(&t, 4);
     go(&t, 1);
     while (ca_evict_one(t.w.tree)) {

@@ -3,11 +3,11 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "base/clock.h"
+#include "../support/wait.h"
 
 enum { DESCRIPTOR = 7 };
 
@@ -61,8 +61,8 @@ static void enter(atomic_int *n, atomic_int *most) {
 static int begin_call(disk *d, const void *memory, size_t *n, uint64_t offset, int error) {
     if (((uintptr_t)memory | *n | offset) % CA_TIER_ALIGN != 0) return -EINVAL;
     const int call = atomic_fetch_add(&d->n_calls, 1);
-    while (atomic_load(&d->is_held)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    if (d->slow_seconds > 0) nanosleep(&(struct timespec){.tv_nsec = (long)(d->slow_seconds * 1e9)}, NULL);
+    WAIT_UNTIL(!atomic_load(&d->is_held));
+    for (int i = 0; i < d->n_yields; i++) sched_yield();
     if (d->call_seconds > 0) d->seconds += d->call_seconds;
     if (d->interrupts && call % 2 == 0) return -EINTR;
     if (error) return error;
@@ -124,7 +124,7 @@ static void disk_close(void *ctx, int fd) {
 
 static double disk_seconds(void *ctx) {
     const disk *d = ctx;
-    return d->seconds < 0 ? clock_seconds() : d->seconds;
+    return d->seconds;
 }
 
 void disk_init(disk *d) {

@@ -1,6 +1,6 @@
 /*
  * A disk in memory for the tier's system calls (lib/tier/file.h), which fails on command: short, interrupted, full, broken,
- * lying, slow or held. It has one file, which stays when it is closed.
+ * lying or held. It has one file, which stays when it is closed.
  */
 #ifndef TESTS_TIER_DISK_H
 #define TESTS_TIER_DISK_H
@@ -25,9 +25,9 @@ typedef struct disk {
     bool interrupts;                    /* every second call returns -EINTR */
     uint64_t broken_at, n_broken;       /* writes to these bytes return -EIO */
     size_t lies_at;                     /* offset in what a call reads where a bit is wrong; SIZE_MAX: nowhere */
-    double slow_seconds;                /* below 1, that each read or write sleeps */
+    int n_yields;                       /* how often each read or write lets other threads go first */
     atomic_bool is_held;                /* reads and writes wait until it is false again */
-    double seconds;                     /* the clock, which the test advances; negative: the real one */
+    _Atomic double seconds;             /* the clock, which the test advances */
     double call_seconds;                /* by which each read or write advances the clock */
     atomic_int n_calls;                 /* of read and write, that have begun */
     atomic_int n_reading, most_reading; /* calls now, and at once */
