@@ -1,14 +1,14 @@
 /* The worker pool with 1 to 8 threads, on any number of CPUs: each task runs once, no worker runs two tasks at a time, and
  * tasks and caller see what the other wrote. */
 #define _GNU_SOURCE
-#include "../support/testing.h"
+#include "../support/wait.h"
 
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "../support/sleeping.h"
 #include "base/cpu.h"
 #include "base/threads.h"
 
@@ -97,7 +97,7 @@ static void after_sleep(void **state) {
     static loop l = {.n_threads = 4};
     ca_pool *pool = ca_pool_create(4);
     for (int round = 0; round < 100; round++) {
-        nanosleep(&(struct timespec){.tv_nsec = 50000 + 10000 * (round % 7)}, NULL);
+        WAIT_UNTIL(others_sleep());
         run_and_check(pool, &l, 1 + round % 9, round);
     }
     ca_pool_destroy(&pool);
@@ -112,16 +112,27 @@ static void create_and_destroy(void **state) {
         ca_pool *pool = ca_pool_create(l.n_threads);
         assert_non_null(pool);
         if (round % 3) run_and_check(pool, &l, 10, round);
-        if (round % 20 == 1) nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+        if (round % 20 == 1) WAIT_UNTIL(others_sleep());
         ca_pool_destroy(&pool);
     }
 }
 
-static void slow_task(void *arg, int32_t task, int32_t worker) {
-    (void)worker;
-    atomic_int *n = arg;
-    nanosleep(&(struct timespec){.tv_nsec = task % 4 * 300000}, NULL);
-    atomic_fetch_add(n, 1);
+typedef struct long_loop {
+    atomic_int n_done;
+    atomic_bool has_worker; /* a worker other than the caller runs a task */
+} long_loop;
+
+/* The caller leaves a task to another worker, who ends it when the caller sleeps. */
+static void long_task(void *arg, int32_t task, int32_t worker) {
+    (void)task, (void)worker;
+    long_loop *l = arg;
+    if (syscall(SYS_gettid) == getpid()) {
+        while (!atomic_load(&l->has_worker)) sched_yield();
+    } else {
+        atomic_store(&l->has_worker, true);
+        WAIT_UNTIL(thread_sleeps(getpid()));
+    }
+    atomic_fetch_add(&l->n_done, 1);
 }
 
 /* Tasks so long that the caller sleeps, and must be woken. */
@@ -129,9 +140,9 @@ static void caller_sleeps(void **state) {
     (void)state;
     ca_pool *pool = ca_pool_create(3);
     for (int round = 0; round < 30; round++) {
-        atomic_int n = 0;
-        ca_pool_run(pool, 8, slow_task, &n);
-        assert_int_equal(atomic_load(&n), 8);
+        long_loop l = {0};
+        ca_pool_run(pool, 8, long_task, &l);
+        assert_int_equal(atomic_load(&l.n_done), 8);
     }
     ca_pool_destroy(&pool);
 }
