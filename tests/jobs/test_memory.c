@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "jobs/batch.h"
@@ -239,7 +238,6 @@ static bool compute(worker *w, int n, bool all) {
     json_t *record = store_get(w->config.store, STORE_BATCH, 0, id);
     run *r = NULL;
     bool did_fail = false;
-    const double start = clock_seconds();
     begin_failing(n, all);
     /* As the worker's thread does: a run that could not be made is made later, as is one that ended before its batch did. */
     for (int turn = 0;; turn++) {
@@ -259,7 +257,7 @@ static bool compute(worker *w, int n, bool all) {
         }
         while (r && run_submit(r)) progress = true;
         if (!progress) wait_for_event(w);
-        assert_true(clock_seconds() < start + 60);
+        assert_true(turn < 300 * 1000); /* each takes a millisecond at most */
     }
     did_fail |= mend_malloc();
     json_decref(record);

@@ -1,14 +1,12 @@
 /* Batches over the fake engine: full queues, full disks, and ends of the process at any time. */
-#include "../support/testing.h"
+#include "../support/wait.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "base/clock.h"
+#include "../support/sleeping.h"
 #include "jobs/batch.h"
 #include "jobs/worker.h"
 #include "jobs_fixture.h"
@@ -32,6 +30,9 @@ cl_status __wrap_cl_engine_submit(cl_engine *e, const cl_engine_request *request
 static const fake_config fast = {.step_us = 100, .max_running = 4, .prefill_steps = 1, .n_ctx = 4096};
 static const fake_config busy = {.step_us = 100, .max_running = 1, .prefill_steps = 1, .n_ctx = 4096, .max_waiting = 1};
 static const fake_config slow = {.step_us = 3000, .max_running = 2, .prefill_steps = 1, .n_ctx = 4096};
+
+/* Requests of a batch that takes the slow engine so long that it has not ended when the test goes on. */
+enum { N_LONG = 1000 };
 
 typedef struct scene {
     store *store;
@@ -101,22 +102,26 @@ static int64_t n_done(scene *s, uint32_t domain, const char *id) {
     return n;
 }
 
-static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL); }
+static bool has_ended(scene *s, uint32_t domain, const char *id) {
+    json_t *record = store_get(s->store, STORE_BATCH, domain, id);
+    assert_non_null(record);
+    const bool ended = store_batch_ended(store_object(record));
+    json_decref(record);
+    return ended;
+}
 
 /* Wait until a batch has ended; its record. */
 static json_t *wait_for(scene *s, uint32_t domain, const char *id) {
-    for (const double until = clock_seconds() + 120; clock_seconds() < until; nap()) {
-        json_t *record = store_get(s->store, STORE_BATCH, domain, id);
-        assert_non_null(record);
-        if (store_batch_ended(store_object(record))) return record;
-        json_decref(record);
-    }
-    fail_msg("%s does not end", id);
-    return NULL;
+    WAIT_UNTIL(has_ended(s, domain, id));
+    return store_get(s->store, STORE_BATCH, domain, id);
 }
 
-static void wait_for_records(scene *s, const char *id, int64_t n) {
-    for (const double until = clock_seconds() + 120; n_done(s, 0, id) < n; nap()) assert_true(clock_seconds() < until);
+static void wait_for_records(scene *s, const char *id, int64_t n) { WAIT_UNTIL(n_done(s, 0, id) >= n); }
+
+static bool is_idle(cl_engine *e) {
+    cl_engine_stats stats;
+    cl_engine_get_stats(e, &stats);
+    return stats.n_running + stats.n_waiting == 0;
 }
 
 /* The numbers of a file's records must be those of `wanted`, and their answers those of a request that ran alone. */
@@ -189,8 +194,7 @@ static void a_full_queue_is_waited_for(void **state) {
         request.n_prompt = 2;
         request.max_tokens = 100;
         request.on_event = ignore_event;
-        while (__real_cl_engine_submit(s.engine, &request, &number, &error) == CL_ERR_BUSY)
-            nap(); /* the first one is admitted soon */
+        WAIT_UNTIL(__real_cl_engine_submit(s.engine, &request, &number, &error) == CL_OK); /* the first is admitted soon */
     }
     add_batch(&s, &nobody, 10, NULL, id);
     check_completed(&s, wait_for(&s, 0, id), 10);
@@ -202,7 +206,7 @@ static void a_batch_goes_on_after_a_restart(void **state) {
     scene s;
     char id[STORE_ID];
     begin(&s, *state, &slow);
-    add_batch(&s, &nobody, 24, NULL, id);
+    add_batch(&s, &nobody, N_LONG, NULL, id);
     int64_t reported = 0;
     for (int restart = 0; restart < 6; restart++) {
         wait_for_records(&s, id, reported + 2);
@@ -213,7 +217,7 @@ static void a_batch_goes_on_after_a_restart(void **state) {
     }
     end(&s);
     begin(&s, *state, &fast);
-    check_completed(&s, wait_for(&s, 0, id), 24);
+    check_completed(&s, wait_for(&s, 0, id), N_LONG);
     end(&s);
 }
 
@@ -222,23 +226,24 @@ static void a_worker_that_drains_begins_nothing(void **state) {
     scene s;
     char id[STORE_ID];
     begin(&s, *state, &slow);
-    add_batch(&s, &nobody, 40, NULL, id);
+    add_batch(&s, &nobody, N_LONG, NULL, id);
     wait_for_records(&s, id, 3);
     worker_drain(s.worker);
+    WAIT_UNTIL(others_sleep() && is_idle(s.engine)); /* a turn that began before has ended */
     cl_engine_stats stats;
-    do {
-        nap();
-        cl_engine_get_stats(s.engine, &stats);
-    } while (stats.n_running + stats.n_waiting > 0);
+    cl_engine_get_stats(s.engine, &stats);
     const int64_t n_finished = stats.requests_finished;
-    worker_wake(s.worker);
-    for (int i = 0; i < 40; i++) nap(); /* in which some would be submitted */
+    for (int i = 0; i < 20; i++) { /* turns, in which requests would be submitted */
+        worker_wake(s.worker);
+        WAIT_UNTIL(others_sleep());
+    }
+    WAIT_UNTIL(is_idle(s.engine));
     cl_engine_get_stats(s.engine, &stats);
     assert_int_equal(stats.requests_finished, n_finished);
-    assert_in_range(n_done(&s, 0, id), 3, 30);
+    assert_in_range(n_done(&s, 0, id), 3, N_LONG - 1);
     end(&s);
     begin(&s, *state, &fast);
-    check_completed(&s, wait_for(&s, 0, id), 40);
+    check_completed(&s, wait_for(&s, 0, id), N_LONG);
     end(&s);
 }
 
