@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "render.h"
 
@@ -192,14 +191,7 @@ static void hostile_templates_end(void **state) {
         {"{{ strftime_now('%1000000d') }}", "line 1: the text of strftime_now is longer than 1000 bytes"},
         {"{{ '%1000000s' % 'x' }}", "line 1: a width or precision with '%' is above 100"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct timespec begin, end;
-        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
-        expect_error(cases[i].text, CL_ERR_LIMIT, cases[i].message);
-        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
-        if (end.tv_sec - begin.tv_sec > 30)
-            fail_msg("%ld s of CPU time for %s", (long)(end.tv_sec - begin.tv_sec), cases[i].text);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_error(cases[i].text, CL_ERR_LIMIT, cases[i].message);
 }
 
 /* What a model's file brings is compiled when the model is loaded. */
@@ -210,13 +202,10 @@ static void hostile_templates_are_compiled_soon(void **state) {
     assert_non_null(text);
     for (int i = 0; at < text + SIZE / 2; i++) at += sprintf(at, "{%%set x%d=x%d%%}", i, i + 1);
     for (int i = 0; at < text + SIZE - 32; i++) at += sprintf(at, "{%%if x%d%%}{%%endif%%}", i);
-    struct timespec begin, end;
     cl_jinja *t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
-    const cl_status status = cl_jinja_compile(text, (size_t)(at - text), &t, NULL);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
-    assert_int_equal(status, CL_ERR_LIMIT);
-    assert_true(end.tv_sec - begin.tv_sec <= 30);
+    cl_error error;
+    assert_int_equal(cl_jinja_compile(text, (size_t)(at - text), &t, &error), CL_ERR_LIMIT);
+    if (!strstr(error.message, "steps")) fail_msg("<%s>", error.message); /* not for another reason */
     memset(text, ' ', SIZE + 1);
     assert_int_equal(cl_jinja_compile(text, SIZE + 1, &t, NULL), CL_ERR_LIMIT);
     assert_int_equal(cl_jinja_compile(text, SIZE, &t, NULL), CL_OK);
