@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +20,6 @@
 
 /* Wait until the process has n files open. */
 static void wait_for_files(int n) { WAIT_UNTIL(n_files() == n); }
-
-/* Let other threads run, so that what follows happens at another moment of theirs. */
-static void yield(int n) {
-    for (int i = 0; i < n; i++) sched_yield();
-}
 
 static void hanging_up_in_a_stream_cancels(void **state) {
     const fixture *f = *state;
@@ -124,7 +118,7 @@ static void hanging_up_before_the_answer_ends_a_pin(void **state) {
     for (int i = 0; i < N; i++) {
         const int fd = client_connect(f->port);
         client_send(fd, "POST", "/cache/pin", body);
-        yield(20 * i);
+        spin(10000 * i);
         close(fd);
     }
     char paths[N][64], *text;
@@ -559,7 +553,7 @@ static void *call_many(void *arg) {
         if (status != 200 || !whole) return "failed";
         const int fd = client_connect(port); /* one that hangs up at any moment */
         client_send(fd, "POST", "/v1/completions", body);
-        yield(500 * i);
+        spin(200000 * i);
         close(fd);
     }
     return NULL;

@@ -19,4 +19,10 @@ static inline void wait_a_turn(int turns, const char *condition, const char *fil
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
+/* Compute something, so that what follows happens at another moment of other threads. It is no wait: any moment will do. */
+static inline void spin(int n) {
+    for (volatile int i = 0; i < n; i++) {
+    }
+}
+
 #endif

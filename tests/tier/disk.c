@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,7 +61,7 @@ static int begin_call(disk *d, const void *memory, size_t *n, uint64_t offset, i
     if (((uintptr_t)memory | *n | offset) % CA_TIER_ALIGN != 0) return -EINVAL;
     const int call = atomic_fetch_add(&d->n_calls, 1);
     WAIT_UNTIL(!atomic_load(&d->is_held));
-    for (int i = 0; i < d->n_yields; i++) sched_yield();
+    spin(d->n_spins);
     if (d->call_seconds > 0) d->seconds += d->call_seconds;
     if (d->interrupts && call % 2 == 0) return -EINTR;
     if (error) return error;

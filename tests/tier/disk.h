@@ -25,7 +25,7 @@ typedef struct disk {
     bool interrupts;                    /* every second call returns -EINTR */
     uint64_t broken_at, n_broken;       /* writes to these bytes return -EIO */
     size_t lies_at;                     /* offset in what a call reads where a bit is wrong; SIZE_MAX: nowhere */
-    int n_yields;                       /* how often each read or write lets other threads go first */
+    int n_spins;                        /* what each read or write computes first, so that it takes a moment */
     atomic_bool is_held;                /* reads and writes wait until it is false again */
     _Atomic double seconds;             /* the clock, which the test advances */
     double call_seconds;                /* by which each read or write advances the clock */

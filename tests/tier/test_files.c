@@ -2,17 +2,19 @@
  * The tier on the system's files: who may open them, bytes that are wrong in them, and a process that is killed at any time
  * while it writes.
  */
+#include "../support/wait.h"
 #include "small_tier.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "../support/wait.h"
 
 #define FILE_NAME "/00000000000000010000000000000002.kv"
 
@@ -200,7 +202,7 @@ static void killed(void **state) {
         close(ends[1]);
         char byte;
         if (round % 2) assert_int_equal(read(ends[0], &byte, 1), 1);
-        for (int n = rand() % 20000; n > 0; n--) sched_yield(); /* another moment of the child */
+        spin(rand() % 10000000); /* another moment of the child */
         assert_int_equal(kill(child, SIGKILL), 0);
         int status;
         assert_int_equal(waitpid(child, &status, 0), child);

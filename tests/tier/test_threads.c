@@ -31,7 +31,7 @@ static void random_calls(void **state) {
     for (int seed = 0; seed < 4; seed++) {
         srand((unsigned)seed);
         setup(&s, 20);
-        s.disk.n_yields = seed % 2 ? 100 : 0;
+        s.disk.n_spins = seed % 2 ? 50000 : 0;
         struct {
             bool reads;
             int chain, i;
@@ -127,7 +127,7 @@ static void two_at_once(void **state) {
     setup(&s, 40);
     for (int i = 0; i < 20; i++) small_put(&s, 1, i);
     assert_int_equal(s.disk.most_reading, 0);
-    s.disk.n_yields = 100;
+    s.disk.n_spins = 50000;
     atomic_store(&s.disk.is_held, true);
     for (int i = 0; i < 20; i++) assert_true(small_read(&s, 1, i, i, (uint64_t)i));
     WAIT_UNTIL(atomic_load(&s.disk.n_reading) == 2);
