@@ -32,7 +32,7 @@ static const fake_config busy = {.step_us = 100, .max_running = 1, .prefill_step
 static const fake_config slow = {.step_us = 3000, .max_running = 2, .prefill_steps = 1, .n_ctx = 4096};
 
 /* Requests of a batch that takes the slow engine so long that it has not ended when the test goes on. */
-enum { N_LONG = 1000 };
+enum { N_LONG = 500 };
 
 typedef struct scene {
     store *store;
