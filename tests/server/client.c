@@ -51,10 +51,11 @@ void client_send_last(int fd, const char *method, const char *path, const char *
 }
 
 static char *read_some(int fd, const char *until) {
-    size_t size = 0, capacity = 4096;
+    size_t size = 0, capacity = 4096, searched = 0; /* bytes where `until` does not begin */
     char *text = malloc(capacity);
     text[0] = '\0';
-    while (!until || !strstr(text, until)) {
+    while (!until || !strstr(text + searched, until)) {
+        if (until && size >= strlen(until)) searched = size - strlen(until) + 1;
         if (capacity - size < 2048) text = realloc(text, capacity *= 2);
         const ssize_t n = recv(fd, text + size, 2047, 0);
         if (n < 0 && errno == EAGAIN) fail_msg("nothing came in five minutes after <%s>", text);
