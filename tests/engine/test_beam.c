@@ -232,7 +232,7 @@ static void same_bytes_however_it_runs(void **state) {
         }
         for (int i = 0; i < N_REQUESTS; i++) recording_free(expected[i]);
     }
-    assert_true(n_preemptions > 100);
+    assert_true(n_preemptions > 50); /* 98 to 161, by the kernel level, on which random tokens depend */
 }
 
 /* ---- Memory ---- */
