@@ -28,6 +28,11 @@ class Hold:
     def held(self, point):
         return self.folder / f"{point}.held"
 
+    def next(self, point):
+        """Let the thread that waits at the point go, until one comes to it again."""
+        self.held(point).unlink()
+        self.wait(point)
+
     def wait(self, point):
         """Until a thread waits at the point."""
         wait_until(self.held(point).exists, f"a thread to come to {point}")

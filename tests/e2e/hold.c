@@ -1,14 +1,18 @@
 /*
  * Points at which a test can hold chunkllama: "step" (a step of the engine begins), "accept" (a connection is about to be
- * accepted), "recv" (bytes of a connection are about to be read) and "pread" (bytes of a model are about to be read).
+ * accepted), "recv" (bytes of a connection are about to be read), "pread" (bytes of a model are about to be read) and "load" (a
+ * server may log its load). "clock" holds no thread but the clock: meanwhile no limit of time is reached.
  *
  * CHUNKLLAMA_HOLD names a folder. While it has a file with the name of a point, each thread that comes to the point creates the
- * file <point>.held beside it and waits until the first file is gone. tests/holding.py has the other side.
+ * file <point>.held beside it and waits until either of the two is gone. tests/holding.py has the other side.
  */
 #define _GNU_SOURCE /* RTLD_NEXT */
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -17,16 +21,23 @@
 
 #include <chunkattn.h>
 
-static void pass(const char *point) {
+enum { MAX_PATH = 4096 };
+
+/* Whether there is a file for the point, whose path this writes. */
+static bool is_held(const char *point, char path[MAX_PATH]) {
     const char *folder = getenv("CHUNKLLAMA_HOLD");
-    if (!folder) return;
-    char path[4096], held[4096 + 8];
-    snprintf(path, sizeof path, "%s/%s", folder, point);
+    if (!folder) return false;
+    snprintf(path, MAX_PATH, "%s/%s", folder, point);
+    return access(path, F_OK) == 0;
+}
+
+static void pass(const char *point) {
+    char path[MAX_PATH], held[MAX_PATH + 8];
+    if (!is_held(point, path)) return;
     snprintf(held, sizeof held, "%s.held", path);
-    if (access(path, F_OK) != 0) return;
     const int fd = open(held, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     if (fd >= 0) close(fd);
-    while (access(path, F_OK) == 0) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    while (access(path, F_OK) == 0 && access(held, F_OK) == 0) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 cattn_status __real_cattn_step_begin(cattn_cache *cache, cattn_entry *entries, int32_t n, int64_t row_limit,
@@ -44,6 +55,31 @@ int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *size, int flags)
 int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *size, int flags) {
     pass("accept");
     return __real_accept4(fd, address, size, flags);
+}
+
+typedef struct server_log server_log;
+
+void __real_log_load(void *server, server_log *log);
+void __wrap_log_load(void *server, server_log *log);
+void __wrap_log_load(void *server, server_log *log) {
+    pass("load");
+    __real_log_load(server, log);
+}
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now) {
+    static const int64_t second = 1000000000;
+    static _Atomic int64_t stopped; /* nanoseconds at which the clock stands; 0: it runs */
+    const int status = __real_clock_gettime(clock, now);
+    char path[MAX_PATH];
+    int64_t at = 0;
+    if (clock != CLOCK_MONOTONIC) return status;
+    if (!is_held("clock", path))
+        atomic_store(&stopped, 0);
+    else if (!atomic_compare_exchange_strong(&stopped, &at, now->tv_sec * second + now->tv_nsec))
+        *now = (struct timespec){.tv_sec = at / second, .tv_nsec = at % second};
+    return status;
 }
 
 /* These take the place of the C library's, for shared libraries too. */
