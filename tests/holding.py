@@ -7,7 +7,7 @@ from waiting import wait_until
 
 class Hold:
     """`env` is for the program's environment. `with hold("step"):` begins once a thread waits at that point, and lets it go at the
-    end; with reached=False it begins at once."""
+    end; with reached=False it begins at once, as it must for the points of the clock, at which no thread waits."""
 
     def __init__(self, folder):
         self.folder = folder

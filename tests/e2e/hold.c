@@ -1,7 +1,8 @@
 /*
  * Points at which a test can hold chunkllama: "step" (a step of the engine begins), "accept" (a connection is about to be
  * accepted), "recv" (bytes of a connection are about to be read), "pread" (bytes of a model are about to be read) and "load" (a
- * server may log its load). "clock" holds no thread but the clock: meanwhile no limit of time is reached.
+ * server may log its load). Two more hold no thread: at "clock" the clock stands still, so that no limit of time is reached, and
+ * at "hour" it is an hour ahead, so that all are.
  *
  * CHUNKLLAMA_HOLD names a folder. While it has a file with the name of a point, each thread that comes to the point creates the
  * file <point>.held beside it and waits until either of the two is gone. tests/holding.py has the other side.
@@ -75,6 +76,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now) {
     char path[MAX_PATH];
     int64_t at = 0;
     if (clock != CLOCK_MONOTONIC) return status;
+    if (is_held("hour", path)) now->tv_sec += 3600;
     if (!is_held("clock", path))
         atomic_store(&stopped, 0);
     else if (!atomic_compare_exchange_strong(&stopped, &at, now->tv_sec * second + now->tv_nsec))

@@ -222,15 +222,18 @@ def test_a_queue_of_tokens(start):
     assert waits.result()[0] == fits.result()[0] == 200
 
 
-def test_a_time_limit_of_the_queue(start):
+def test_a_time_limit_of_the_queue(start, hold):
     """A request that waits too long gets status 429, a stream too; one that runs may take any time."""
-    url, _ = read_hello(start("--port", "0", "--max-seqs", "1", "--queue-timeout", "0.5"))
-    with endless(url) as stream:
+    url, _ = read_hello(start("--port", "0", "--max-seqs", "1", "--queue-timeout", "1000", hold=hold))
+    with concurrent.futures.ThreadPoolExecutor() as pool, endless(url) as stream:
         for more in {}, {"stream": True}:
-            status, headers, text = post(url, prompt="Two", max_tokens=1, **more)
+            waits = pool.submit(post, url, prompt="Two", max_tokens=1, **more)
+            wait_for_metric(url, "vllm:num_requests_waiting", 1)
+            with hold("hour", reached=False):
+                status, headers, text = waits.result()
             error = json.loads(text)["error"]
             assert status == 429 and int(headers["Retry-After"]) >= 1 and error["code"] == "rate_limit_exceeded"
-            assert "0.5 seconds" in error["message"] and "--queue-timeout" in error["message"]
+            assert "1000 seconds" in error["message"] and "--queue-timeout" in error["message"]
         assert stream.readline().startswith(b"data: ")
     wait_for_metric(url, "vllm:num_requests_running", 0)
     assert post(url, prompt="Two", max_tokens=1)[0] == 200
@@ -238,14 +241,16 @@ def test_a_time_limit_of_the_queue(start):
 
 def test_a_time_limit(start, hold):
     """A request that does not end in time gets status 504, and a stream an error, also while it waits."""
-    url, _ = read_hello(start("--port", "0", "--max-seqs", "1", "--timeout", "1", hold=hold))
-    with hold("clock", reached=False):
-        assert post(url, prompt="One", max_tokens=1)[0] == 200
-    with endless(url) as stream:
-        status, _, text = post(url, prompt="Two", max_tokens=8000, ignore_eos=True)
-        events = stream.read()
+    url, _ = read_hello(start("--port", "0", "--max-seqs", "1", "--timeout", "1000", hold=hold))
+    assert post(url, prompt="One", max_tokens=1)[0] == 200
+    with concurrent.futures.ThreadPoolExecutor() as pool, endless(url) as stream:
+        waits = pool.submit(post, url, prompt="Two", max_tokens=8000, ignore_eos=True)
+        wait_for_metric(url, "vllm:num_requests_waiting", 1)
+        with hold("hour", reached=False):
+            status, _, text = waits.result()
+            events = stream.read()
     error = json.loads(text)["error"]
-    assert status == 504 and error["code"] == "timeout" and error["type"] == "server_error" and "1 s" in error["message"]
+    assert status == 504 and error["code"] == "timeout" and error["type"] == "server_error" and "1000 s" in error["message"]
     *_, last, done = events.decode().split("\n\n")[:-1]
     assert json.loads(last.removeprefix("data: "))["error"]["code"] == "timeout" and done == "data: [DONE]"
     wait_for_metric(url, "vllm:num_requests_running", 0)
