@@ -1,26 +1,33 @@
 """Progress and Ctrl-C of long commands, on a terminal and as lines. test_batch.py has batch, test_bench_serve.py bench serve."""
+import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
-import time
 
 import numpy as np
 import pytest
 from conftest import ROOT
+from holding import Hold
 from terminal import INTERRUPT, Terminal
+from waiting import LIMIT_S
 
 TEXT = ROOT / "README.md"
 INTERRUPTED = 130 << 8  # as os.waitpid reports it
 
 
 @pytest.fixture
-def on_terminal(chunkllama_bin, model_path, terminals):
+def hold(tmp_path):
+    return Hold(tmp_path)
+
+
+@pytest.fixture
+def on_terminal(bin_dir, model_path, terminals, hold):
+    """Runs a command, which `hold` can hold, on a terminal."""
     begun = []
 
     def run(*args):
-        begun.append(Terminal([chunkllama_bin, *args, "-m", model_path]))
+        begun.append(Terminal([bin_dir / "chunkllama_held", *args, "-m", model_path], hold.env))
         return begun[-1]
 
     yield run
@@ -30,7 +37,7 @@ def on_terminal(chunkllama_bin, model_path, terminals):
 
 def test_perplexity_on_a_terminal(on_terminal):
     t = on_terminal("perplexity", "-f", TEXT, "--ctx", "64")
-    t.read_until("so far, 0:")
+    t.read_until(" left")
     t.send(INTERRUPT)
     assert t.wait() == INTERRUPTED
     bars = re.findall(rb"\r\[(#*)(\.*)\] (\d+)/(\d+) chunks(?:, PPL [\d.]+ so far)?(?:, (\d+:\d\d) left)?\x1b\[K", t.shown)
@@ -38,17 +45,16 @@ def test_perplexity_on_a_terminal(on_terminal):
     assert re.search(rb"\r\nFinal estimate: PPL = [\d.]+ .*\r\nchunkllama perplexity: interrupted after (\d+) of (\d+) chunks, whose", t.shown)
 
 
-def test_perplexity_as_lines(chunkllama_bin, model_path):
-    """Stopped for longer than the gap between two lines, it prints one when it goes on."""
-    with subprocess.Popen([chunkllama_bin, "perplexity", "-f", TEXT, "--ctx", "64", "-m", model_path], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as p:
+def test_perplexity_as_lines(bin_dir, model_path, hold):
+    """Once its clock is an hour ahead, which is more than between two lines, it prints one."""
+    command = [bin_dir / "chunkllama_held", "perplexity", "-f", TEXT, "--ctx", "64", "-m", model_path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=hold.env,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as p:
         assert p.stdout.read(3) == b"[1]"
-        p.send_signal(signal.SIGSTOP)
-        time.sleep(2)
-        p.send_signal(signal.SIGCONT)
-        assert re.fullmatch(rb"\d+/\d+ chunks(, PPL [\d.]+ so far)?, \d+:\d\d left\n", p.stderr.readline())
-        p.send_signal(signal.SIGINT)
-        out, err = p.communicate(timeout=60)
+        with hold("hour", reached=False):
+            assert re.fullmatch(rb"\d+/\d+ chunks(, PPL [\d.]+ so far)?, [\d:]+:\d\d left\n", p.stderr.readline())
+            p.send_signal(signal.SIGINT)
+            out, err = p.communicate(timeout=LIMIT_S)
         assert p.returncode == 130 and b"\r" not in err and b"\x1b" not in err
         assert b"Final estimate: PPL = " in out and re.search(rb"interrupted after \d+ of \d+ chunks", err)
 
@@ -57,14 +63,17 @@ def test_short_commands_show_no_lines(chunkllama):
     assert chunkllama("perplexity", "-f", TEXT, "--ctx", "64", "--chunks", "2").stderr == ""
 
 
-def test_bench_on_a_terminal(on_terminal):
+def test_bench_on_a_terminal(on_terminal, hold):
+    """The interrupt comes within a measurement, usually the third."""
     t = on_terminal("bench", "--pp", "16,4096", "--batch", "1,2", "--tg", "1", "--max-step-rows", "64")
     t.read_until(" left\x1b[K")
     t.read_until("2/4 measurements")
-    t.send(INTERRUPT)
+    with hold("step"):
+        t.send(INTERRUPT)
     assert t.wait() == INTERRUPTED
     assert len(re.findall(rb"\r\x1b\[K\| +16 \|", t.shown)) == 2  # each row has its line for itself
-    assert t.shown.endswith(b"interrupted after 2 of 4 measurements; the next is --pp 4096 --batch 1\r\n")
+    n, batch = re.search(rb"interrupted after (\d) of 4 measurements; the next is --pp 4096 --batch (\d)\r\n$", t.shown).groups()
+    assert (int(n), int(batch)) in [(2, 1), (3, 2)]
 
 
 def test_logits_on_a_terminal(on_terminal, tmp_path):
@@ -78,29 +87,24 @@ def test_logits_on_a_terminal(on_terminal, tmp_path):
     assert 0 < n < 2048 and np.load(tmp_path / "out.npy", mmap_mode="r").shape == (n, 49152)
 
 
-def test_bench_grammar_on_a_terminal(on_terminal, grammar_library):
+def test_bench_grammar_on_a_terminal(on_terminal, hold, grammar_library):
     """The pair of runs in which the interrupt comes is completed, and its workload's line printed."""
     t = on_terminal("bench", "grammar", "--grammar-library", grammar_library, "--streams", "4", "--tg", "128", "--rounds", "1")
     t.read_until("1/4 pairs of runs, ")
-    time.sleep(0.1)  # the bar is drawn just before the pair begins, which takes longer than this
-    t.send(INTERRUPT)
+    with hold("step"):
+        t.send(INTERRUPT)
     assert t.wait() == INTERRUPTED
     n = int(re.search(rb"interrupted after (\d) of 4 pairs of runs; the workloads that are done are printed", t.shown)[1])
     assert 2 <= n < 4 and len(re.findall(rb"\r\x1b\[K\| (?:text|json|records) +\|", t.shown)) == n
 
 
-def test_loading_a_model(chunkllama_bin, model_path, terminals):
-    """A model that loads quickly shows nothing; one that takes half a second, because the process is often stopped, a bar."""
-
-    def load(slowly):
-        with Terminal([chunkllama_bin, "logits", "-m", model_path, "-t", "/none", "-o", "/dev/null"]) as t:
-            while slowly and os.waitid(os.P_PID, t.process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                os.kill(t.process, signal.SIGSTOP)
-                time.sleep(0.05)
-                os.kill(t.process, signal.SIGCONT)
-                time.sleep(0.002)
-            assert t.wait() == 1 << 8
-            return t.shown
-
-    shown = load(slowly=True)
-    assert re.search(rb"\r\[[#.]+\] \d+/30 layers of the model loaded(, 0:00 left)?\x1b\[K.*\r\x1b\[Kchunkllama logits: cannot open /none", shown)
+def test_loading_a_model(on_terminal, hold):
+    """A model that takes more than half a second to load, since the clock goes ahead by an hour meanwhile, shows a bar."""
+    with contextlib.ExitStack() as ahead:
+        with hold("pread", reached=False):
+            t = on_terminal("logits", "-t", "/none", "-o", "/dev/null")
+            hold.wait("pread")
+            ahead.enter_context(hold("hour", reached=False))
+        assert t.wait() == 1 << 8
+    bar = rb"\r\[[#.]+\] \d+/30 layers of the model loaded(, [\d:]+:\d\d left)?\x1b\[K"
+    assert re.search(bar + rb".*\r\x1b\[Kchunkllama logits: cannot open /none", t.shown)
