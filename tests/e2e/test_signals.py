@@ -1,14 +1,16 @@
 """What a program that is stopped, continued, ended or short of memory or files leaves: whole records, the same answers, or an error."""
 import json
+import os
+import pathlib
 import resource
 import signal
 import subprocess
-import time
 
 import pytest
 from test_server import serving
+from waiting import LIMIT_S, wait_until
 
-LINES = [{"id": i, "prompt": f"Item {i} of the list is", "max_tokens": 40} for i in range(12)]
+LINES = [{"id": i, "prompt": f"Item {i} of the list is", "max_tokens": 40, "ignore_eos": True} for i in range(12)]
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +30,7 @@ def job(chunkllama_bin, model_path, requests, tmp_path):
         command = [chunkllama_bin, "batch", "-m", model_path, "-i", requests, "-o", out, "--max-seqs", "1", "--temperature", "0"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
         running.append(process)
-        deadline = time.monotonic() + 60
-        while process.poll() is None and not (out.exists() and out.stat().st_size):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: process.poll() is not None or out.exists() and out.stat().st_size, "the first record")
         return process, out
 
     yield start
@@ -49,14 +48,27 @@ def expected(chunkllama, requests, tmp_path_factory):
     return records
 
 
+def stop_and_continue(process):
+    """All threads stop before they go on, unless the process has ended."""
+    threads = f"/proc/{process.pid}/task"
+    process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: all(state_of(f"{threads}/{thread}") in "TZ" for thread in os.listdir(threads)), "the process to stop")
+    process.send_signal(signal.SIGCONT)
+
+
+def state_of(thread):
+    try:
+        return pathlib.Path(thread, "stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:  # it has ended
+        return "Z"
+
+
 def test_a_job_that_was_stopped_continues(job, expected):
     process, out = job()
-    for _ in range(3):
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(0.3)
-        process.send_signal(signal.SIGCONT)
-        time.sleep(0.05)
-    assert process.wait(timeout=120) == 0, process.stderr.read()
+    for n_records in (1, 3, 5):
+        wait_until(lambda: len(out.read_bytes().splitlines()) >= n_records, f"{n_records} records")
+        stop_and_continue(process)
+    assert process.wait(LIMIT_S) == 0, process.stderr.read()
     assert out.read_text() == expected
 
 
@@ -64,22 +76,20 @@ def test_a_job_that_was_stopped_continues(job, expected):
 def test_a_job_that_was_ended_leaves_whole_records(job, expected, end):
     process, out = job()
     process.send_signal(end)
-    assert process.wait(timeout=60) in (-end if end == signal.SIGKILL else 128 + end, 0)
+    assert process.wait(LIMIT_S) in (-end if end == signal.SIGKILL else 128 + end, 0)
     text = out.read_text()
     assert text.endswith("\n") and expected.startswith(text)
 
 
 def test_a_server_that_was_stopped_continues(chunkllama_bin, model_path):
     with serving(chunkllama_bin, model_path) as server:
-        ask = {"max_tokens": 60, "temperature": 0}
+        ask = {"max_tokens": 200, "temperature": 0, "extra_body": {"ignore_eos": True}}
         whole = server.complete("Once upon a time", **ask).choices[0].text
         pieces = []
         for chunk in server.client.completions.create(model=server.model, prompt="Once upon a time", stream=True, **ask):
             pieces.append(chunk.choices[0].text)
-            if len(pieces) in (2, 20):
-                server.process.send_signal(signal.SIGSTOP)
-                time.sleep(1.5)
-                server.process.send_signal(signal.SIGCONT)
+            if len(pieces) in (1, 2, 20):
+                stop_and_continue(server.process)
         assert "".join(pieces) == whole
         assert server.complete("Once upon a time", **ask).choices[0].text == whole
 
@@ -89,7 +99,7 @@ def test_little_memory_is_an_error(job, expected, megabytes):
     """The first does not suffice for the model, and the last does on most machines."""
     limit = megabytes << 20
     process, out = job(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
-    status = process.wait(timeout=120)
+    status = process.wait(LIMIT_S)
     error = process.stderr.read()
     if status == 0:
         assert megabytes > 60 and out.read_text() == expected
@@ -101,6 +111,6 @@ def test_little_memory_is_an_error(job, expected, megabytes):
 def test_few_files_are_an_error(job, expected, files):
     """The model, the requests and the output are open at once."""
     process, out = job(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)))
-    status, error = process.wait(timeout=120), process.stderr.read()
+    status, error = process.wait(LIMIT_S), process.stderr.read()
     assert status == (1 if files == 5 else 0) and ("Too many open files" in error) == (status == 1), error
     assert status == 1 or out.read_text() == expected
