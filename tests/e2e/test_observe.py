@@ -7,12 +7,13 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
 
 import pytest
+from holding import Hold
+from waiting import LIMIT_S, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OPERATOR = "key-d"
@@ -24,11 +25,11 @@ PROMPT = "one two three four five six seven eight nine ten " * 20
 class Server:
     """A server whose log goes to a file."""
 
-    def __init__(self, binary, model, folder, *args):
+    def __init__(self, binary, model, folder, *args, env=None):
         self.log_path = folder / "log"
         with open(self.log_path, "w") as log:
             self.process = subprocess.Popen([binary, "serve", "-m", model, "--port", "0", *map(str, args)], text=True,
-                                            stdout=subprocess.PIPE, stderr=log)  # fmt: skip
+                                            stdout=subprocess.PIPE, stderr=log, env=env)  # fmt: skip
         self.hello = self.process.stdout.readline()
         assert self.hello, self.log()
         self.url = re.search(r"at (http://\S+)", self.hello)[1]
@@ -41,35 +42,38 @@ class Server:
         data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Authorization": f"Bearer {key}", **headers})
         try:
-            with urllib.request.urlopen(request, timeout=120) as reply:
+            with urllib.request.urlopen(request, timeout=LIMIT_S) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
     def wait_for_line(self, *parts):
         """The first line of the log with these parts, which is written soon after the answer."""
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            for line in self.log().splitlines(True):
-                if line.endswith("\n") and all(part in line for part in parts):
-                    return line
-            time.sleep(0.01)
-        pytest.fail(f"no line with {parts} in\n{self.log()}")
+        def find():
+            lines = self.log().splitlines(True)
+            return next((line for line in lines if line.endswith("\n") and all(part in line for part in parts)), None)
+
+        return wait_until(find, f"a line with {parts} in {self.log_path}")
 
     def end(self):
         self.process.terminate()
         rest = self.process.stdout.read()
-        assert self.process.wait(timeout=60) == 0
+        assert self.process.wait(LIMIT_S) == 0
         return rest
 
 
 @pytest.fixture(scope="module")
-def server(chunkllama_bin, model_path, tmp_path_factory):
-    """A server with tenants, a context beyond the model's, and a log in JSON."""
+def hold(tmp_path_factory):
+    return Hold(tmp_path_factory.mktemp("hold"))
+
+
+@pytest.fixture(scope="module")
+def server(bin_dir, model_path, hold, tmp_path_factory):
+    """A server with tenants, a context beyond the model's, and a log in JSON, which `hold` can hold."""
     folder = tmp_path_factory.mktemp("observe")
     (folder / "keys").write_text(f"alice key-a\ndefault {OPERATOR}\n")
-    s = Server(chunkllama_bin, model_path, folder, "--api-keys", folder / "keys", "-c", 10000, "--log-format", "json",
-               "--log-level", "debug", "--log-load", 0.2, "--max-seqs", 8)  # fmt: skip
+    s = Server(bin_dir / "chunkllama_held", model_path, folder, "--api-keys", folder / "keys", "-c", 10000, "--log-format", "json",
+               "--log-level", "debug", "--log-load", 0.2, "--max-seqs", 8, env=hold.env)  # fmt: skip
     yield s
     assert s.process.poll() is None, s.log()
     s.end()
@@ -97,7 +101,7 @@ def test_the_log_begins_with_what_is_in_force(server, model_path):
 
 
 def test_each_request_has_a_line(server):
-    body = {"prompt": PROMPT, "max_tokens": 20, "temperature": 0}
+    body = {"prompt": PROMPT, "max_tokens": 20, "temperature": 0, "ignore_eos": True}
     assert server.call("/v1/completions", body, **{"X-Request-Id": "first"})[0] == 200
     line = request_line(server, id="cmpl-first")
     assert line["tenant"] == "default" and line["method"] == "POST" and line["endpoint"] == "/v1/completions"
@@ -114,13 +118,20 @@ def test_each_request_has_a_line(server):
     assert "prompt" not in line
 
 
-def test_a_line_tells_with_how_many_a_request_shared(server):
+def test_a_line_tells_with_how_many_a_request_shared(server, hold):
     def complete(i):
         body = {"prompt": 2 * PROMPT + str(i), "max_tokens": 100, "ignore_eos": True}
         return server.call("/v1/completions", body, **{"X-Request-Id": f"shared-{i}"})
 
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        assert all(status == 200 for status, _ in pool.map(complete, range(4)))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool, hold("step", reached=False):
+        answers = pool.map(complete, range(4))
+        hold.wait("step")
+        states = "vllm:num_requests_running", "vllm:num_requests_waiting"
+        wait_until(lambda: sum(sample(metrics_of(server), name) for name in states) == 4, "all to come")
+        for _ in range(10):
+            hold.next("step")  # all run now, with a few tokens each
+        server.wait_for_line('"event": "load"', '"running": 4')
+    assert all(status == 200 for status, _ in answers)
     assert [request_line(server, id=f"cmpl-shared-{i}")["shared_with"] for i in range(4)] == [3] * 4
     loads = [json.loads(line) for line in server.log().splitlines() if '"event": "load"' in line]
     load = max(loads, key=lambda line: line["running"])
@@ -130,7 +141,7 @@ def test_a_line_tells_with_how_many_a_request_shared(server):
 
 @pytest.mark.parametrize("head, status", [("Host: x\r\nX: " + "a" * 20000, 431), ("X: y", 400)])
 def test_requests_that_cannot_be_read_have_a_line(server, head, status):
-    with socket.create_connection(("127.0.0.1", urllib.parse.urlsplit(server.url).port), timeout=30) as client:
+    with socket.create_connection(("127.0.0.1", urllib.parse.urlsplit(server.url).port), timeout=LIMIT_S) as client:
         client.sendall(f"GET /health HTTP/1.1\r\n{head}\r\n\r\n".encode())
         assert client.recv(12) == f"HTTP/1.1 {status}".encode()
     line = json.loads(server.wait_for_line(f'"status": {status}', '"error": "unreadable_request"'))
@@ -138,12 +149,16 @@ def test_requests_that_cannot_be_read_have_a_line(server, head, status):
     assert re.search(rf'^chunkattn_http_replies_total{{[^}}]*status="{status}"}} [1-9]', metrics_of(server), re.M)
 
 
-def test_no_lines_about_the_load_of_an_idle_server(server):
-    server.wait_for_line('"event": "load"', '"running": 0')
-    time.sleep(0.3)  # a line that was due before
-    n = server.log().count('"event": "load"')
-    time.sleep(0.7)
-    assert server.log().count('"event": "load"') == n
+def test_no_lines_about_the_load_of_an_idle_server(server, hold):
+    assert server.call("/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 200
+    server.wait_for_line('"event": "load"')
+    wait_until(lambda: sample(metrics_of(server), "vllm:num_requests_running") == 0, "the server to be idle")
+    with hold("load"):
+        hold.next("load")  # a line was due before
+        n = server.log().count('"event": "load"')
+        for _ in range(4):
+            hold.next("load")
+        assert server.log().count('"event": "load"') == n
 
 
 def test_refused_requests_have_a_line(server):
@@ -214,6 +229,10 @@ def metrics_of(server):
     return text
 
 
+def sample(text, name):
+    return float(re.search(rf"^{name}{{[^}}]*}} (\S+)$", text, re.M)[1])
+
+
 def bounds(text, name):
     return [float(le) for le in re.findall(rf'^{name}_bucket{{[^}}]*le="([^"]+)"', text, re.M)]
 
@@ -237,9 +256,6 @@ def test_histograms_have_vllms_buckets(server):
 
 
 def test_metrics_count_what_requests_do(server):
-    def sample(text, name):
-        return float(re.search(rf"^{name}{{[^}}]*}} (\S+)$", text, re.M)[1])
-
     names = ["vllm:request_prompt_tokens_sum", "vllm:request_generation_tokens_sum",
              "vllm:request_generation_tokens_count", "vllm:request_params_max_tokens_sum",
              "vllm:request_params_n_sum", "vllm:request_queue_time_seconds_count", "vllm:request_prefill_time_seconds_sum",
@@ -249,9 +265,7 @@ def test_metrics_count_what_requests_do(server):
     before = metrics_of(server)
     body = {"prompt": "Count " * 40, "max_tokens": 7, "n": 2, "ignore_eos": True, "seed": 1}
     assert server.call("/v1/completions", body)[0] == 200
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and sample(after := metrics_of(server), names[1]) == sample(before, names[1]):
-        time.sleep(0.01)
+    after = wait_until(lambda: sample(text := metrics_of(server), names[1]) != sample(before, names[1]) and text, "the count")
     d = {name: sample(after, name) - sample(before, name) for name in names}
     n_prompt = d["vllm:request_prompt_tokens_sum"]
     assert 40 <= n_prompt <= 42 and d["vllm:request_generation_tokens_sum"] == 14 and d["vllm:request_params_max_tokens_sum"] == 7
@@ -270,7 +284,7 @@ def test_metrics_count_what_requests_do(server):
 def test_promtool_objects_only_to_vllms_names(server):
     if not shutil.which("promtool"):
         pytest.skip("promtool is not installed")
-    done = subprocess.run(["promtool", "check", "metrics"], input=metrics_of(server), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["promtool", "check", "metrics"], input=metrics_of(server), capture_output=True, text=True, timeout=LIMIT_S)
     found = (done.stdout + done.stderr).splitlines()
     ours = [line for line in found if not re.fullmatch(r"vllm:\S+ metric names should not contain ':'", line)]
     assert ours == ['vllm:iteration_tokens_total non-counter metrics should not have "_total" suffix'] and len(found) > 20
@@ -296,13 +310,13 @@ def test_the_dashboard_names_only_metrics_that_exist(server):
 
 @pytest.fixture
 def prometheus(server, tmp_path):
-    """A Prometheus that scrapes the server each second; its URL."""
+    """A Prometheus that scrapes the server; its URL."""
     if not shutil.which("prometheus"):
         pytest.skip("prometheus is not installed")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+    config = {"global": {"scrape_interval": "5s", "scrape_timeout": "5s"},
               "scrape_configs": [{"job_name": "chunkllama", "authorization": {"credentials": OPERATOR},
                                   "static_configs": [{"targets": [server.url.split("//")[1]]}]}]}  # fmt: skip
     (tmp_path / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
@@ -318,7 +332,7 @@ def ask(prometheus, expr):
     """The values of a query."""
     url = f"{prometheus}/api/v1/query?" + urllib.parse.urlencode({"query": expr})
     try:
-        with urllib.request.urlopen(url, timeout=10) as reply:
+        with urllib.request.urlopen(url, timeout=LIMIT_S) as reply:
             return [float(result["value"][1]) for result in json.load(reply)["data"]["result"]]
     except urllib.error.HTTPError as error:
         pytest.fail(f"{expr}: {error.read().decode()}")
@@ -328,12 +342,13 @@ def ask(prometheus, expr):
 
 def test_prometheus_answers_every_query_of_the_dashboard(server, prometheus):
     missing = queries()
-    deadline = time.monotonic() + 60
-    while missing and time.monotonic() < deadline:
+
+    def all_are_answered():
         body = {"prompt": PROMPT, "max_tokens": 40, "temperature": 0, "ignore_eos": True}
         assert server.call("/v1/completions", body)[0] == 200
-        time.sleep(0.2)
-        exprs = [(title, expr, expr.replace("$model", ".*").replace("$__rate_interval", "20s")) for title, expr in missing]
-        missing = [(title, expr) for title, expr, full in exprs if not any(map(math.isfinite, ask(prometheus, full)))]
-    assert not missing
+        exprs = [(title, expr, expr.replace("$model", ".*").replace("$__rate_interval", "5m")) for title, expr in missing]
+        missing[:] = [(title, expr) for title, expr, full in exprs if not any(map(math.isfinite, ask(prometheus, full)))]
+        return not missing
+
+    wait_until(all_are_answered, "an answer to each query")
     assert ask(prometheus, "up") == [1]
