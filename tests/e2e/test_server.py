@@ -3,15 +3,17 @@ import concurrent.futures
 import contextlib
 import json
 import re
+import socket
 import subprocess
-import time
 import urllib.error
+import urllib.parse
 import urllib.request
 
 import openai
 import pytest
 
 from conftest import plain_environment
+from waiting import LIMIT_S, wait_until
 
 QUESTION = [{"role": "user", "content": "Name three primary colors."}]
 LONG = "Once upon a time there was a lighthouse keeper who"
@@ -24,7 +26,7 @@ class Server:
         self.model = self.client.models.list().data[0].id
 
     def client_of(self, key):
-        return openai.OpenAI(base_url=self.url + "/v1", api_key=key, max_retries=0, timeout=120)
+        return openai.OpenAI(base_url=self.url + "/v1", api_key=key, max_retries=0, timeout=LIMIT_S)
 
     def kill(self):
         self.process.kill()
@@ -38,7 +40,7 @@ class Server:
 
     def metrics(self):
         """The samples by name, with their labels but the model's."""
-        with urllib.request.urlopen(self.url + "/metrics", timeout=60) as reply:
+        with urllib.request.urlopen(self.url + "/metrics", timeout=LIMIT_S) as reply:
             lines = [line for line in reply.read().decode().splitlines() if not line.startswith("#")]
         pairs = (line.rsplit(" ", 1) for line in lines)
         return {re.sub(r'model_name="[^"]*",?', "", name).replace("{}", ""): float(value) for name, value in pairs}
@@ -48,24 +50,24 @@ class Server:
         names = {"running": "vllm:num_requests_running", "waiting": "vllm:num_requests_waiting",
                  "sequences": "chunkattn_kv_sequences", "live": "chunkattn_kv_bytes_live",
                  "reserved": "chunkattn_kv_bytes_reserved"}
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
+
+        def holds():
             metrics = self.metrics()
-            got = {key: metrics[names[key]] for key in wanted}
-            if got == wanted:
-                return
-            time.sleep(0.01)
-        pytest.fail(f"{got} is not {wanted}")
+            return all(metrics[names[key]] == value for key, value in wanted.items())
+
+        wait_until(holds, wanted)
 
     def wait_until_idle(self):
         self.wait_for(running=0, waiting=0, sequences=0, live=0, reserved=0)
 
 
 @contextlib.contextmanager
-def serving(binary, model_path, *args, key="none"):
-    """A server, which ends in order afterwards, unless the test has ended it and waited for that. Requests may name any model."""
+def serving(binary, model_path, *args, key="none", hold=None):
+    """A server, which ends in order afterwards, unless the test has ended it and waited for that. Requests may name any model. The
+    program chunkllama_held is held by `hold`."""
     command = [binary, "serve", "-m", model_path, "--port", "0", "--model-name", "*", "--log-level", "error", *args]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=plain_environment())
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=plain_environment() | ({"CHUNKLLAMA_HOLD": str(hold.folder)} if hold else {}))
     try:
         for line in process.stdout:
             if found := re.search(r"http://[0-9.]+:\d+", line):
@@ -75,7 +77,7 @@ def serving(binary, model_path, *args, key="none"):
         yield Server(process, found[0], key)
         if process.returncode is None:
             process.terminate()
-            assert process.wait(timeout=60) == 0
+            assert process.wait(LIMIT_S) == 0
             assert process.stderr.read() == ""
     finally:
         process.kill()
@@ -100,10 +102,12 @@ def test_models(server):
 
 
 def test_chat(server):
-    answer = server.chat(max_tokens=40, temperature=0)
+    """The reply is what completes the chat's prompt."""
+    answer = server.chat(max_tokens=40, temperature=0, extra_body={"return_token_ids": True})
     choice = answer.choices[0]
+    completion = server.complete(choice.prompt_token_ids, max_tokens=40, temperature=0).choices[0]
     assert answer.object == "chat.completion" and choice.message.role == "assistant"
-    assert "Red" in choice.message.content and "Blue" in choice.message.content and choice.finish_reason == "stop"
+    assert (choice.message.content, choice.finish_reason) == (completion.text, completion.finish_reason)
     usage = answer.usage
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens and usage.prompt_tokens > 10
 
@@ -113,27 +117,29 @@ def test_chat_stream_is_the_same(server):
     chunks = list(server.chat(max_tokens=40, temperature=0, stream=True, stream_options={"include_usage": True}))
     assert "".join(c.choices[0].delta.content or "" for c in chunks[:-1]) == whole.choices[0].message.content
     assert chunks[0].choices[0].delta.role == "assistant"
-    assert [c.choices[0].finish_reason for c in chunks[:-1]] == [None] * (len(chunks) - 2) + ["stop"]
+    assert [c.choices[0].finish_reason for c in chunks[:-1]] == [None] * (len(chunks) - 2) + [whole.choices[0].finish_reason]
     assert len({c.id for c in chunks}) == 1 and chunks[0].object == "chat.completion.chunk"
     assert all(c.usage is None for c in chunks[:-1]) and chunks[-1].choices == []
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
 
 
 def test_completion_and_its_stream(server):
-    whole = server.complete(max_tokens=20, temperature=0)
+    more = {"max_tokens": 20, "temperature": 0, "extra_body": {"ignore_eos": True}}
+    whole = server.complete(**more)
     assert whole.object == "text_completion" and whole.choices[0].finish_reason == "length"
     assert whole.usage.completion_tokens == 20
-    chunks = list(server.complete(max_tokens=20, temperature=0, stream=True))
+    chunks = list(server.complete(stream=True, **more))
     assert "".join(c.choices[0].text for c in chunks) == whole.choices[0].text
     assert chunks[-1].choices[0].finish_reason == "length"
 
 
 def test_token_ids_are_the_same_prompt(server):
-    text = server.complete(max_tokens=8, temperature=0, extra_body={"return_token_ids": True}).choices[0]
+    more = {"max_tokens": 8, "temperature": 0, "extra_body": {"return_token_ids": True, "ignore_eos": True}}
+    text = server.complete(**more).choices[0]
     assert len(text.token_ids) == 8
-    ids = server.complete(text.prompt_token_ids, max_tokens=8, temperature=0)
+    ids = server.complete(text.prompt_token_ids, **more)
     assert ids.choices[0].text == text.text
-    both = server.complete([text.prompt_token_ids, text.prompt_token_ids[:4]], max_tokens=8, temperature=0)
+    both = server.complete([text.prompt_token_ids, text.prompt_token_ids[:4]], **more)
     assert [c.index for c in both.choices] == [0, 1] and both.choices[0].text == text.text
 
 
@@ -197,16 +203,17 @@ def test_n_in_a_stream(server):
 
 
 def test_stop(server):
-    free = server.complete(max_tokens=40, temperature=0).choices[0].text
+    more = {"max_tokens": 40, "temperature": 0, "extra_body": {"return_token_ids": True, "ignore_eos": True}}
+    free = server.complete(**more).choices[0].text
     stop = free[20:26]
     for kind in stop, [stop, "never said"]:
-        choice = server.complete(max_tokens=40, temperature=0, stop=kind).choices[0]
+        choice = server.complete(stop=kind, **more).choices[0]
         assert choice.text == free[:free.index(stop)] and choice.finish_reason == "stop"
-    streamed = "".join(c.choices[0].text for c in server.complete(max_tokens=40, temperature=0, stop=stop, stream=True))
+    streamed = "".join(c.choices[0].text for c in server.complete(stop=stop, stream=True, **more))
     assert streamed == free[:free.index(stop)]
-    ids = server.complete(max_tokens=10, temperature=0, extra_body={"return_token_ids": True}).choices[0].token_ids
-    ended = server.complete(max_tokens=10, temperature=0,
-                            extra_body={"return_token_ids": True, "stop_token_ids": [ids[4]]}).choices[0]
+    ids = server.complete(**more).choices[0].token_ids
+    more["extra_body"]["stop_token_ids"] = [ids[4]]
+    ended = server.complete(**more).choices[0]
     assert ended.token_ids == ids[:ids.index(ids[4]) + 1] and ended.finish_reason == "stop"
 
 
@@ -304,7 +311,7 @@ def test_prompts(server, prompt, param):
 def test_bad_http_requests(server, method, path, body, status):
     request = urllib.request.Request(server.url + path, body, method=method)
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(request, timeout=60)
+        urllib.request.urlopen(request, timeout=LIMIT_S)
     assert caught.value.code == status
     assert json.load(caught.value)["error"].keys() == {"message", "type", "param", "code"}
 
@@ -366,9 +373,11 @@ def test_hanging_up_while_queued_frees_everything(chunkllama_bin, model_path):
         running = server.complete(stream=True, **endless)
         next(iter(running))
         queued = server.complete("Another " + LONG, stream=True, **endless)
-        whole = server.client.with_options(timeout=0.5)
-        with pytest.raises(openai.APITimeoutError):
-            whole.completions.create(model=server.model, prompt=LONG, **endless)
+        address = urllib.parse.urlsplit(server.url)
+        body = json.dumps({"prompt": LONG, "max_tokens": 4000, "ignore_eos": True})
+        with socket.create_connection((address.hostname, address.port)) as whole:
+            whole.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            server.wait_for(running=1, waiting=2)
         server.wait_for(running=1, waiting=1)
         queued.close()
         server.wait_for(running=1, waiting=0)
@@ -385,4 +394,4 @@ def test_stopping_ends_streams(chunkllama_bin, model_path):
         with pytest.raises(openai.APIError, match="shutting down"):
             for _ in stream:
                 pass
-        assert server.process.wait(timeout=60) == 124
+        assert server.process.wait(LIMIT_S) == 124
