@@ -1,15 +1,17 @@
 """Set-up on machines in all states: scripts/setup.sh, run.sh and the beginning of test.sh, with stand-ins for all programs that would
 change the system."""
+import contextlib
 import os
+import pathlib
 import re
 import shutil
 import signal
 import stat
 import subprocess
-import time
 
 import pytest
 from conftest import ROOT
+from waiting import LIMIT_S, wait_until
 
 # Programs that set-up may use on any machine. The PATH of a test has these and the stand-ins, nothing else.
 TOOLS = ("awk bash cat chmod cmp comm cp dirname env fold grep head ln ls mkdir mv rm sed sleep sort tail tee touch tr uname "
@@ -35,7 +37,7 @@ case "$APT $1" in
 "offline install") echo "E: Unable to locate package cmake"; exit 100 ;;
 "full install") echo "E: You don't have enough free space in /var/cache/apt/archives/."; exit 100 ;;
 "locked update") echo "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (apt-get)"; exit 100 ;;
-"slow install") touch "$STATE/installing"; sleep 30 ;;
+"slow install") sleep infinity ;;
 *" install")
     for word in "${@:2}"; do case $word in -*) ;; *) echo "$word" >>"$STATE/installed" ;; esac; done ;;
 esac
@@ -139,14 +141,14 @@ class Machine:
 
     def run(self, *args, status=0, **environment):
         done = subprocess.run(["bash", "./run.sh", *args], cwd=self.project, env=self.environment(**environment),
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
         assert done.returncode == status, done
         return done
 
     def run_tests(self, **environment):
         """./test.sh, which sets up and then fails early, since the machine has nothing to build and test with."""
         return subprocess.run(["bash", "./test.sh"], cwd=self.project, env=self.environment(**environment),
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
 
     def calls(self):
         path = self.state / "calls"
@@ -227,7 +229,7 @@ def test_paths_are_those_of_the_caller(machine):
     elsewhere.mkdir()
     for arguments in (["info"], []):
         done = subprocess.run(["bash", "../../project/run.sh", *arguments], cwd=elsewhere, env=machine.environment(),
-                              capture_output=True, text=True, timeout=60, check=True)
+                              capture_output=True, text=True, timeout=LIMIT_S, check=True)
         assert done.stdout == f"{elsewhere}\n"
 
 
@@ -244,7 +246,7 @@ def test_paths_are_those_of_the_caller(machine):
 ], ids=["apt-offline", "pip-offline", "apt-full", "pip-full", "apt-locked", "build-broken"])
 def test_failed_step_is_named_with_log_and_advice(machine, environment, step, log, advice):
     done = subprocess.run(["bash", "./run.sh"], cwd=machine.project, env=machine.environment(**environment),
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode != 0 and done.stdout == ""
     failed = done.stderr[done.stderr.index("Failed: "):]
     assert failed.startswith(f"Failed: {step}") and log in failed and advice in failed
@@ -306,25 +308,23 @@ def test_not_debian_where_all_is_there(machine):
     assert "jansson" in machine.run("info", status=1).stderr
 
 
-def interrupt(process):
-    """Press Ctrl-C until the process ends, since a signal between a shell's fork and exec can be lost. Returns its output."""
-    for _ in range(20):
-        os.killpg(process.pid, signal.SIGINT)
-        try:
-            return process.communicate(timeout=1)
-        except subprocess.TimeoutExpired:
-            pass
-    pytest.fail("Ctrl-C did not end it")
+def installs_for_ever(group):
+    """Whether the slow installation of a process group has come to its end, so that no shell in it, which might lose a signal, is
+    between fork and exec."""
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # the process has ended
+            if path.read_bytes() == b"sleep\0infinity\0" and os.getpgid(int(path.parent.name)) == group:
+                return True
+    return False
 
 
 def test_interrupt_ends_with_a_sentence(machine):
     process = subprocess.Popen(["bash", "./run.sh"], cwd=machine.project, env=machine.environment(APT="slow"),
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-    while not (machine.state / "installing").exists():
-        assert process.poll() is None
-        time.sleep(0.01)
-    out, err = interrupt(process)
+    wait_until(lambda: installs_for_ever(process.pid), "the installation to begin")
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130 and out == ""
     assert re.search(r"^Interrupted during: Debian packages \(\d+\)\. Run \./run\.sh again to continue\.$", err, re.M), err
 
