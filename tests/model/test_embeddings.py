@@ -13,6 +13,7 @@ import urllib.request
 import numpy as np
 import oracle
 import pytest
+from waiting import LIMIT_S
 
 TEXTS = ["A cat sat on the mat.", "The kitten sat on a rug, and then it slept until the evening came.", "Bonds fell sharply on Monday."]
 
@@ -29,7 +30,7 @@ def serve(chunkllama_bin, model_path):
             url = re.search(r"at (http://\S+)", server.stdout.readline())[1]
 
             def call(path, **body):
-                with urllib.request.urlopen(url + path, json.dumps(body).encode(), timeout=300) as reply:
+                with urllib.request.urlopen(url + path, json.dumps(body).encode(), timeout=LIMIT_S) as reply:
                     return json.load(reply)
 
             return call

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 import write_gguf
 from test_logits import GEMMA3_CAPPED
+from waiting import LIMIT_S
 from write_gguf import Type
 
 MODELS = {
@@ -21,6 +22,6 @@ MODELS = {
 def test_same_bits(bin_dir, tmp_path, arch):
     path = tmp_path / "model.gguf"
     write_gguf.random_model(path, arch=arch, **MODELS[arch])
-    done = subprocess.run([bin_dir / "exact_models_test"], env={**os.environ, "CHUNKLLAMA_MODEL": str(path)}, timeout=300,
+    done = subprocess.run([bin_dir / "exact_models_test"], env={**os.environ, "CHUNKLLAMA_MODEL": str(path)}, timeout=LIMIT_S,
                           capture_output=True, text=True, check=False)  # fmt: skip
     assert done.returncode == 0 and "18 runs compared, 0 failures" in done.stdout, done.stdout + done.stderr

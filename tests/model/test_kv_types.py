@@ -10,6 +10,7 @@ import numpy as np
 import oracle
 import pytest
 from conftest import ROOT
+from waiting import LIMIT_S
 
 LAYERS = [0, 10, 20, 29]
 N = 384
@@ -20,7 +21,7 @@ def real_qkv(model_path, bin_dir):
     """SmolLM2, and the rotated q, k and v of some of its layers for the first tokens of the licence, rounded to f32."""
     text = json.dumps((ROOT / "LICENSE").read_text()) + "\n"
     command = [bin_dir / "tokenize_dump", model_path]
-    ids = json.loads(subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=60).stdout)
+    ids = json.loads(subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout)
     seen = []
 
     def attend(model, layer, q, k, v, kv):
@@ -41,7 +42,7 @@ def attention(bin_dir, tmp_path, model, kv, level, q, k, v):
     shape = [len(q), model.n_heads, model.n_kv_heads, model.head_dim]
     env = {**os.environ, **({"CATTN_LEVEL": level} if level else {})}
     command = [bin_dir / "attention_dump", *map(str, shape), kv, source, result]
-    used = subprocess.run(command, check=True, timeout=60, env=env, capture_output=True, text=True).stdout.strip()
+    used = subprocess.run(command, check=True, timeout=LIMIT_S, env=env, capture_output=True, text=True).stdout.strip()
     return np.fromfile(result, np.float32).reshape(len(q), -1), used
 
 

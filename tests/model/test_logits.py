@@ -14,6 +14,7 @@ import numpy as np
 import oracle
 import pytest
 import write_gguf
+from waiting import LIMIT_S
 from write_gguf import Type, value_type
 
 TEXTS = [
@@ -38,7 +39,7 @@ def dump(bin_dir, tmp_path, model, tokens, **options):
     ids, out = tmp_path / "tokens.json", tmp_path / "logits.npy"
     ids.write_text(json.dumps([int(t) for t in tokens]))
     arguments = [f"{key}={value}" for key, value in options.items()]
-    subprocess.run([bin_dir / "logits_dump", model, ids, out, *arguments], check=True, timeout=300)
+    subprocess.run([bin_dir / "logits_dump", model, ids, out, *arguments], check=True, timeout=LIMIT_S)
     logits = np.load(out)
     tokens = list(tokens)
     while len(tokens) < len(logits):
@@ -60,7 +61,7 @@ def smollm2(bin_dir, model_path, tmp_path_factory):
     tmp = tmp_path_factory.mktemp("smollm2")
     strings = "".join(json.dumps(text) + "\n" for text in TEXTS)
     command = [bin_dir / "tokenize_dump", model_path]
-    lines = subprocess.run(command, input=strings, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    lines = subprocess.run(command, input=strings, capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout.splitlines()
     runs = []
     for i, line in enumerate(lines):
         runs.append(dump(bin_dir, tmp, model_path, json.loads(line), kv="f32", greedy=N_GREEDY if i == len(lines) - 1 else 0))

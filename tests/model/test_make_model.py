@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from random_blocks import BLOCKS
 from tokenizers_by_hand import byte_level, tokenize_dump
+from waiting import LIMIT_S
 
 TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "make_model"
 
@@ -89,7 +90,7 @@ def test_architectures(bin_dir, tmp_path, arch):
     path, ids = tmp_path / "m.gguf", tmp_path / "ids.json"
     make("tiny", "--arch", arch, "-o", path)
     ids.write_text("[5, 6, 7]")
-    subprocess.run([bin_dir / "logits_dump", path, ids, tmp_path / "out.npy"], check=True, timeout=60)
+    subprocess.run([bin_dir / "logits_dump", path, ids, tmp_path / "out.npy"], check=True, timeout=LIMIT_S)
     logits = np.load(tmp_path / "out.npy")
     assert logits.shape == (3, 512) and 0.1 < logits.std() < 100
     if arch == "llama":

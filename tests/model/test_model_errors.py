@@ -5,6 +5,7 @@ import subprocess
 import numpy as np
 import pytest
 import write_gguf
+from waiting import LIMIT_S
 from write_gguf import Type, value_type
 
 SHAPE = dict(types=[Type.F32], n_heads=2, n_kv_heads=1, head_dim=64, n_layers=1)
@@ -16,7 +17,7 @@ def message(bin_dir, tmp_path, fields=None, tensors=None):
     write_gguf.random_model(path, **SHAPE, replace_fields=fields or {}, replace_tensors=tensors or {})
     ids.write_text("[1, 5, 9]")
     command = [bin_dir / "logits_dump", path, ids, tmp_path / "out.npy"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert run.returncode in (0, 1), run
     return run.stderr
 

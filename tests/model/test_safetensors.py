@@ -11,6 +11,7 @@ import write_gguf
 import write_hf
 from test_logits import GEMMA3, dump
 from test_make_model import llama3_factors
+from waiting import LIMIT_S
 from write_gguf import Type
 
 MODELS = {
@@ -147,7 +148,7 @@ def message(bin_dir, tmp_path, change=None, after=None, shards=1, tied=True):
         after(folder)
     (tmp_path / "ids.json").write_text("[1, 5]")
     command = [bin_dir / "logits_dump", folder, tmp_path / "ids.json", tmp_path / "out.npy"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert run.returncode in (0, 1), run
     return run.stderr
 
@@ -302,7 +303,7 @@ def test_messages(bin_dir, tmp_path, name):
 def test_file_instead_of_folder(bin_dir, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"x")
     done = subprocess.run([bin_dir / "tokenize_dump", tmp_path / "model.safetensors"], input="", capture_output=True, text=True,
-                          timeout=60, check=False)  # fmt: skip
+                          timeout=LIMIT_S, check=False)  # fmt: skip
     assert done.returncode == 1 and "name the folder it is in" in done.stderr
 
 
@@ -315,5 +316,5 @@ def test_every_truncation(bin_dir, tmp_path):
     size = struct.unpack("<Q", whole[:8])[0]
     for cut in [*range(0, size + 8, 37), size + 8, len(whole) - 1]:
         (folder / "model.safetensors").write_bytes(whole[:cut])
-        done = subprocess.run([bin_dir / "tokenize_dump", folder], input="", capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([bin_dir / "tokenize_dump", folder], input="", capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert done.returncode == 1 and "model.safetensors" in done.stderr, (cut, done)

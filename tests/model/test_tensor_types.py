@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from gguf.quants import dequantize
 from random_blocks import BLOCKS, random_blocks
+from waiting import LIMIT_S
 
 N_ROWS, N_COLUMNS = 37, 512
 
 
 def dump(bin_dir, path, out):
-    subprocess.run([bin_dir / "rows_dump", path, out], check=True, timeout=60)
+    subprocess.run([bin_dir / "rows_dump", path, out], check=True, timeout=LIMIT_S)
     return np.fromfile(out, np.float32)
 
 

@@ -3,7 +3,6 @@
 import json
 import pathlib
 import random
-import time
 import unicodedata
 
 import gguf
@@ -152,17 +151,14 @@ def same_unicode(text):
 
 
 def test_long_runs_of_marks(bin_dir, vocabulary, tmp_path):
-    """Ordering is not quadratic: 200,000 marks in descending classes, and in any order."""
+    """Two million marks in descending classes, whose ordering would take hours if it were quadratic, and some in any order."""
     path = tmp_path / "model.gguf"
     tokens, merges, types = vocabulary
     write_byte_level(path, tokens, merges, types, "qwen2")
     marks = sorted((chr(c) for c in range(0x300, 0x370)), key=unicodedata.combining, reverse=True)
     some = random.Random(SEED).choices(marks, k=3000)
-    lines = ["a" + "".join(marks) * 1800, "e" + "".join(some)]
-    started = time.monotonic()
-    ours = tokenize_dump(bin_dir, path, lines)
-    assert time.monotonic() - started < 20
-    back = tokenize_dump(bin_dir, path, ours, "--decode")
+    lines = ["a" + "".join(marks) * 18000, "e" + "".join(some)]
+    back = tokenize_dump(bin_dir, path, tokenize_dump(bin_dir, path, lines), "--decode")
     assert back == [unicodedata.normalize("NFC", line) for line in lines]
 
 

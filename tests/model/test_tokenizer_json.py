@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 
 import jinja2
 import pytest
@@ -230,22 +229,16 @@ def test_bos(bin_dir, tmp_path):
 
 
 def test_large_vocabulary(bin_dir, tmp_path):
-    """As large as Gemma's: 262,144 tokens and half a million merges, read in seconds."""
+    """Larger than Gemma's: 457,000 tokens and as many merges. Reading them would take longer than LIMIT_S if it were quadratic."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     words = [*SPECIAL, *letters] + [a + b for a in letters for b in letters]
     merges = [[a, b] for a in letters for b in letters]
     pairs = words[len(SPECIAL) + 26 :]
-    for a in pairs:
-        for b in pairs:
-            if len(words) == 262144:
-                break
-            words.append(a + b)
-            merges.append([a, b])
+    words += [a + b for a in pairs for b in pairs]
+    merges += [[a, b] for a in pairs for b in pairs]
     model = {"type": "BPE", "vocab": {w: i for i, w in enumerate(words)}, "merges": merges, "byte_fallback": True, "unk_token": "<unk>"}
     fields = {"added_tokens": [], "normalizer": json.loads(train("gemma").to_str())["normalizer"], "pre_tokenizer": None, "model": model}
     folder = write_folder(tmp_path / "hf", json.dumps(fields), len(words))
-    started = time.monotonic()
     ours = tokenize_dump(bin_dir, folder, ["abcdzzzz"])
-    assert time.monotonic() - started < 20
     tok = Tokenizer.from_str(json.dumps(fields))
     assert ours == [tok.encode("abcdzzzz").ids]

@@ -5,6 +5,7 @@ import subprocess
 
 import gguf
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from waiting import LIMIT_S
 
 CONTROL, USER_DEFINED = 3, 4
 
@@ -72,6 +73,7 @@ def tokenize_dump(bin_dir, model, lines, *options):
         capture_output=True,
         text=True,
         check=False,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.split("\n")[:-1]]
