@@ -15,10 +15,11 @@ import pytest
 
 import hostile
 from test_server import serving
+from waiting import LIMIT_S
 
-LIMIT_S = float(os.environ.get("CHUNKLLAMA_HOSTILE_LIMIT_S", 10))  # for any body, beside those of other connections
 STEP = int(os.environ.get("CHUNKLLAMA_HOSTILE_STEP", 1))  # of so many bodies one is sent
-CONNECTIONS = 4  # the server reads their bodies one after another, and stops each grammar after two seconds
+CONNECTIONS = 4  # the server reads their bodies one after another, and stops each grammar after some time
+MOST_TIMES = 10  # as long as a plain body and a grammar that is stopped take together
 
 STREAM = {"prompt": "Once upon a time there was a lighthouse keeper who", "max_tokens": 48, "temperature": 0, "logprobs": 3, "stream": True}
 SEEDED = {"messages": [{"role": "user", "content": "Tell me of the sea."}], "max_tokens": 40, "temperature": 1, "seed": 7,
@@ -35,7 +36,7 @@ def server(chunkllama_bin, model_path, grammar_library, tmp_path_factory):
 
 def connect(server):
     host, port = server.url.removeprefix("http://").split(":")
-    return http.client.HTTPConnection(host, int(port), timeout=120)
+    return http.client.HTTPConnection(host, int(port), timeout=LIMIT_S)
 
 
 def post(server, path, body):
@@ -102,12 +103,23 @@ def text_of(chunks):
     return text, tokens, ends[-1]
 
 
-def problem_of(path, status, data, seconds):
+def longest(server):
+    """The seconds that any body may take. It may wait for those of the other connections, of which each may take as long as a grammar
+    that is stopped; twice that, and as many times the time of a plain body, is left for what the machine does beside it."""
+    with concurrent.futures.ThreadPoolExecutor(CONNECTIONS) as pool:
+        plain = list(pool.map(lambda api: post(server, hostile.PATHS[api], hostile.body(api)), hostile.PATHS))
+    assert all(status == 200 for status, *_ in plain)
+    status, data, seconds = post(server, hostile.PATHS["completion"], hostile.body("completion", guided_regex=hostile.REGEXES["count"]))
+    assert status == 400 and b"too much time" in data, data
+    return MOST_TIMES * (max(s for *_, s in plain) + seconds)
+
+
+def problem_of(path, status, data, seconds, limit):
     """What is wrong with an answer, or None."""
     if status >= 500 or status < 200 or 300 <= status < 400:
         return f"status {status}: {data[:300]}"
-    if seconds > LIMIT_S:
-        return f"{seconds:.1f} s, status {status}"
+    if seconds > limit:
+        return f"{seconds:.1f} s instead of {limit:.1f} s, status {status}"
     if status == 200 and (data.startswith(b"data: ") or data.startswith(b"event: ")):
         return f"a stream with a server's error: {data[:300]}" if b'"server_error"' in data or b'"api_error"' in data else None
     try:
@@ -133,13 +145,15 @@ def test_hostile(server, group):
             status, data, seconds = post(server, path, body)
         except Exception as problem:
             return f"{name} at {path}: {problem!r}", 0, 0, name
-        problem = problem_of(path, status, data, seconds)
+        problem = problem_of(path, status, data, seconds, limit)
         return problem and f"{name} at {path}: {problem}", status, seconds, name
 
     with Neighbour(server) as neighbour, concurrent.futures.ThreadPoolExecutor(CONNECTIONS) as pool:
+        limit = longest(server)
         results = list(pool.map(send, itertools.islice(group(), 0, None, STEP)))
     if log := os.environ.get("CHUNKLLAMA_HOSTILE_LOG"):  # every case with its status and time
         with open(log, "a", encoding="utf-8") as file:
+            file.write(f"at most {limit:.2f}\n")
             for problem, status, seconds, name in results:
                 file.write(f"{status} {seconds:7.2f} {name[:80]!r} {problem or ''}\n")
     problems = [problem for problem, *_ in results if problem]
@@ -153,9 +167,10 @@ def test_hostile(server, group):
 def test_endless_templates_end(server):
     """At a limit that the error names, while the neighbour's streams go on."""
     with Neighbour(server) as neighbour:
+        most = longest(server)
         for trap, limit in hostile.ENDLESS.items():
             kwargs = {"trap": trap, "word": "a" * 1000}
             status, data, seconds = post(server, "/v1/chat/completions", hostile.body("chat", chat_template_kwargs=kwargs))
             assert status == 400 and limit in json.loads(data)["error"]["message"], data
-            assert seconds < LIMIT_S, trap
+            assert seconds < most, trap
     assert not neighbour.wrong and neighbour.n_read > 0, neighbour.wrong
