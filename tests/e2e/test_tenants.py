@@ -1,4 +1,5 @@
 """Tenants of `chunkllama serve --api-keys`: who may use what, and that they share neither K/V nor time."""
+import concurrent.futures
 import contextlib
 import http.client
 import itertools
@@ -13,20 +14,24 @@ import urllib.error
 import urllib.request
 
 import pytest
+from holding import Hold
+from waiting import LIMIT_S, wait_until
 
 KEYS = "# tenants\nalice key-a 2\nbob key-b\nalice key-a2\ndefault key-d\n"
 
 
 @pytest.fixture
-def serve(chunkllama_bin, model_path, tmp_path):
-    """Starts a server with these lines of keys and returns its URL; all end with the test."""
+def serve(bin_dir, model_path, tmp_path):
+    """Starts a server with these lines of keys, and with a Hold one that it can hold, and returns its URL; all end with the test."""
     path = tmp_path / "keys"
     with contextlib.ExitStack() as servers:
 
-        def start(*args, keys=KEYS):
+        def start(*args, keys=KEYS, hold=None):
             path.write_text(keys)
-            command = [chunkllama_bin, "serve", "-m", model_path, "--port", "0", "--temperature", "0", "--api-keys", path, *args]
-            server = servers.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            program = bin_dir / ("chunkllama_held" if hold else "chunkllama")
+            command = [program, "serve", "-m", model_path, "--port", "0", "--temperature", "0", "--api-keys", path, *args]
+            server = servers.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                                            env=hold and hold.env))
             servers.callback(server.kill)
             line = server.stdout.readline()
             assert line, server.stderr.read()
@@ -40,13 +45,13 @@ def request_of(url, key, path="/v1/completions", **body):
 
 
 def complete(url, key, prompt, **fields):
-    with urllib.request.urlopen(request_of(url, key, prompt=prompt, max_tokens=4, **fields), timeout=300) as reply:
+    with urllib.request.urlopen(request_of(url, key, prompt=prompt, max_tokens=4, **fields), timeout=LIMIT_S) as reply:
         return json.load(reply)
 
 
 def metric(url, name):
     """The sum of a metric's samples."""
-    with urllib.request.urlopen(request_of(url, "key-d", "/metrics"), timeout=300) as reply:
+    with urllib.request.urlopen(request_of(url, "key-d", "/metrics"), timeout=LIMIT_S) as reply:
         return sum(float(line.rsplit(" ", 1)[1]) for line in reply.read().decode().splitlines() if line.startswith(name + "{"))
 
 
@@ -77,7 +82,7 @@ def test_a_plain_list_of_keys(serve):
     with pytest.raises(urllib.error.HTTPError) as caught:
         complete(url, "key-3", prompt)
     assert caught.value.code == 401
-    assert b"vllm:" in urllib.request.urlopen(url + "/metrics", timeout=60).read()
+    assert b"vllm:" in urllib.request.urlopen(url + "/metrics", timeout=LIMIT_S).read()
 
 
 def test_metrics_show_no_tenant(serve):
@@ -85,9 +90,9 @@ def test_metrics_show_no_tenant(serve):
     complete(url, "key-a", [1000, 1001])
     for key, status in (("key-a", 403), ("nobody", 401)):
         with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(request_of(url, key, "/metrics"), timeout=60)
+            urllib.request.urlopen(request_of(url, key, "/metrics"), timeout=LIMIT_S)
         assert caught.value.code == status
-    with urllib.request.urlopen(request_of(url, "operator", "/metrics"), timeout=60) as reply:
+    with urllib.request.urlopen(request_of(url, "operator", "/metrics"), timeout=LIMIT_S) as reply:
         page = reply.read().decode()
     assert "vllm:prompt_tokens_total" in page
     assert not re.search("alice|bob|key-|1306897498|325888088", page)
@@ -143,7 +148,7 @@ def test_time_reveals_no_prompt_of_another_tenant(serve):
     within each pair is a coin's, so if alice's cache has no effect, the machine's load makes p < 1e-4 once in 10,000 runs. The
     control is that a hit in bob's own cache is detected; more pairs are measured until it is, since load may hide it."""
     url = serve()
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=300)
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=LIMIT_S)
     rng = random.Random(1)
     other, own = [], []
     for i in itertools.count():
@@ -161,10 +166,12 @@ def test_time_reveals_no_prompt_of_another_tenant(serve):
     assert signed_rank_p(other) >= 1e-4, other
 
 
-def test_a_flood_delays_no_other_tenant(serve):
-    """1,000 requests of alice; bob's requests end while few of hers do. If they waited for their turn, some 960 would."""
+def test_a_flood_delays_no_other_tenant(serve, tmp_path):
+    """1,000 requests of alice; bob's requests end within the steps in which a place of hers becomes free and the few that they need
+    themselves. If they waited for their turn, they would need some 2,000."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    url = serve("--max-seqs", "32")
+    hold = Hold(tmp_path)
+    url = serve("--max-seqs", "32", hold=hold)
     address = re.search(r"//(.*):(\d+)", url).groups()
     n = 1000
     with contextlib.ExitStack() as stack:
@@ -172,15 +179,18 @@ def test_a_flood_delays_no_other_tenant(serve):
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limits[1]), limits[1]))
         for i in range(n):
             body = json.dumps({"prompt": [1000 + i] + list(range(2000, 2016)), "max_tokens": 64, "ignore_eos": True})
-            client = stack.enter_context(socket.create_connection(address, timeout=300))
+            client = stack.enter_context(socket.create_connection(address, timeout=LIMIT_S))
             client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key-a\r\n"
                            f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
         states = ("vllm:num_requests_waiting", "vllm:num_requests_running", "vllm:request_success_total")
-        while sum(metric(url, name) for name in states) < n:
-            time.sleep(0.1)
-        for i in range(5):
-            before = metric(url, "vllm:request_success_total")
-            answer = complete(url, "key-b", [3000 + i] + list(range(2000, 2016)))
-            ended = metric(url, "vllm:request_success_total") - before
-            assert metric(url, "vllm:num_requests_waiting") > 100, "the flood was over"
-            assert ended < 100 and answer["usage"]["completion_tokens"] == 4
+        wait_until(lambda: sum(metric(url, name) for name in states) == n, "all requests of alice")
+        bob = stack.enter_context(concurrent.futures.ThreadPoolExecutor())
+        for i in range(3):
+            with hold("step"):
+                n_waiting = metric(url, "vllm:num_requests_waiting")
+                answer = bob.submit(complete, url, "key-b", [3000 + i] + list(range(2000, 2016)), ignore_eos=True)
+                wait_until(lambda: metric(url, "vllm:num_requests_waiting") == n_waiting + 1, "bob's request")
+                for _ in range(64 + 16):
+                    hold.next("step")
+                assert answer.result(LIMIT_S)["usage"]["completion_tokens"] == 4
+                assert metric(url, "vllm:num_requests_waiting") > 100, "the flood was over"
