@@ -4,12 +4,12 @@ import concurrent.futures
 import contextlib
 import json
 import sys
-import time
 import urllib.request
 
 import pytest
 from conftest import ROOT
 from test_server import serving
+from waiting import LIMIT_S, wait_until
 
 sys.path.insert(0, str(ROOT / "bench/e2e"))
 import routers  # noqa: E402
@@ -47,21 +47,14 @@ def streaming(url, model):
     body = CHATS[0] | {"model": model, "max_tokens": 4000, "ignore_eos": True, "stream": True}
     header = {"Content-Type": "application/json"}
     message = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), header)
-    with urllib.request.urlopen(message, timeout=60) as reply:
+    with urllib.request.urlopen(message, timeout=LIMIT_S) as reply:
         assert reply.readline().startswith(b"data: ")
         yield
 
 
 def get(url):
-    with urllib.request.urlopen(url, timeout=60) as reply:
+    with urllib.request.urlopen(url, timeout=LIMIT_S) as reply:
         return json.load(reply)
-
-
-def wait_until(what, holds, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +67,7 @@ def measured(servers, url):
     """The answers, requested one after the other, and what they add to the counters of each server, all of which begin with empty
     caches. A stream is in flight until each system prompt has been used."""
     for server in servers:
-        urllib.request.urlopen(server.url + "/reset_prefix_cache", b"", timeout=60).close()
+        urllib.request.urlopen(server.url + "/reset_prefix_cache", b"", timeout=LIMIT_S).close()
     before = [routers.counters(server) for server in servers]
     model = servers[0].model
     with streaming(url, model):
@@ -123,9 +116,9 @@ def test_a_server_stops(name, alone, chunkllama_bin, model_path):
         assert ask(router.url, servers[0].model) == expected
         used = max(servers, key=lambda server: routers.counters(server)["queries"])
         used.process.terminate()
-        used.process.wait(timeout=30)
+        used.process.wait(LIMIT_S)
         assert ask(router.url, used.model) == expected
-        wait_until("one server is left", lambda: get(router.url + "/readiness")["healthy_workers"] == 1)
+        wait_until(lambda: get(router.url + "/readiness")["healthy_workers"] == 1, "one server to be left")
         assert ask(router.url, used.model) == expected
 
 
@@ -140,8 +133,8 @@ def test_smg_reads_load_and_version(servers):
             return {load["worker"]: load["num_running_reqs"] for load in get(router.url + "/get_loads")["loads"]}
 
         with streaming(servers[1].url, servers[1].model):
-            wait_until("smg reports a running request", lambda: running().get(servers[1].url) == 1)
-        wait_until("smg reports none", lambda: running() == {server.url: 0 for server in servers})
+            wait_until(lambda: running().get(servers[1].url) == 1, "smg to report a running request")
+        wait_until(lambda: running() == {server.url: 0 for server in servers}, "smg to report none")
 
 
 def test_table_in_the_docs():
