@@ -104,12 +104,13 @@ def text_of(chunks):
 
 
 def longest(server):
-    """The seconds that any body may take. It may wait for those of the other connections, of which each may take as long as a grammar
-    that is stopped; twice that, and as many times the time of a plain body, is left for what the machine does beside it."""
+    """The seconds that any body may take. It may wait for those of the other connections, each of which may take as long as a grammar
+    that is stopped; twice that, and as many times what a plain body takes, is left for what the machine does beside it."""
     with concurrent.futures.ThreadPoolExecutor(CONNECTIONS) as pool:
         plain = list(pool.map(lambda api: post(server, hostile.PATHS[api], hostile.body(api)), hostile.PATHS))
     assert all(status == 200 for status, *_ in plain)
-    status, data, seconds = post(server, hostile.PATHS["completion"], hostile.body("completion", guided_regex=hostile.REGEXES["count"]))
+    stopped = hostile.body("completion", guided_regex=hostile.REGEXES["count"])
+    status, data, seconds = post(server, hostile.PATHS["completion"], stopped)
     assert status == 400 and b"too much time" in data, data
     return MOST_TIMES * (max(s for *_, s in plain) + seconds)
 

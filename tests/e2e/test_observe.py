@@ -72,8 +72,8 @@ def server(bin_dir, model_path, hold, tmp_path_factory):
     """A server with tenants, a context beyond the model's, and a log in JSON, which `hold` can hold."""
     folder = tmp_path_factory.mktemp("observe")
     (folder / "keys").write_text(f"alice key-a\ndefault {OPERATOR}\n")
-    s = Server(bin_dir / "chunkllama_held", model_path, folder, "--api-keys", folder / "keys", "-c", 10000, "--log-format", "json",
-               "--log-level", "debug", "--log-load", 0.2, "--max-seqs", 8, env=hold.env)  # fmt: skip
+    s = Server(bin_dir / "chunkllama_held", model_path, folder, "--api-keys", folder / "keys", "-c", 10000,
+               "--log-format", "json", "--log-level", "debug", "--log-load", 0.2, "--max-seqs", 8, env=hold.env)  # fmt: skip
     yield s
     assert s.process.poll() is None, s.log()
     s.end()
@@ -284,7 +284,8 @@ def test_metrics_count_what_requests_do(server):
 def test_promtool_objects_only_to_vllms_names(server):
     if not shutil.which("promtool"):
         pytest.skip("promtool is not installed")
-    done = subprocess.run(["promtool", "check", "metrics"], input=metrics_of(server), capture_output=True, text=True, timeout=LIMIT_S)
+    command = ["promtool", "check", "metrics"]
+    done = subprocess.run(command, input=metrics_of(server), capture_output=True, text=True, timeout=LIMIT_S)
     found = (done.stdout + done.stderr).splitlines()
     ours = [line for line in found if not re.fullmatch(r"vllm:\S+ metric names should not contain ':'", line)]
     assert ours == ['vllm:iteration_tokens_total non-counter metrics should not have "_total" suffix'] and len(found) > 20

@@ -1,8 +1,5 @@
 """Fields of vLLM's and llama-server's requests, sent by OpenAI's client as their users send them."""
-import concurrent.futures
-import json
 import re
-import urllib.request
 
 import openai
 import pytest

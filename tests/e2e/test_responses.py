@@ -61,7 +61,8 @@ def test_a_stream_equals_the_whole_answer(server):
     deltas = [event for event in events if event.type == "response.output_text.delta"]
     assert kinds == (["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added"] +
                      ["response.output_text.delta"] * len(deltas) +
-                     ["response.output_text.done", "response.content_part.done", "response.output_item.done", "response.incomplete"])
+                     ["response.output_text.done", "response.content_part.done", "response.output_item.done"] +
+                     ["response.incomplete"])
     assert "".join(event.delta for event in deltas) == whole.output_text and len(deltas) > 1
     assert events[0].response.status == "in_progress" and events[-1].response.output_text == whole.output_text
     assert len({event.response.id for event in (events[0], events[1], events[-1])}) == 1
@@ -186,7 +187,7 @@ def test_the_clients_parse_helper(constrained):
 
 
 def test_reasoning(chunkllama_bin, model_path, tmp_path):
-    """With a template that begins the reply with thinking, all that the model writes is reasoning, since it may not write "</"."""
+    """With a template that begins the reply with thinking, all that the model writes is reasoning: it may not write "</"."""
     brief = {"max_output_tokens": 12, "extra_body": {"ignore_eos": True, "logit_bias": {"9617": -100}}}
     with serving(chunkllama_bin, model_path, "--chat-template", agent_bodies.thinking_template(tmp_path)) as running:
         whole = respond(running, **brief)

@@ -63,8 +63,8 @@ class Server:
 
 @contextlib.contextmanager
 def serving(binary, model_path, *args, key="none", hold=None):
-    """A server, which ends in order afterwards, unless the test has ended it and waited for that. Requests may name any model. The
-    program chunkllama_held is held by `hold`."""
+    """A server, which ends in order afterwards, unless the test has ended it and waited for that. Requests may name any model. A
+    Hold can hold the program chunkllama_held."""
     command = [binary, "serve", "-m", model_path, "--port", "0", "--model-name", "*", "--log-level", "error", *args]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=plain_environment() | ({"CHUNKLLAMA_HOLD": str(hold.folder)} if hold else {}))

@@ -22,7 +22,8 @@ KEYS = "# tenants\nalice key-a 2\nbob key-b\nalice key-a2\ndefault key-d\n"
 
 @pytest.fixture
 def serve(bin_dir, model_path, tmp_path):
-    """Starts a server with these lines of keys, and with a Hold one that it can hold, and returns its URL; all end with the test."""
+    """Starts a server with these lines of keys, one that can be held if there is a Hold, and returns its URL; all end with the
+    test."""
     path = tmp_path / "keys"
     with contextlib.ExitStack() as servers:
 
@@ -167,8 +168,8 @@ def test_time_reveals_no_prompt_of_another_tenant(serve):
 
 
 def test_a_flood_delays_no_other_tenant(serve, tmp_path):
-    """1,000 requests of alice; bob's requests end within the steps in which a place of hers becomes free and the few that they need
-    themselves. If they waited for their turn, they would need some 2,000."""
+    """1,000 requests of alice; bob's requests end within the steps in which a place of hers becomes free and the few that they
+    need themselves. If they waited for their turn, they would need some 2,000."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     hold = Hold(tmp_path)
     url = serve("--max-seqs", "32", hold=hold)

@@ -61,7 +61,8 @@ def smollm2(bin_dir, model_path, tmp_path_factory):
     tmp = tmp_path_factory.mktemp("smollm2")
     strings = "".join(json.dumps(text) + "\n" for text in TEXTS)
     command = [bin_dir / "tokenize_dump", model_path]
-    lines = subprocess.run(command, input=strings, capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout.splitlines()
+    done = subprocess.run(command, input=strings, capture_output=True, text=True, check=True, timeout=LIMIT_S)
+    lines = done.stdout.splitlines()
     runs = []
     for i, line in enumerate(lines):
         runs.append(dump(bin_dir, tmp, model_path, json.loads(line), kv="f32", greedy=N_GREEDY if i == len(lines) - 1 else 0))

@@ -316,5 +316,6 @@ def test_every_truncation(bin_dir, tmp_path):
     size = struct.unpack("<Q", whole[:8])[0]
     for cut in [*range(0, size + 8, 37), size + 8, len(whole) - 1]:
         (folder / "model.safetensors").write_bytes(whole[:cut])
-        done = subprocess.run([bin_dir / "tokenize_dump", folder], input="", capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        done = subprocess.run([bin_dir / "tokenize_dump", folder], input="", capture_output=True, text=True, timeout=LIMIT_S,
+                              check=False)  # fmt: skip
         assert done.returncode == 1 and "model.safetensors" in done.stderr, (cut, done)

@@ -229,7 +229,7 @@ def test_bos(bin_dir, tmp_path):
 
 
 def test_large_vocabulary(bin_dir, tmp_path):
-    """Larger than Gemma's: 457,000 tokens and as many merges. Reading them would take longer than LIMIT_S if it were quadratic."""
+    """Larger than Gemma's: 457,000 tokens and as many merges. To read them would take more than LIMIT_S if it were quadratic."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     words = [*SPECIAL, *letters] + [a + b for a in letters for b in letters]
     merges = [[a, b] for a in letters for b in letters]
