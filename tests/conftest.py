@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from waiting import LIMIT_S
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))  # for random_blocks.py
@@ -80,7 +81,7 @@ def chunkllama(chunkllama_bin, model_path):
         full = {**plain_environment(), "CHUNKLLAMA_MODEL": model_path, **(env or {})}
         full = {k: v for k, v in full.items() if v is not None}
         done = subprocess.run([chunkllama_bin, *map(str, args)], input=stdin, capture_output=True, text=True, env=full,
-                              timeout=600)
+                              timeout=4 * LIMIT_S)
         assert done.returncode == status, (args, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
         return done
 

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from waiting import LIMIT_S
 
 SECONDS = int(os.environ.get("CHUNKLLAMA_FUZZ_SECONDS", "180"))
 
@@ -28,11 +29,11 @@ def url(chunkllama_bin, model_path, tmp_path_factory):
     server = subprocess.Popen([chunkllama_bin, "serve", "-m", model_path, *args], stdout=subprocess.PIPE, text=True)
     yield re.search(r"at (http://\S+)", server.stdout.readline())[1]
     server.terminate()
-    assert server.wait(timeout=60) == 0
+    assert server.wait(timeout=LIMIT_S) == 0
 
 
 def read(url):
-    with urllib.request.urlopen(url, timeout=60) as reply:
+    with urllib.request.urlopen(url, timeout=LIMIT_S) as reply:
         return reply.read().decode()
 
 
@@ -50,7 +51,7 @@ def test_endpoints_of_batches(url):
     body = create["requestBody"]["content"]["application/json"]["schema"]["properties"]
     wrong = json.dumps({"input_file_id": "file-0", "endpoint": "/v1/messages/count_tokens", "completion_window": "24h"})
     with pytest.raises(urllib.error.HTTPError) as error:
-        urllib.request.urlopen(url + "/v1/batches", wrong.encode(), timeout=60)
+        urllib.request.urlopen(url + "/v1/batches", wrong.encode(), timeout=LIMIT_S)
     message = json.loads(error.value.read())["error"]["message"]
     assert message == "endpoint must be one of " + ", ".join(f'"{path}"' for path in body["endpoint"]["enum"])
 
@@ -64,7 +65,7 @@ def test_schemathesis(url, tmp_path):
     st = pathlib.Path(sys.executable).parent / "schemathesis"
     command = [st, "run", url + "/openapi.json", "--phases", "examples,coverage,fuzzing", "--max-time", str(SECONDS), "--seed", "1",
                "--exclude-checks", ",".join(EXCLUDED_CHECKS), "--no-color"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS + 300, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS + LIMIT_S, cwd=tmp_path)
     print(done.stdout[-6000:], done.stderr[-2000:])
     assert done.returncode == 0
     assert json.loads(read(url + "/readyz")) == {"status": "ok"}

@@ -10,6 +10,7 @@ import urllib.request
 import openai
 import pytest
 from test_server import serving
+from waiting import LIMIT_S
 
 CHAT = [{"role": "user", "content": "Hi."}]
 PATHS = ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
@@ -25,7 +26,7 @@ def body(path, **fields):
 def post(url, content):
     request = urllib.request.Request(url, json.dumps(content).encode(), {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as reply:
             return reply.status, json.load(reply)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
@@ -45,10 +46,11 @@ def server(chunkllama_bin, model_path):
 
 def test_no_page(server):
     """--no-webui is --no-page: a browser gets the list of endpoints."""
-    with urllib.request.urlopen(urllib.request.Request(server.url + "/", headers={"Accept": "text/html"}), timeout=60) as reply:
+    browsers = urllib.request.Request(server.url + "/", headers={"Accept": "text/html"})
+    with urllib.request.urlopen(browsers, timeout=LIMIT_S) as reply:
         assert reply.headers.get_content_type() == "text/plain"
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(server.url + "/web/app.js", timeout=60)
+        urllib.request.urlopen(server.url + "/web/app.js", timeout=LIMIT_S)
 
 
 def test_names_of_the_model(server):

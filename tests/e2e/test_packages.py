@@ -11,6 +11,7 @@ import pytest
 from conftest import ROOT
 
 from test_serve import read_hello
+from waiting import LIMIT_S
 
 INSTALLED = ["libchunkattn0", "libchunkattn-dev", "libchunkllama0", "chunkllama"]  # libchunkllama-dev needs many more
 # Packages that all Debian systems have, so that none names them: a shell for the packages' scripts, and what these call.
@@ -108,7 +109,7 @@ def dpkg(root, *args):
 def inside(root, *command, status=(0,)):
     """What a program writes that runs with the folder as its root."""
     done = subprocess.run(["chroot", root, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT,
-                          timeout=120)
+                          timeout=LIMIT_S)
     assert done.returncode in status, (command, done.returncode, done.stdout)
     return done.stdout
 
@@ -153,7 +154,7 @@ def test_the_program(packages, root, chunkllama_bin, model_path):
     assert re.search(r"^ok +cpu +kernel levels ref", doctor, re.M)
     run = ["run", "--raw", "--temperature", "0", "-n", "16", "Once upon a time", "-m"]
     answer = inside(root, "/usr/bin/chunkllama", *run, "/model.gguf")
-    assert len(answer) > 30 and answer == output(chunkllama_bin, *run, model_path)
+    assert answer.strip() and answer == output(chunkllama_bin, *run, model_path)
     # The service, whose configuration lacks a model.
     unit = (root / "lib/systemd/system/chunkllama.service").read_text()
     assert "--model" in inside(root, *re.search(r"^ExecStart=(.*)$", unit, re.M)[1].split(), status=(1,))
@@ -212,13 +213,13 @@ def test_the_container_runs(root):
 
         def is_healthy():
             check = ["chroot", root, "sh", "-c", image["HEALTHCHECK"].split(" CMD ")[1]]
-            done = subprocess.run(check, capture_output=True, env={**environment, "CHUNKLLAMA_PORT": port}, timeout=60)
+            done = subprocess.run(check, capture_output=True, env={**environment, "CHUNKLLAMA_PORT": port}, timeout=LIMIT_S)
             return done.returncode == 0
 
         assert is_healthy()
         assert (root / image["WORKDIR"][1:] / "files").stat().st_uid == int(image["USER"].split(":")[0])
         os.kill(int(open(f"/proc/{server.pid}/task/{server.pid}/children").read()), signal.SIGTERM)
-        assert server.wait(timeout=30) == 0 and not is_healthy()
+        assert server.wait(timeout=LIMIT_S) == 0 and not is_healthy()
     finally:
         server.kill()
         server.communicate()

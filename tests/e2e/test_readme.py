@@ -6,11 +6,11 @@ import signal
 import socket
 import subprocess
 import textwrap
-import time
 import urllib.request
 
 import pytest
 from conftest import ROOT
+from waiting import LIMIT_S, wait_until
 
 TEXT = (ROOT / "README.md").read_text()
 LIBRARY = (ROOT / "docs/library.md").read_text()
@@ -27,7 +27,7 @@ def block(start):
 
 
 def run(commands):
-    done = subprocess.run(["bash", "-ec", commands], cwd=ROOT, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(["bash", "-ec", commands], cwd=ROOT, capture_output=True, text=True, timeout=12 * LIMIT_S)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done
 
@@ -39,16 +39,19 @@ def server():
         assert probe.connect_ex(("127.0.0.1", 8080)) != 0, "another program has port 8080"
     process = subprocess.Popen(["bash", "-ec", "exec " + block("./run.sh\n")], cwd=ROOT, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True)
-    for _ in range(1200):
-        assert process.poll() is None, process.stdout.read()
-        try:
-            urllib.request.urlopen("http://127.0.0.1:8080/health", timeout=5)
-            break
-        except OSError:
-            time.sleep(0.1)
+    wait_until(lambda: process.poll() is not None or is_healthy(), "the server to answer")
+    assert process.poll() is None, process.stdout.read()
     yield process
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 0, process.stdout.read()
+    assert process.wait(LIMIT_S) == 0, process.stdout.read()
+
+
+def is_healthy():
+    try:
+        with urllib.request.urlopen("http://127.0.0.1:8080/health", timeout=LIMIT_S) as reply:
+            return reply.status == 200
+    except OSError:  # also another status
+        return False
 
 
 def test_every_block_of_commands_is_run_here():
