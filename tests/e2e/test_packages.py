@@ -107,11 +107,10 @@ def dpkg(root, *args):
 
 
 def inside(root, *command, status=(0,)):
-    """What a program writes that runs with the folder as its root."""
-    done = subprocess.run(["chroot", root, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT,
-                          timeout=LIMIT_S)
-    assert done.returncode in status, (command, done.returncode, done.stdout)
-    return done.stdout
+    """What a program writes that runs with the folder as its root, which is an error if it is nothing else."""
+    done = subprocess.run(["chroot", root, *command], capture_output=True, text=True, env=ENVIRONMENT, timeout=LIMIT_S)
+    assert done.returncode in status, (command, done.returncode, done.stdout, done.stderr)
+    return done.stdout or done.stderr
 
 
 def test_what_is_in_the_packages(packages):
