@@ -234,6 +234,7 @@ def test_a_time_limit_of_the_queue(start, hold):
             error = json.loads(text)["error"]
             assert status == 429 and int(headers["Retry-After"]) >= 1 and error["code"] == "rate_limit_exceeded"
             assert "1000 seconds" in error["message"] and "--queue-timeout" in error["message"]
+            wait_for_metric(url, "vllm:num_requests_waiting", 0)  # which is updated at the end of the step
         assert stream.readline().startswith(b"data: ")
     wait_for_metric(url, "vllm:num_requests_running", 0)
     assert post(url, prompt="Two", max_tokens=1)[0] == 200
