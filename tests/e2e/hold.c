@@ -1,8 +1,7 @@
 /*
  * Points at which a test can hold chunkllama: "step" (a step of the engine begins), "accept" (a connection is about to be
  * accepted), "recv" (bytes of a connection are about to be read), "pread" (bytes of a model are about to be read) and "load" (a
- * server may log its load). Two more hold no thread: at "clock" the clock stands still, so that no limit of time is reached, and
- * at "hour" it is an hour ahead, so that all are.
+ * server may log its load). "clock" holds no thread but the clock: meanwhile no limit of time is reached.
  *
  * CHUNKLLAMA_HOLD names a folder. While it has a file with the name of a point, each thread that comes to the point creates the
  * file <point>.held beside it and waits until either of the two is gone. tests/holding.py has the other side.
@@ -11,6 +10,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -38,7 +38,8 @@ static void pass(const char *point) {
     snprintf(held, sizeof held, "%s.held", path);
     const int fd = open(held, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     if (fd >= 0) close(fd);
-    while (access(path, F_OK) == 0 && access(held, F_OK) == 0) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    /* In the sandbox there is no second file. */
+    while (access(path, F_OK) == 0 && (fd < 0 || access(held, F_OK) == 0)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 cattn_status __real_cattn_step_begin(cattn_cache *cache, cattn_entry *entries, int32_t n, int64_t row_limit,
@@ -67,23 +68,6 @@ void __wrap_log_load(void *server, server_log *log) {
     __real_log_load(server, log);
 }
 
-int __real_clock_gettime(clockid_t clock, struct timespec *now);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *now) {
-    static const int64_t second = 1000000000;
-    static _Atomic int64_t stopped; /* nanoseconds at which the clock stands; 0: it runs */
-    const int status = __real_clock_gettime(clock, now);
-    char path[MAX_PATH];
-    int64_t at = 0;
-    if (clock != CLOCK_MONOTONIC) return status;
-    if (is_held("hour", path)) now->tv_sec += 3600;
-    if (!is_held("clock", path))
-        atomic_store(&stopped, 0);
-    else if (!atomic_compare_exchange_strong(&stopped, &at, now->tv_sec * second + now->tv_nsec))
-        *now = (struct timespec){.tv_sec = at / second, .tv_nsec = at % second};
-    return status;
-}
-
 /* These take the place of the C library's, for shared libraries too. */
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -97,4 +81,43 @@ EXPORTED ssize_t pread(int fd, void *bytes, size_t size, off_t offset) {
     if (!real) *(void **)&real = dlsym(RTLD_NEXT, "pread");
     pass("pread");
     return real(fd, bytes, size, offset);
+}
+
+/* ---- The clock ---- */
+
+enum { SECOND_NS = 1000000000 };
+
+static int64_t system_ns(clockid_t clock) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "clock_gettime");
+    struct timespec t;
+    real(clock, &t);
+    return t.tv_sec * SECOND_NS + t.tv_nsec;
+}
+
+/* How far the monotonic clock is behind the system's. */
+static int64_t lag_ns(void) {
+    static _Atomic int64_t stopped; /* when the clock stopped; 0: it runs */
+    const int64_t now = system_ns(CLOCK_MONOTONIC);
+    char path[MAX_PATH];
+    int64_t at = 0;
+    if (is_held("clock", path)) return atomic_compare_exchange_strong(&stopped, &at, now) ? 0 : now - at;
+    atomic_store(&stopped, 0);
+    return 0;
+}
+
+/* The library for HTTP, which has limits of its own, reads the coarse clock. */
+EXPORTED int clock_gettime(clockid_t clock, struct timespec *now) {
+    const bool stops = clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE;
+    const int64_t ns = system_ns(clock) - (stops ? lag_ns() : 0);
+    *now = (struct timespec){.tv_sec = ns / SECOND_NS, .tv_nsec = ns % SECOND_NS};
+    return 0;
+}
+
+/* Waits end by the system's clock; without this, one that repeats until the stopped clock has moved would spin. */
+int __real_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until) {
+    const int64_t ns = until->tv_sec * SECOND_NS + until->tv_nsec + lag_ns();
+    return __real_pthread_cond_timedwait(cond, mutex, &(struct timespec){.tv_sec = ns / SECOND_NS, .tv_nsec = ns % SECOND_NS});
 }
