@@ -6,7 +6,8 @@ import select
 import signal
 import struct
 import termios
-import time
+
+from waiting import LIMIT_S
 
 INTERRUPT, STOP, END, UP, LEFT, HOME, DELETE = b"\x03", b"\x1a", b"\x04", b"\x1b[A", b"\x1b[D", b"\x1b[H", b"\x1b[3~"
 
@@ -48,20 +49,18 @@ class Terminal:
         """Type keys, bytes or text, as fast as the program's terminal takes them."""
         keys = keys.encode() if isinstance(keys, str) else keys
         while keys:
-            readable, writable, _ = select.select([self.fd], [self.fd], [], 60)
+            readable, writable, _ = select.select([self.fd], [self.fd], [], LIMIT_S)
             assert readable or writable, "the terminal takes no more input"
             if readable:
                 self._read()
             if writable:
                 keys = keys[os.write(self.fd, keys[:1024]):]
 
-    def read_until(self, end, timeout=60):
+    def read_until(self, end):
         """What was shown since the last call, up to and with `end`."""
         end = end.encode() if isinstance(end, str) else end
-        deadline = time.monotonic() + timeout
         while end not in self.shown[self.seen:]:
-            left = deadline - time.monotonic()
-            assert left > 0 and select.select([self.fd], [], [], left)[0] and self._read(), (end, self.shown[self.seen:][-2000:])
+            assert select.select([self.fd], [], [], LIMIT_S)[0] and self._read(), (end, self.shown[self.seen:][-2000:])
         stop = self.shown.index(end, self.seen) + len(end)
         text, self.seen = self.shown[self.seen:stop], stop
         return text
