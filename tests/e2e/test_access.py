@@ -11,15 +11,16 @@ import ssl
 import stat
 import subprocess
 import threading
-import time
 import urllib.error
 import urllib.request
 
 import httpx
 import openai
 import pytest
+from waiting import LIMIT_S, wait_until
 
 from test_drain import can_sandbox, read_line
+from test_serve import hold  # noqa: F401 (a fixture)
 
 KEYS = "alice key-a 2\nbob key-b\ndefault key-d\n"
 
@@ -43,15 +44,17 @@ class Server:
 
     def status(self, key, path="/v1/models", **body):
         try:
-            with urllib.request.urlopen(self.request(key, path, **body), timeout=60) as reply:
+            with urllib.request.urlopen(self.request(key, path, **body), timeout=LIMIT_S) as reply:
                 return reply.status
         except urllib.error.HTTPError as error:
             return error.code
 
-    def command(self):
-        """The command that was printed, for a shorter answer."""
+    def assert_command_works(self):
+        """Run the command that was printed, for a shorter answer."""
         text = self.hello + self.process.stdout.readline() + self.process.stdout.readline()
-        return text[text.index("curl"):].replace('"max_tokens": 64', '"max_tokens": 9')
+        command = text[text.index("curl"):].replace('"max_tokens": 64', '"max_tokens": 9')
+        answer = json.loads(subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=LIMIT_S).stdout)
+        assert answer["choices"][0]["message"]["role"] == "assistant" and 1 <= answer["usage"]["completion_tokens"] <= 9
 
     def hang_up(self, text):
         """Send SIGHUP, and return the line of the log that has this text."""
@@ -60,15 +63,18 @@ class Server:
 
     def end(self):
         self.process.terminate()
-        assert self.process.wait(timeout=60) == 0
+        assert self.process.wait(timeout=LIMIT_S) == 0
 
 
 @pytest.fixture
-def serve(chunkllama_bin, model_path):
+def serve(bin_dir, model_path):
     with contextlib.ExitStack() as servers:
 
-        def start(*args, **more):
-            command = [chunkllama_bin, "serve", "-m", model_path, "--temperature", "0", *args]
+        def start(*args, hold=None, **more):
+            """Start a server; with a Hold, one that it can hold."""
+            program = bin_dir / ("chunkllama_held" if hold else "chunkllama")
+            command = [program, "serve", "-m", model_path, "--temperature", "0", "--shutdown-timeout", str(LIMIT_S), *args]
+            more |= {"env": hold.env} if hold else {}
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
             servers.enter_context(process)
             servers.callback(process.kill)
@@ -80,21 +86,21 @@ def serve(chunkllama_bin, model_path):
 # ---- API keys ----
 
 
-def test_keys_are_read_again(serve, tmp_path):
+def test_keys_are_read_again(serve, hold, tmp_path):
     """New keys count at once, removed ones no more; what runs goes on; a wrong file changes nothing; tenants keep what they share."""
     path = tmp_path / "keys"
     path.write_text(KEYS)
-    server = serve("--port", "0", "--api-keys", path, "--api-key", "key-0")
+    server = serve("--port", "0", "--api-keys", path, "--api-key", "key-0", hold=hold)
     prompt = list(range(1000, 1100))
 
     def cached(key):
-        with urllib.request.urlopen(server.request(key, prompt=prompt, max_tokens=1), timeout=60) as reply:
+        with urllib.request.urlopen(server.request(key, prompt=prompt, max_tokens=1), timeout=LIMIT_S) as reply:
             return json.load(reply)["usage"]["prompt_tokens_details"]["cached_tokens"]
 
     assert [cached("key-a"), cached("key-a"), cached("key-b")] == [0, 98, 0]
     ask = {"prompt": "Once upon a time", "max_tokens": 200, "ignore_eos": True, "stream": True}
-    with urllib.request.urlopen(server.request("key-b", **ask), timeout=60) as stream:
-        assert stream.readline().startswith(b"data: ")
+    with hold("step", reached=False):
+        stream = urllib.request.urlopen(server.request("key-b", **ask), timeout=LIMIT_S)  # which has been accepted then
         (tmp_path / "new").write_text("carol key-c\nalice key-a2 2\n")
         os.rename(tmp_path / "new", path)  # as an editor does
         assert server.hang_up("API keys").endswith(" info  SIGHUP: the API keys were read again keys=3\n")
@@ -106,8 +112,9 @@ def test_keys_are_read_again(serve, tmp_path):
         assert f"error SIGHUP: the API keys stay as they were reason=\"--api-keys: {path}, line 2: there are more than" in line
         assert "key-" not in line.replace("--api-keys", "")
         assert [server.status(key) for key in (*keys, "key-e")] == [200, 401, 200, 401, 200, 401, 401]
+    with stream:
         events = stream.read().decode().split("\n\n")
-        assert events[-2] == "data: [DONE]" and '"finish_reason":"length"' in events[-3].replace(" ", "")
+    assert events[-2] == "data: [DONE]" and '"finish_reason":"length"' in events[-3].replace(" ", "")
     assert [cached("key-a2"), cached("key-c")] == [98, 0]
     path.unlink()
     assert "No such file" in server.hang_up("API keys stay")
@@ -164,12 +171,13 @@ def test_keys_in_the_sandbox(serve, tmp_path):
 # ---- Quotas ----
 
 
-def test_quotas(serve, tmp_path):
+def test_quotas(serve, hold, tmp_path):
     """A tenant beyond its quota gets status 429, and OpenAI's headers say how much is left; clients that follow Retry-After succeed;
-    nobody else is disturbed; SIGHUP applies other limits, under which what was used still counts."""
+    nobody else is disturbed; SIGHUP applies other limits, under which what was used still counts. Nothing is given back while the
+    clock stands still."""
     path = tmp_path / "keys"
     path.write_text("alice key-a requests_per_minute=4\nbob key-b 2 tokens_per_minute=120\ndefault key-d\n")
-    server = serve("--port", "0", "--api-keys", path)
+    server = serve("--port", "0", "--api-keys", path, hold=hold)
 
     def client_of(key, **more):
         return openai.OpenAI(base_url=server.url + "/v1", api_key=key, **{"max_retries": 0, **more})
@@ -181,40 +189,44 @@ def test_quotas(serve, tmp_path):
     def headers(reply):
         return {name: value for name, value in reply.headers.items() if name.startswith("x-ratelimit-")}
 
-    for left in (3, 2, 1):
-        got = headers(alice.completions.with_raw_response.create(**ask, stream=left == 2))
-        assert got.keys() == {f"x-ratelimit-{part}-requests" for part in ("limit", "remaining", "reset")}
-        assert got["x-ratelimit-limit-requests"] == "4" and got["x-ratelimit-remaining-requests"] == str(left)
-        assert 15 * (4 - left) - 14 < float(got["x-ratelimit-reset-requests"].removesuffix("s")) <= 15 * (4 - left)
-    assert headers(alice.embeddings.with_raw_response.create(model=model, input="a"))["x-ratelimit-remaining-requests"] == "0"
-    with pytest.raises(openai.RateLimitError) as caught:
-        alice.chat.completions.create(model=model, messages=[{"role": "user", "content": "a"}])
-    error, reply = caught.value, caught.value.response
-    assert (error.status_code, error.code, error.type) == (429, "rate_limit_exceeded", "requests")
-    assert "the tenant's 4 requests per minute" in error.message and 1 <= int(reply.headers["Retry-After"]) <= 15
-    assert headers(reply)["x-ratelimit-remaining-requests"] == "0"
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(server.request("key-a", "/v1/messages", max_tokens=1, messages=[{"role": "user", "content": "a"}]))
-    assert caught.value.code == 429 and json.load(caught.value)["error"]["type"] == "rate_limit_error"
-    assert "tenant=alice" in (line := read_line(server, "endpoint=/v1/messages")) and "error=rate_limit_exceeded" in line
-    for free in ("/tokenize", "/v1/completions/render"):
-        assert server.status("key-a", free, prompt="a") == 200
-    assert server.status("key-a") == 200
-    assert headers(other.completions.with_raw_response.create(**ask)) == {}
+    with hold("clock", reached=False):
+        for left in (3, 2, 1):
+            got = headers(alice.completions.with_raw_response.create(**ask, stream=left == 2))
+            assert got.keys() == {f"x-ratelimit-{part}-requests" for part in ("limit", "remaining", "reset")}
+            assert got["x-ratelimit-limit-requests"] == "4" and got["x-ratelimit-remaining-requests"] == str(left)
+            assert float(got["x-ratelimit-reset-requests"].removesuffix("s")) == 15 * (4 - left)
+        assert headers(alice.embeddings.with_raw_response.create(model=model, input="a"))["x-ratelimit-remaining-requests"] == "0"
+        with pytest.raises(openai.RateLimitError) as caught:
+            alice.chat.completions.create(model=model, messages=[{"role": "user", "content": "a"}])
+        error, reply = caught.value, caught.value.response
+        assert (error.status_code, error.code, error.type) == (429, "rate_limit_exceeded", "requests")
+        assert "the tenant's 4 requests per minute" in error.message and reply.headers["Retry-After"] == "15"
+        assert headers(reply)["x-ratelimit-remaining-requests"] == "0"
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            message = {"max_tokens": 1, "messages": [{"role": "user", "content": "a"}]}
+            urllib.request.urlopen(server.request("key-a", "/v1/messages", **message), timeout=LIMIT_S)
+        assert caught.value.code == 429 and json.load(caught.value)["error"]["type"] == "rate_limit_error"
+        assert "tenant=alice" in (line := read_line(server, "endpoint=/v1/messages")) and "error=rate_limit_exceeded" in line
+        for free in ("/tokenize", "/v1/completions/render"):
+            assert server.status("key-a", free, prompt="a") == 200
+        assert server.status("key-a") == 200
+        assert headers(other.completions.with_raw_response.create(**ask)) == {}
 
-    prompt = list(range(1000, 1110))
-    got = headers(bob.completions.with_raw_response.create(**{**ask, "prompt": prompt, "max_tokens": 20}, extra_body={"ignore_eos": True}))
-    assert got["x-ratelimit-limit-tokens"] == "120" and got["x-ratelimit-remaining-tokens"] == "10"
-    with pytest.raises(openai.RateLimitError) as caught:
-        bob.completions.create(**ask)
-    assert caught.value.type == "tokens" and int(caught.value.response.headers["Retry-After"]) <= 6
-    assert headers(caught.value.response)["x-ratelimit-remaining-tokens"] == "0"
+        long = {**ask, "prompt": list(range(1000, 1110)), "max_tokens": 20}
+        got = headers(bob.completions.with_raw_response.create(**long, extra_body={"ignore_eos": True}))
+        assert got["x-ratelimit-limit-tokens"] == "120" and got["x-ratelimit-remaining-tokens"] == "10"
+        with pytest.raises(openai.RateLimitError) as caught:
+            bob.completions.create(**ask)
+        assert caught.value.type == "tokens" and caught.value.response.headers["Retry-After"] == "6"  # until 11 have flowed off
+        assert headers(caught.value.response)["x-ratelimit-remaining-tokens"] == "0"
+
+        path.write_text("alice key-a requests_per_minute=6\nbob key-b 2 tokens_per_minute=120\ndefault key-d\n")
+        server.hang_up("API keys were read again")
+        assert headers(alice.completions.with_raw_response.create(**ask))["x-ratelimit-remaining-requests"] == "1"
     assert client_of("key-b", max_retries=3).completions.create(**ask).usage.completion_tokens == 1
-
-    path.write_text("alice key-a requests_per_minute=6\nbob key-b 2\ndefault key-d\n")
+    path.write_text("alice key-a\nbob key-b 2\ndefault key-d\n")
     server.hang_up("API keys were read again")
     assert headers(bob.completions.with_raw_response.create(**ask)) == {}
-    assert headers(alice.completions.with_raw_response.create(**ask))["x-ratelimit-remaining-requests"] in "12"
     server.end()
 
 
@@ -233,36 +245,37 @@ def has_tcp_socket(pid):
     return any(link.startswith("socket:[") and link[8:-1] in inodes for link in links)
 
 
-def test_unix_socket(serve, chunkllama_bin, model_path, tmp_path):
+def test_unix_socket(serve, hold, chunkllama_bin, model_path, tmp_path):
     """The socket alone: the command that is printed works, the mode is kept, a second server is refused, what a killed one left is
     replaced, and the file goes with its server."""
     path = tmp_path / "a socket"
     server = serve("--unix-socket", path)
     assert server.url is None and f" at {path} (Ctrl-C" in server.hello
-    answer = subprocess.run(["bash", "-c", server.command()], capture_output=True, text=True, timeout=120)
-    assert len(json.loads(answer.stdout)["choices"][0]["message"]["content"]) > 9
+    server.assert_command_works()
     assert not has_tcp_socket(server.process.pid)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with unix_client(path) as client:
-        chunks = list(client.completions.create(model=client.models.list().data[0].id, prompt="a", max_tokens=5, stream=True))
+        model = client.models.list().data[0].id
+        chunks = list(client.completions.create(model=model, prompt="a", max_tokens=5, stream=True, extra_body={"ignore_eos": True}))
         assert chunks[-1].choices[0].finish_reason == "length"
-    second = subprocess.run([chunkllama_bin, "serve", "-m", model_path, "--uds", path], capture_output=True, text=True, timeout=60)
+    second = subprocess.run([chunkllama_bin, "serve", "-m", model_path, "--uds", path], capture_output=True, text=True, timeout=LIMIT_S)
     assert second.returncode == 1
     assert second.stderr == (f"chunkllama serve: --unix-socket: another server listens on {path}; end that server, or choose "
                              "another path\n")
     server.process.kill()
     server.process.wait()
     assert path.exists()
-    both = serve("--unix-socket", path, "--unix-socket-mode", "660", "--port", "0")
+    both = serve("--unix-socket", path, "--unix-socket-mode", "660", "--port", "0", hold=hold)
     assert f" and {path} (Ctrl-C" in both.hello and both.status("none") == 200 and has_tcp_socket(both.process.pid)
     assert stat.S_IMODE(path.stat().st_mode) == 0o660
     with unix_client(path) as client:
         model = client.models.list().data[0].id
-        stream = client.completions.create(model=model, prompt="Once", max_tokens=100, stream=True, extra_body={"ignore_eos": True})
-        next(iter(stream))
-        both.process.terminate()  # streams end before the server, as on a port
+        with hold("step", reached=False), hold("clock", reached=False):
+            stream = client.completions.create(model=model, prompt="Once", max_tokens=9, stream=True, extra_body={"ignore_eos": True})
+            both.process.terminate()  # streams end before the server, as on a port
+            wait_until(lambda: both.status("none", "/readyz") == 503, "the server to shut down")
         assert list(stream)[-1].choices[0].finish_reason == "length"
-    assert both.process.wait(timeout=60) == 0 and not path.exists()
+    assert both.process.wait(timeout=LIMIT_S) == 0 and not path.exists()
 
 
 def test_unix_socket_in_the_sandbox(serve, tmp_path):
@@ -302,7 +315,7 @@ def address_of(url):
 
 
 def connect_tls(address, cafile):
-    return ssl.create_default_context(cafile=cafile).wrap_socket(socket.create_connection(address, timeout=60), server_hostname=address[0])
+    return ssl.create_default_context(cafile=cafile).wrap_socket(socket.create_connection(address, timeout=LIMIT_S), server_hostname=address[0])
 
 
 def ask(connection, path):
@@ -324,7 +337,7 @@ def common_name(address, cafile):
 def s_client(url, cafile, *args):
     command = ["openssl", "s_client", "-connect", ":".join(map(str, address_of(url))), "-CAfile", cafile, "-verify_return_error", *args]
     request = "GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    return subprocess.run([*command, "-ign_eof"], input=request, capture_output=True, text=True, timeout=60)
+    return subprocess.run([*command, "-ign_eof"], input=request, capture_output=True, text=True, timeout=LIMIT_S)
 
 
 def test_tls(serve, certificates, tmp_path):
@@ -337,8 +350,7 @@ def test_tls(serve, certificates, tmp_path):
     server = serve("--port", "0", "--ssl-certfile", used_cert, "--ssl-key-file", used_key, "--unix-socket", unix, *["--sandbox"] * can_sandbox())
     assert server.url.startswith("https://") and " TLS certificate=" in read_line(server, " TLS ")
     address = address_of(server.url)
-    answer = subprocess.run(["bash", "-c", server.command()], capture_output=True, text=True, timeout=120)
-    assert len(json.loads(answer.stdout)["choices"][0]["message"]["content"]) > 9
+    server.assert_command_works()
     for version, works in {"-tls1_3": True, "-tls1_2": True, "-tls1_1": False}.items():
         seen = s_client(server.url, cert, version, "-cipher", "DEFAULT@SECLEVEL=0")
         assert ("HTTP/1.1 200 OK" in seen.stdout and "Verify return code: 0 (ok)" in seen.stdout) == works, (version, seen)
@@ -348,7 +360,7 @@ def test_tls(serve, certificates, tmp_path):
         fields = {"model": model, "prompt": "Once", "max_tokens": 60, "extra_body": {"ignore_eos": True}}
         stream = client.completions.create(stream=True, **fields)
         first = next(iter(stream)).choices[0].text
-        with socket.create_connection(address, timeout=60) as plain:
+        with socket.create_connection(address, timeout=LIMIT_S) as plain:
             plain.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
             try:
                 assert b"HTTP" not in plain.recv(4096)
@@ -370,37 +382,33 @@ def test_tls(serve, certificates, tmp_path):
     server.end()
 
 
-def test_tls_beyond_the_limit(serve, certificates):
+def test_tls_beyond_the_limit(serve, hold, certificates):
     """Where all connections are taken, /health is answered over TLS, other requests get status 503, and beyond the spare connections
-    a client learns at once that there is none for it."""
+    a client learns that there is none for it: all while the clock stands still, so that no connection ends by a limit of time."""
     cert, key = certificates[0]
-    server = serve("--port", "0", "--tls-cert", cert, "--tls-key", key, "--log-level", "warn",
+    server = serve("--port", "0", "--tls-cert", cert, "--tls-key", key, "--log-level", "warn", hold=hold,
                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (90, 90)))
     address = address_of(server.url)
-    with contextlib.ExitStack() as stack:
+    with hold("clock", reached=False), contextlib.ExitStack() as stack:
         held, status = [], 200
         while status == 200:
             held.append(stack.enter_context(connect_tls(address, cert)))
             status, text = ask(held[-1], "/v1/models")
         assert 10 < len(held) < 80 and status == 503 and "Retry-After: 1" in text and f"holds {len(held) - 1} connections" in text
         for path, expected in {"/health": 200, "/metrics": 200, "/v1/models": 503}.items():
-            begin = time.monotonic()
             with connect_tls(address, cert) as spare:
-                assert ask(spare, path)[0] == expected and time.monotonic() - begin < 1
-        begin = time.monotonic()
-        with pytest.raises((ssl.SSLError, OSError)):
+                assert ask(spare, path)[0] == expected
+        with pytest.raises((ssl.SSLError, ConnectionError)):
             for _ in range(20):
                 stack.enter_context(connect_tls(address, cert))
-        assert time.monotonic() - begin < 2
         assert "too_many_connections" in read_line(server, "connection status=503")
         held.pop(0).close()
-        deadline = time.monotonic() + 30
-        while True:  # those that are spare end within two seconds
-            with contextlib.suppress(ssl.SSLError, OSError), connect_tls(address, cert) as again:
-                if ask(again, "/v1/models")[0] == 200:
-                    break
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+
+        def has_room():
+            with contextlib.suppress(ssl.SSLError, ConnectionError), connect_tls(address, cert) as again:
+                return ask(again, "/v1/models")[0] == 200
+
+        wait_until(has_room, "the place of the client that left")
     server.end()
 
 
@@ -422,7 +430,7 @@ def test_wrong_certificates(chunkllama_bin, certificates, tmp_path):
     }
     for (cert_file, key_file), expected in cases.items():
         options = [word for name, file in (("--tls-cert", cert_file), ("--tls-key", key_file)) if file for word in (name, file)]
-        run = subprocess.run([chunkllama_bin, "serve", "-m", "none", *options], capture_output=True, text=True, timeout=60)
+        run = subprocess.run([chunkllama_bin, "serve", "-m", "none", *options], capture_output=True, text=True, timeout=LIMIT_S)
         assert run.returncode == 1 and run.stderr.startswith("chunkllama serve: " + expected), (expected, run.stderr)
         assert run.stderr.count("\n") == 1
     for more, expected in {
@@ -431,5 +439,5 @@ def test_wrong_certificates(chunkllama_bin, certificates, tmp_path):
         ("--ssl-keyfile-password", "x"): "--ssl-keyfile-password: write a key without a password by 'openssl pkey",
     }.items():
         command = [chunkllama_bin, "serve", "-m", "none", "--tls-cert", cert, "--tls-key", key, *more]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
         assert run.returncode > 0 and run.stderr.startswith("chunkllama serve: " + expected), (expected, run.stderr)

@@ -17,7 +17,7 @@ from waiting import LIMIT_S, wait_until
 
 from test_files import completions, wait_for
 from test_files import begin as begin_batch
-from test_serve import all_threads_wait, endless, hold, post, read_hello, start, wait_for_metric  # noqa: F401 (two fixtures)
+from test_serve import all_threads_wait, endless, hold, metric, post, read_hello, start  # noqa: F401 (two are fixtures)
 
 ENDLESS = {"prompt": "Once", "max_tokens": 8000, "ignore_eos": True, "stream": True}
 
@@ -69,20 +69,21 @@ def can_sandbox():
 @pytest.mark.parametrize("sandbox", [False, True])
 def test_requests_end_before_the_server(start, hold, sandbox):
     """The clock stands still until all has been asked, as new connections that have no request yet soon end then. So does the
-    engine, as the streams would end."""
+    engine, as the requests would end."""
     if sandbox and not can_sandbox():
         pytest.skip("this system has no Landlock")
     server = start("--port", "0", "--shutdown-timeout", str(LIMIT_S), *["--sandbox"] * sandbox, log_level="info", hold=hold)
     url, _ = read_hello(server)
-    ask = {"prompt": "Once upon a time", "max_tokens": 600, "ignore_eos": True, "temperature": 0}
+    ask = {"prompt": "Once upon a time", "max_tokens": 60, "ignore_eos": True, "temperature": 0}
     idle = socket.create_connection(re.search(r"//(.*):(\d+)", url).groups(), timeout=LIMIT_S)
     idle.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
     assert idle.recv(12) == b"HTTP/1.1 200"
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        streams = [pool.submit(read_stream, url, stream_options={"include_usage": True}, **ask) for _ in range(4)]
-        whole = pool.submit(post, url, **ask)
-        wait_for_metric(url, "vllm:num_requests_running", 5)
-        with hold("step", reached=not sandbox):
+        with hold("step", reached=False):
+            streams = [pool.submit(read_stream, url, stream_options={"include_usage": True}, **ask) for _ in range(4)]
+            whole = pool.submit(post, url, **ask)
+            accepted = [f"vllm:num_requests_{state}" for state in ("running", "waiting")]
+            wait_until(lambda: sum(metric(url, name) for name in accepted) == 5, "five requests")
             with hold("clock", reached=False):
                 server.send_signal(signal.SIGTERM)
                 wait_until_not_ready(url)
@@ -96,22 +97,25 @@ def test_requests_end_before_the_server(start, hold, sandbox):
                 assert status == 503 and int(headers["Retry-After"]) >= 1
             while idle.recv(4096):  # up to the end
                 pass
-            assert server.poll() is None
+            log = ""
+            while "waiting for requests to end" not in log:
+                log += server.stderr.readline()
+                assert server.poll() is None
         for stream in streams:
             *_, last, usage, done, rest = stream.result()
             assert done == "data: [DONE]" and rest == ""
             assert json.loads(last.removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
-            assert json.loads(usage.removeprefix("data: "))["usage"]["completion_tokens"] == 600
-        assert whole.result()[0] == 200 and json.loads(whole.result()[2])["usage"]["completion_tokens"] == 600
+            assert json.loads(usage.removeprefix("data: "))["usage"]["completion_tokens"] == 60
+        assert whole.result()[0] == 200 and json.loads(whole.result()[2])["usage"]["completion_tokens"] == 60
     assert server.wait(LIMIT_S) == 0
     assert server.stdout.read() == "\nThe server has stopped.\n"
-    log = server.stderr.read()
+    log += server.stderr.read()
     # The last request to /metrics has been answered, but may still count.
     waiting = rf" info  waiting for requests to end; a second signal stops at once requests=[56] seconds_at_most={LIMIT_S}$"
     assert len(re.findall(waiting, log, re.M)) == 1 and "unfinished" not in log
     for method, path in [("GET", "/readyz"), ("GET", "/health"), ("GET", "/v1/models"), ("POST", "/v1/completions")]:
         assert re.search(rf" warn  request .*method={method} endpoint={path} status=503 ", log), path
-    assert len(re.findall(r" info  request .* status=200 .* completion_tokens=600 .* finish=length ", log)) == 5
+    assert len(re.findall(r" info  request .* status=200 .* completion_tokens=60 .* finish=length ", log)) == 5
 
 
 @pytest.mark.parametrize("first, second", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGINT)])
