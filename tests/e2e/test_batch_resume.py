@@ -6,9 +6,10 @@ import re
 import shlex
 import signal
 import subprocess
-import time
 
 import pytest
+from holding import Hold
+from waiting import LIMIT_S
 
 FLAGS = ["--temperature", "0", "--max-seqs", "2", "--ignore-eos"]
 
@@ -39,7 +40,7 @@ def ids_of(path):
 
 
 @pytest.fixture(scope="module")
-def job(chunkllama_bin, model_path, tmp_path_factory):
+def job(chunkllama_bin, held_bin, model_path, tmp_path_factory):
     """The input, and the command without the output, with the bytes of an output that nothing has stopped."""
 
     class Job:
@@ -47,15 +48,12 @@ def job(chunkllama_bin, model_path, tmp_path_factory):
         source, out = folder / "in file.jsonl", folder / "out.jsonl"
         partial = folder / "out.jsonl.partial"
         command = [str(chunkllama_bin), "batch", "-m", str(model_path), "-i", str(source), *FLAGS]
-
-        def start(self, *args, out=None):
-            return subprocess.Popen([*self.command, "-o", out or self.out, *args], stderr=subprocess.PIPE, text=True)
+        hold = Hold(tmp_path_factory.mktemp("hold"))
 
         def run(self, *args, status=1, out=None):  # the wrong line makes it 1
-            process = self.start(*args, out=out)
-            errors = process.communicate(timeout=300)[1]
-            assert process.returncode == status, errors
-            return errors
+            done = subprocess.run([*self.command, "-o", out or self.out, *args], stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
+            assert done.returncode == status, done.stderr
+            return done.stderr
 
         def n_done(self):
             return sum(path.read_bytes().count(b"\n") for path in (self.out, self.partial) if path.exists())
@@ -65,13 +63,15 @@ def job(chunkllama_bin, model_path, tmp_path_factory):
             begun = self.n_done() if resume else 1  # the first line of the partial file is none
             if not resume:
                 self.out.unlink(missing_ok=True)
-            process = self.start("--resume")
-            while self.n_done() < begun + more:
-                assert process.poll() is None, process.stderr.read()
-                time.sleep(0.005)
-            for number in signals:
-                process.send_signal(number)
-            errors = process.communicate(timeout=60)[1]
+            with self.hold("step", reached=False):
+                process = subprocess.Popen([held_bin, *self.command[1:], "-o", self.out, "--resume"], stderr=subprocess.PIPE, text=True,
+                                           env=self.hold.env)
+                self.hold.wait("step")
+                while self.n_done() < begun + more:
+                    self.hold.next("step")
+                for number in signals:
+                    process.send_signal(number)
+            errors = process.communicate(timeout=LIMIT_S)[1]
             return process.returncode, errors
 
     job = Job()
@@ -94,7 +94,7 @@ def test_stopped_by_a_signal(job, number, status):
     assert done == job.n_done() - 1  # all that is done is there
     command = shlex.split(errors.splitlines()[-1])
     assert command[1:] == [*job.command[1:], "-o", str(job.out), "--resume"]
-    ended = subprocess.run([job.command[0], *command[1:]], stderr=subprocess.PIPE, text=True, timeout=300, check=False)
+    ended = subprocess.run([job.command[0], *command[1:]], stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
     assert ended.returncode == 1 and "1 of 25 requests failed" in ended.stderr
     assert f"kept       {done} records" in ended.stderr and f"requests   {25 - done} in" in ended.stderr
     assert job.out.read_bytes() == job.whole and not job.partial.exists()
@@ -112,7 +112,7 @@ def test_killed_twice(job):
         os.utime(job.source, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert job.n_done() >= first + 4
     command = [part if part != str(job.source) else "-" for part in job.command]
-    done = subprocess.run([*command, "-o", job.out, "--resume"], input=job.source.read_bytes(), capture_output=True, timeout=300)
+    done = subprocess.run([*command, "-o", job.out, "--resume"], input=job.source.read_bytes(), capture_output=True, timeout=LIMIT_S)
     assert done.returncode == 1, done.stderr
     assert job.out.read_bytes() == job.whole and not job.partial.exists()
 

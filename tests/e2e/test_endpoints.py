@@ -5,12 +5,14 @@ import re
 import signal
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
 
 import openai
 import pytest
+from waiting import LIMIT_S, wait_until
+
+from test_serve import hold  # noqa: F401 (a fixture)
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +22,8 @@ def url(chunkllama_bin, model_path):
 
 
 @contextlib.contextmanager
-def run(binary, *args):
-    server = subprocess.Popen([binary, "serve", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def run(binary, *args, **more):
+    server = subprocess.Popen([binary, "serve", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
     try:
         yield server
     finally:
@@ -33,7 +35,7 @@ def call(url, path, body=None):
     """The status, the JSON and the headers of an answer."""
     data = None if body is None else json.dumps(body).encode()
     try:
-        with urllib.request.urlopen(urllib.request.Request(url + path, data), timeout=120) as reply:
+        with urllib.request.urlopen(urllib.request.Request(url + path, data), timeout=LIMIT_S) as reply:
             return reply.status, json.load(reply), reply.headers
     except urllib.error.HTTPError as error:
         return error.code, json.load(error), error.headers
@@ -48,57 +50,39 @@ def post(url, path, **body):
 # ---- Start and end ----
 
 
-@pytest.fixture
-def loading(chunkllama_bin, tmp_path):
-    """A server that never finds its prompts: --pin reads a pipe. Its URL and process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    @contextlib.contextmanager
-    def start(*args):
-        with run(chunkllama_bin, "--port", str(port), *args) as server:
-            url = f"http://127.0.0.1:{port}"
-            deadline = time.monotonic() + 60
-            while True:
-                assert server.poll() is None and time.monotonic() < deadline, server.stderr.read()
-                with contextlib.suppress(OSError):
-                    assert call(url, "/livez")[0] == 200
-                    break
-                time.sleep(0.01)
-            yield url, server
-
-    return start
+def is_alive(url):
+    with contextlib.suppress(OSError):
+        return call(url, "/livez")[0] == 200
 
 
 @pytest.mark.parametrize("sandbox", [(), ("--sandbox",)])
-def test_readiness(loading, model_path, tmp_path, sandbox):
+def test_readiness(held_bin, model_path, tmp_path, hold, sandbox):
     """While the server computes prompts it says so, then it serves."""
     pins = tmp_path / "pins"
-    pins.write_text("".join(json.dumps({"prompt": list(range(1000 + i, 9000, 7))[:1000]}) + "\n" for i in range(4)))
-    with loading("-m", model_path, "--pin", str(pins), "--kv-budget", "2G", *sandbox) as (url, server):
-        seen = set()
-        while True:
+    pins.write_text(json.dumps({"prompt": list(range(1000, 2000))}) + "\n")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with contextlib.ExitStack() as stack:
+        with hold("step", reached=False):
+            port = url.rsplit(":", 1)[1]
+            server = stack.enter_context(run(held_bin, "-m", model_path, "--port", port, "--pin", str(pins), *sandbox, env=hold.env))
+            wait_until(lambda: server.poll() is not None or is_alive(url), "the server to answer")
             status, answer, headers = call(url, "/readyz")
-            assert call(url, "/livez")[0] == 200
-            seen.add(status)
-            if status == 200:
-                break
             assert status == 503 and answer["error"]["code"] == "model_loading" and headers["Retry-After"] == "5"
-            assert call(url, "/v1/completions", {"prompt": "a"})[0] in (503, 200)
-            time.sleep(0.02)
-        assert seen == {200, 503}
+            assert call(url, "/v1/completions", {"prompt": "a"})[0] == 503
+        wait_until(lambda: call(url, "/readyz")[0] == 200, "the prompts to be computed")
         assert post(url, "/v1/completions", prompt="a", max_tokens=1)["usage"]["completion_tokens"] == 1
         assert server.stdout.readline().endswith("before the server is ready.\n")
         server.send_signal(signal.SIGTERM)
-        assert server.wait(timeout=60) == 0
+        assert server.wait(LIMIT_S) == 0
 
 
 def test_a_port_in_use_is_reported_before_the_model_is_loaded(chunkllama_bin, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with run(chunkllama_bin, "-m", str(tmp_path / "missing.gguf"), "--port", str(port)) as server:
-            assert server.wait(timeout=60) == 1
+            assert server.wait(timeout=LIMIT_S) == 1
             assert "another program uses the port" in server.stderr.read()
 
 
