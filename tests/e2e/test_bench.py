@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 from conftest import ROOT
+from waiting import LIMIT_S
 from test_workloads import N, SHARED, bundled, shared_and_own
 
 
@@ -11,7 +12,7 @@ from test_workloads import N, SHARED, bundled, shared_and_own
 def table2(bin_dir, model_path):
     def run(*files, status=0, model=model_path):
         done = subprocess.run([bin_dir / "cattn-bench", "table2", "--quick", "--json", "--model", model, "--files",
-                               ",".join(map(str, files))], cwd=ROOT, capture_output=True, text=True, timeout=300)
+                               ",".join(map(str, files))], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
         assert done.returncode == status, done.stdout[-2000:] + done.stderr[-2000:]
         return done.stderr if status else [r for r in map(json.loads, done.stdout.splitlines()) if "workload" in r]
 
@@ -86,5 +87,5 @@ def test_wrong_files(table2, file, tmp_path):
 
 
 def test_help_shows_whole_defaults(bin_dir):
-    text = subprocess.run([bin_dir / "cattn-bench", "table2", "--help"], capture_output=True, text=True, timeout=60).stdout
+    text = subprocess.run([bin_dir / "cattn-bench", "table2", "--help"], capture_output=True, text=True, timeout=LIMIT_S).stdout
     assert "workloads/document_qa.jsonl)\n" in text

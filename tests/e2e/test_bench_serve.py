@@ -1,4 +1,5 @@
 """`chunkllama bench serve` against our server and against endpoints that misbehave."""
+import concurrent.futures
 import contextlib
 import http.server
 import json
@@ -7,13 +8,13 @@ import re
 import socket
 import subprocess
 import threading
-import time
 import xml.etree.ElementTree
 
 import pytest
 from terminal import INTERRUPT, Terminal
+from test_serve import hold, metric, read_hello, start  # noqa: F401 (two are fixtures)
 from test_server import serving
-
+from waiting import LIMIT_S, wait_until
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -36,14 +37,22 @@ def bench(chunkllama):
 # ---- Our server ----
 
 
-def test_all_at_once(bench, url):
-    got = bench(url, "--requests", "6", "--prompt-tokens", "80", "--shared-tokens", "64", "-n", "48")
+def test_all_at_once(bench, start, hold):
+    """No step begins before all are there."""
+    url, _ = read_hello(start("--port", "0", hold=hold))
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        with hold("step", reached=False):
+            done = pool.submit(bench, url, "--requests", "6", "--prompt-tokens", "80", "--shared-tokens", "64", "-n", "48",
+                               "--warm-up", "0")
+            states = [f"vllm:num_requests_{state}" for state in ("running", "waiting")]
+            wait_until(lambda: done.done() or sum(metric(url, state) for state in states) == 6, "six requests")
+        got = done.result()
     assert got["requests"] == {"total": 6, "ok": 6, "unreachable": 0, "refused": 0, "bad_stream": 0, "cut": 0, "wrong_length": 0}
     assert (got["prompt_tokens"], got["completion_tokens"], got["errors"]) == (6 * 80, 6 * 48, [])
     assert got["cached_tokens"] == 5 * 64  # the first request computes these
     assert got["peak"]["in_flight"] == 6 and got["peak"]["batch"] == 6
     assert 0 < got["peak"]["kv_bytes"] < got["peak"]["kv_bytes_unshared"]
-    assert got["itl_s"]["n"] == 6 * 47
+    assert 0 < got["itl_s"]["n"] <= 6 * 47  # tokens that come together have no time between them
     assert 0 < got["ttft_s"]["mean"] < got["end_to_end_s"]["mean"] <= got["seconds"]
     assert got["normalized_latency_s"]["mean"] == pytest.approx(got["end_to_end_s"]["mean"] / 48)
     assert got["tpot_s"]["mean"] == pytest.approx((got["end_to_end_s"]["mean"] - got["ttft_s"]["mean"]) / 47)
@@ -51,8 +60,11 @@ def test_all_at_once(bench, url):
 
 
 def test_rate_and_concurrency(bench, url):
+    """A request that is not due is not sent."""
     got = bench(url, "--requests", "5", "--rate", "20", "--prompt-tokens", "8", "-n", "2", "--seed", "5")
-    assert got["load"]["rate"] == 20 and got["seconds"] > 0.05
+    assert got["load"]["rate"] == 20 and got["requests"]["ok"] == 5
+    few = bench(url, "--requests", "5", "--rate", "0.001", "--time-limit", "1", "--prompt-tokens", "8", "-n", "2", status=1)
+    assert few["requests"]["cut"] >= 4
     one = bench(url, "--requests", "4", "--max-concurrency", "1", "--prompt-tokens", "8", "-n", "3")
     assert one["peak"]["in_flight"] == 1 and one["requests"]["ok"] == 4
     # Waiting for a place counts in end_to_end, but not in what follows the first token.
@@ -138,7 +150,7 @@ def test_table_and_file(chunkllama, url, tmp_path):
 def test_full_disk(chunkllama_bin, url, args):
     command = [chunkllama_bin, "bench", "serve", "--url", url, "--requests", "1", "--prompt-tokens", "8", "-n", "2", *args]
     with open("/dev/full", "w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
     assert done.returncode == 1 and done.stderr.startswith("chunkllama bench serve: cannot write all to standard output: "), done
     assert done.stderr.count("\n") == 1
 
@@ -260,6 +272,5 @@ def test_silence_ends(bench):
     """An endpoint that accepts connections and never answers: neither requests nor /metrics are waited for without end."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        start = time.monotonic()
         got = bench(url, "--model-name", "m", "--requests", "3", "--warm-up", "0", "--time-limit", "1", status=1)
-    assert got["requests"]["cut"] == got["requests"]["total"] == 3 and time.monotonic() - start < 30
+    assert got["requests"]["cut"] == got["requests"]["total"] == 3

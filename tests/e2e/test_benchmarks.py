@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from conftest import ROOT
+from waiting import LIMIT_S
 
 TEXT = (ROOT / "docs/benchmarks.md").read_text()
 LINES = [line.partition("#")[0].strip() for block in re.findall(r"```sh\n(.*?)```", TEXT, re.S) for line in block.splitlines()]
@@ -25,7 +26,8 @@ STORED = sorted(RESULTS.glob("*/*.jsonl"))
 
 
 def run(*command, status=0):
-    done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True,
+                          timeout=10 * LIMIT_S)  # for many minutes of work
     assert done.returncode == status, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout + done.stderr
 

@@ -9,6 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 from conftest import ROOT
+from waiting import LIMIT_S
 
 COMMANDS = ["run", "chat", "batch", "serve", "explain", "info", "tokenize", "logits", "perplexity", "bench",
             "bench serve", "bench grammar", "doctor"]
@@ -50,7 +51,7 @@ def test_full_disk(chunkllama_bin, model_path, args):
     line = json.dumps({"prompt": "x"}) + "\n" if args[0] == "batch" else ""
     with open("/dev/full", "w") as full:
         done = subprocess.run([chunkllama_bin, *args, "--model", model_path], input=line, stdout=full, stderr=subprocess.PIPE,
-                              text=True, timeout=60)
+                              text=True, timeout=LIMIT_S)
     assert done.returncode == 1 and done.stderr.count("cannot write") == 1, done
     assert f"chunkllama {args[0]}: cannot write all to standard output: " in done.stderr
 
@@ -287,20 +288,33 @@ def test_bench_table(chunkllama):
 GREEDY = ["--temperature", "0", "--max-tokens", "24"]
 
 
+def batch_texts(chunkllama, *requests):
+    """What `chunkllama batch` answers to these requests."""
+    done = chunkllama("batch", "-i", "-", "-o", "-", *GREEDY, stdin="".join(json.dumps(request) + "\n" for request in requests))
+    return [json.loads(line)["text"] for line in done.stdout.splitlines()]
+
+
+def messages(*texts, system=None):
+    """A chat of these texts, of which the user writes the first one."""
+    turns = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
+    return {"messages": [{"role": "system", "content": system}] * bool(system) + turns}
+
+
 def test_run(chunkllama):
-    question = "Why is the sky blue?"
+    question, system = "Why is the sky blue?", "You are a pirate."
     text = chunkllama("run", *GREEDY, question).stdout
-    assert len(text) > 40 and text.endswith("\n")
+    of_pirate = chunkllama("run", *GREEDY, "--system", system, question).stdout
+    assert [text, of_pirate] == [t + "\n" for t in batch_texts(chunkllama, messages(question), messages(question, system=system))]
     assert chunkllama("run", *GREEDY, stdin=question + "\n").stdout == text
     assert chunkllama("run", *GREEDY, "--prompt", question, "--threads", 1).stdout == text
-    word = text.split()[4]
-    assert chunkllama("run", *GREEDY, "--stop", word, question).stdout == text[:text.index(word)] + "\n"
-    assert chunkllama("run", *GREEDY, "--system", "You are a pirate.", question).stdout != text
+    stop = text[len(text) // 2:-1]
+    assert stop and chunkllama("run", *GREEDY, "--stop", stop, question).stdout == text[:text.index(stop)] + "\n"
 
 
 def test_run_raw_and_seed(chunkllama):
+    prompt = "The capital of France is"
+    assert [chunkllama("run", "--raw", *GREEDY, prompt).stdout] == [t + "\n" for t in batch_texts(chunkllama, {"prompt": prompt})]
     raw = ["run", "--raw", "--max-tokens", "12", "Once upon a time"]
-    assert "Paris" in chunkllama("run", "--raw", *GREEDY, "The capital of France is").stdout
     drawn = [chunkllama(*raw, "--temperature", "1.5", "--seed", seed).stdout for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
 
@@ -311,10 +325,10 @@ def test_run_too_long(chunkllama):
 
 
 def test_chat(chunkllama):
-    turns = "Why is the sky blue?\n/clear\nWhy is the sky blue?\nSay that in other words.\n/quit\nignored\n"
-    once = chunkllama("run", *GREEDY, "Why is the sky blue?").stdout
-    answers = chunkllama("chat", *GREEDY, stdin=turns).stdout
-    assert answers.startswith(once + once) and len(answers) > 2 * len(once) + 20
-    alone = chunkllama("run", *GREEDY, "Say that in other words.").stdout
-    assert answers != once + once + alone  # the earlier turns count
+    """The earlier turns count, until they are cleared."""
+    first, second = "Why is the sky blue?", "Say that in other words."
+    answers = chunkllama("chat", *GREEDY, stdin=f"{first}\n/clear\n{first}\n{second}\n/quit\nignored\n").stdout
+    [once] = batch_texts(chunkllama, messages(first))
+    [other] = batch_texts(chunkllama, messages(first, once, second))
+    assert answers == f"{once}\n{once}\n{other}\n"
     assert chunkllama("chat", *GREEDY, stdin="").stdout == ""

@@ -7,6 +7,7 @@ import types
 
 import pytest
 from conftest import ROOT
+from waiting import LIMIT_S
 
 N_ROWS = {"table4": 4, "fig5": 6, "workloads": 2, "budget": 6, "bars": 10, "big": 2, "never_worse": 27, "memory": 11, "cost": 6, "soak": 2,
           "routers": 5, "offline": 3}  # fmt: skip
@@ -20,7 +21,7 @@ def results(bin_dir, model_path, tmp_path_factory):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=10 * LIMIT_S,  # for many minutes of work
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return folder

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from waiting import LIMIT_S
 
 import agent_bodies
 from test_server import server, serving  # noqa: F401, the fixture
@@ -60,7 +61,7 @@ def test_hostile_bodies(server, path):
         body = spoiled(rng, *CASES[path])
         request = urllib.request.Request(server.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=120) as reply:
+            with urllib.request.urlopen(request, timeout=LIMIT_S) as reply:
                 text = reply.read().decode()
         except urllib.error.HTTPError as error:
             check_refusal(path, error)
