@@ -1,4 +1,5 @@
 """chat on a terminal: editing, history, pasted text, commands, interrupts, and output that a terminal must not obey."""
+import contextlib
 import json
 import os
 import pathlib
@@ -10,18 +11,23 @@ import pytest
 from conftest import plain_environment
 from terminal import DELETE, END, HOME, INTERRUPT, LEFT, STOP, UP, Terminal, paste
 
+from test_serve import hold  # noqa: F401 (a fixture)
+
 pytestmark = pytest.mark.usefixtures("terminals")
-PROMPT, ANSWERED = b"> ", b" tokens/s)]\r\n"
+PROMPT = b"> "
 
 
 @pytest.fixture
-def chat(chunkllama_bin, model_path, tmp_path):
-    """Starts a chat, waits for its prompt, and kills it if it still runs in the end. Its answers have 4 tokens unless args say more."""
+def chat(bin_dir, model_path, tmp_path):
+    """Starts a chat, with a Hold one that it can hold, waits for its prompt, and kills it if it still runs in the end. Its answers have
+    4 tokens at most unless args say more."""
     begun = []
 
-    def begin(*args, shell='exec "$@"', **env):
+    def begin(*args, shell='exec "$@"', hold=None, **env):
         home = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state"), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
-        command = [chunkllama_bin, "chat", "-m", model_path, "--temperature", "0", "--max-tokens", "4", *args]
+        if hold:
+            env["CHUNKLLAMA_HOLD"] = str(hold.folder)
+        command = [bin_dir / ("chunkllama_held" if hold else "chunkllama"), "chat", "-m", model_path, "--temperature", "0", "--max-tokens", "4", *args]
         t = Terminal(["bash", "-c", shell, "bash", *command], {**plain_environment(), **home, **env})
         begun.append(t)
         t.read_until(PROMPT)
@@ -30,6 +36,11 @@ def chat(chunkllama_bin, model_path, tmp_path):
     yield begin
     for t in begun:
         t.__exit__()
+
+
+def read_answer(t):
+    """What is shown up to the end of the line of figures below an answer."""
+    return t.read_until("; TTFT ") + t.read_until("]\r\n")
 
 
 def messages(t, tmp_path, role="user"):
@@ -45,13 +56,13 @@ def test_editing_and_history(chat, tmp_path):
     t = chat(LC_ALL="C")  # what is typed is UTF-8 in any locale
     assert b"context of 8192 tokens" in t.shown and b"/exit ends the program" in t.shown
     t.send(b"Hllo wrld" + HOME + b"\x1b[C" + b"e" + b"\x05" + LEFT * 3 + b"o" + HOME + DELETE + "È".encode() + b"\n")
-    t.read_until(ANSWERED)
+    read_answer(t)
     assert b"^[" not in t.shown, t.shown.decode()[:3000]
     t.send("two\\\nlines\x1b\rand a third\n")
     t.read_until(b"\n. ")
-    t.read_until(ANSWERED)
+    read_answer(t)
     t.send(UP + UP + b"!\n")
-    t.read_until(ANSWERED)
+    read_answer(t)
     assert messages(t, tmp_path) == ["Èello world", "two\nlines\nand a third", "Èello world!"]
     t.send(END)
     assert t.wait() == 0
@@ -63,13 +74,13 @@ def test_editing_and_history(chat, tmp_path):
     before = kept.read_text()
     t = chat("--no-history")
     t.send(UP + b"secret\n")
-    t.read_until(ANSWERED)
+    read_answer(t)
     assert messages(t, tmp_path) == ["secret"]
     t.send("/quit\n")
     assert t.wait() == 0 and kept.read_text() == before
     t = chat()
     t.send(UP * 4 + b"\n")
-    t.read_until(ANSWERED)
+    read_answer(t)
     assert messages(t, tmp_path) == ["two\nlines\nand a third"]
 
 
@@ -97,12 +108,12 @@ def test_paste_arrives_whole(chat, tmp_path):
     lines = "first\nsecond\n\n\tfourth\\\n" * 30 + "end"
     t.send(long + "\n")
     t.send(paste(lines) + b"\n")
-    t.read_until(ANSWERED)
-    t.read_until(ANSWERED)
+    read_answer(t)
+    read_answer(t)
     assert messages(t, tmp_path) == [long, lines]
     # Line ends of Windows, and a control character.
     t.send(b"\x1b[200~a\r\nb\x07\x1b[31mc\x1b[201~\n")
-    t.read_until(ANSWERED)
+    read_answer(t)
     assert messages(t, tmp_path) == ["a\nb[31mc"]
 
 
@@ -114,12 +125,14 @@ def test_commands(chat, tmp_path):
     t.read_until("/save needs the name of a file")
     t.read_until("cannot open /none/file: No such file or directory")
     t.send("/system You are a pirate.\nWho are you?\n")
-    t.read_until(ANSWERED)
+    read_answer(t)
     t.send("/regen\n")
-    assert re.search(rb"\[(\d+) prompt tokens, (\d+) of them cached; 4 generated; TTFT [\d.]+ s; TPOT [\d.]+ ms \(", t.read_until(ANSWERED))
+    again = re.search(rb"\[\d+ prompt tokens, \d+ of them cached; (\d+) generated; TTFT [\d.]+ s", read_answer(t))
+    assert 1 <= int(again[1]) <= 4
     t.send("/stats\n")
     assert b"messages     3\r\nlast answer  " in t.read_until("\r\nall 2 ")
-    assert re.search(rb" 8 generated; mean TTFT [\d.]+ s; TPOT ", t.read_until("tokens/s)\r\n"))
+    every = re.search(rb" (\d+) generated; mean TTFT ", t.read_until("mean TTFT "))
+    assert int(every[1]) == 2 * int(again[1])  # the same answer twice
     t.send("/save ~/one.json\n")
     t.read_until("3 messages saved")
     saved = json.loads((tmp_path / "one.json").read_text())
@@ -134,7 +147,7 @@ def test_commands(chat, tmp_path):
     (tmp_path / "other.json").write_text(json.dumps({"messages": [{"role": "user", "content": "Say hello."}]}))
     t.send("/load ~/other.json\n/regen\n")
     t.read_until("1 messages loaded; /regen answers the last one")
-    t.read_until(ANSWERED)
+    read_answer(t)
     assert messages(t, tmp_path) == ["Say hello."]
     t.send("/load ~/one.json\n/system\n")
     t.read_until("/system")
@@ -146,19 +159,27 @@ def test_commands(chat, tmp_path):
     shown = t.read_until("Ctrl-C stops an answer.")
     assert all(f"\n/{name}".encode() in shown for name in ["help", "system TEXT", "save FILE", "load FILE", "regen", "stats", "clear", "exit"])
     t.send("//help\n/usr/bin\n")
-    t.read_until(ANSWERED)
-    t.read_until(ANSWERED)
+    read_answer(t)
+    read_answer(t)
     assert messages(t, tmp_path) == ["/help", "/usr/bin"]
     t.send("/exit\n")
     assert t.wait() == 0
 
 
-def test_interrupts(chat, tmp_path):
-    t = chat("--max-tokens", "-1")
+def begin_story(t, hold):
+    """Send a message, whose answer stands still once it has some tokens, while the point "step" is held."""
     t.send("Write a very long story.\n")
-    t.read_until(b" the ")
-    t.send(INTERRUPT)  # ends the answer
-    assert b"[stopped; " in t.read_until(ANSWERED)
+    hold.wait("step")
+    for _ in range(4):
+        hold.next("step")
+
+
+def test_interrupts(chat, hold, tmp_path):
+    t = chat("--max-tokens", "-1", hold=hold)
+    with hold("step", reached=False):
+        begin_story(t, hold)
+        t.send(INTERRUPT)  # ends the answer
+    assert b"[stopped; " in read_answer(t)
     t.send("half a line" + LEFT.decode())
     t.read_until("half a line")
     t.send(INTERRUPT)  # drops the line
@@ -167,9 +188,10 @@ def test_interrupts(chat, tmp_path):
     t.read_until(b"\n. ")
     t.send(INTERRUPT)  # drops the message
     t.read_until("Ctrl-D or /exit ends the program")
-    t.send("Why?\n")
-    t.read_until("Why?\r\n")
-    t.send(INTERRUPT)  # perhaps before the first token
+    with hold("step", reached=False):
+        t.send("Why?\n")
+        hold.wait("step")
+        t.send(INTERRUPT)  # before the first token
     assert b"[stopped; " in t.read_until("]\r\n")
     assert messages(t, tmp_path) == ["Write a very long story.", "Why?"]
     t.send(END)
@@ -177,20 +199,21 @@ def test_interrupts(chat, tmp_path):
 
 
 @pytest.mark.parametrize("answering", [False, True])
-def test_the_terminal_is_given_back(chat, answering):
-    t = chat("--max-tokens", "-1", shell='set -m; "$@"; echo in the shell; read; fg')
+def test_the_terminal_is_given_back(chat, hold, answering):
+    t = chat("--max-tokens", "-1", shell='set -m; "$@"; echo in the shell; read; fg', hold=hold)
+    with hold("step", reached=False) if answering else contextlib.nullcontext():
+        if answering:
+            begin_story(t, hold)
+        assert not t.echoes()
+        t.send(STOP)
+        t.read_until(b"\nin the shell\r\n")
+        assert t.echoes()
+        t.send("\n")
+        t.read_until(b"\x1b[?2004h")
+        if answering:
+            t.send(INTERRUPT)
     if answering:
-        t.send("Write a very long story.\n")
-        t.read_until(b" the ")
-    assert not t.echoes()
-    t.send(STOP)
-    t.read_until(b"\nin the shell\r\n")
-    assert t.echoes()
-    t.send("\n")
-    t.read_until(b"\x1b[?2004h")
-    if answering:
-        t.send(INTERRUPT)
-        t.read_until(ANSWERED)
+        read_answer(t)
     t.send("Hi\n")
     t.read_until(b"> Hi")
     chat_of_shell = pathlib.Path(f"/proc/{t.process}/task/{t.process}/children").read_text()
@@ -204,7 +227,7 @@ def test_signals_outside_a_shell(chat):
     os.kill(t.process, signal.SIGTSTP)
     t.read_until(b"\x1b[?2004h")
     t.send("Hi\n")
-    t.read_until(ANSWERED)
+    read_answer(t)
     os.kill(t.process, signal.SIGTERM)
     assert os.WTERMSIG(os.waitpid(t.process, 0)[1]) == signal.SIGTERM and t.echoes()
     t.process = None
@@ -221,7 +244,7 @@ def test_hostile_output(chat, tmp_path):
         (tmp_path / "hostile.json").write_text(json.dumps([{"role": "user", "content": text * 40}]))
         t.send("/load ~/hostile.json\n/regen\n")
         t.read_until("/regen\r\n")
-        answer = t.read_until(ANSWERED)
+        answer = read_answer(t)
         assert text.replace("\n", "\r\n").encode("unicode_escape").replace(b"\\r\\n", b"\r\n") in answer, answer
         assert b"\x1b[2J" not in answer and b"\x9b" not in answer
     assert "\x9b2J" in messages(t, tmp_path, "assistant")[0]  # the conversation has them
@@ -243,7 +266,7 @@ def test_dumb_terminal(chat):
     """A terminal that cannot move its cursor gets a plain prompt."""
     t = chat(TERM="dumb")
     t.send("Hi\n")
-    t.read_until(ANSWERED)
+    read_answer(t)
     t.read_until(PROMPT)
     t.send(END)
     assert t.wait() == 0 and b"\x1b" not in t.shown
