@@ -6,11 +6,12 @@ import select
 import shutil
 import subprocess
 import tempfile
-import time
+
+import pytest
+from waiting import LIMIT_S, wait_until
 
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
          "--disable-background-networking", "--disable-component-update", "--disable-extensions", "--mute-audio"]
-WAIT_S = 30  # for what takes a moment on a machine that is not busy
 
 
 class PageError(AssertionError):
@@ -39,7 +40,7 @@ class Browser:
     def close(self):
         try:
             self.call("Browser.close")
-            self.process.wait(timeout=WAIT_S)
+            self.process.wait(LIMIT_S)
         finally:
             self.process.kill()
             self.process.wait()
@@ -75,9 +76,8 @@ class Browser:
     def call(self, method, session=None, **params):
         """The result of a command."""
         number = self.send(method, session, **params)
-        deadline = time.monotonic() + WAIT_S
         while number not in self.results:
-            if not self.receive(max(0, deadline - time.monotonic())):
+            if not self.receive(LIMIT_S):
                 raise TimeoutError(f"{method} has no answer")
         result = self.results.pop(number)
         if "error" in result:
@@ -152,12 +152,16 @@ class Page:
         return done["result"].get("value")
 
     def wait_until(self, condition, what):
-        deadline = time.monotonic() + WAIT_S
-        while (value := condition()) in (None, False, 0, ""):  # as in JavaScript, where an empty object is true
-            if time.monotonic() > deadline:
-                raise AssertionError(f"it did not come that {what}; the page has {self.problems}")
-            self.browser.receive(0.02)
-        return value
+        def look():
+            while self.browser.receive(0):
+                pass
+            value = condition()
+            return None if value in (None, False, 0, "") else [value]  # as in JavaScript, where an empty object is true
+
+        try:
+            return wait_until(look, what)[0]
+        except pytest.fail.Exception as failed:
+            raise AssertionError(f"{failed}; the page has {self.problems}") from None
 
     def wait_for(self, script):
         """Wait until an expression is true; its value."""

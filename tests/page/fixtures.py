@@ -5,6 +5,8 @@ import subprocess
 import urllib.request
 
 import pytest
+from holding import Hold
+from waiting import LIMIT_S
 
 from chromium import Browser
 from conftest import ROOT, plain_environment
@@ -17,7 +19,7 @@ class Server:
         self.process, self.url = process, url
 
     def read(self, path, **headers):
-        with urllib.request.urlopen(urllib.request.Request(self.url + path, headers=headers), timeout=60) as reply:
+        with urllib.request.urlopen(urllib.request.Request(self.url + path, headers=headers), timeout=LIMIT_S) as reply:
             return reply.read().decode()
 
     def metric(self, name):
@@ -25,14 +27,14 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(binary, model_path, *args):
+def serving(binary, model_path, *args, **env):
     command = [binary, "serve", "-m", model_path, "--port", "0", "--log-level", "error", *args]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=plain_environment())
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=plain_environment() | env)
     try:
         yield Server(process, re.search(r"(http://[0-9.]+:\d+) \(", process.stdout.readline())[1])
     finally:
         process.terminate()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=LIMIT_S) == 0
 
 
 @pytest.fixture(scope="session")
@@ -42,8 +44,11 @@ def start_server(chunkllama_bin, model_path):
 
 
 @pytest.fixture(scope="session")
-def server(start_server):
-    with start_server() as running:
+def server(held_bin, model_path, tmp_path_factory):
+    """Its attribute `hold` can hold it."""
+    hold = Hold(tmp_path_factory.mktemp("hold"))
+    with serving(held_bin, model_path, CHUNKLLAMA_HOLD=str(hold.folder)) as running:
+        running.hold = hold
         yield running
 
 
@@ -63,3 +68,15 @@ def page(browser, server):
     assert opened.problems == []
     assert [url for url in opened.requests if not url.startswith((server.url, "data:"))] == []
     opened.close()
+
+
+def lengthen_answers(page, n_tokens):
+    """From now on answers that the page asks for have this many tokens, so that they last as long as is needed to look at them."""
+    page.run(f"""{{
+        const fetch_it = window.fetch;
+        window.fetch = (url, options) => {{
+            if (!options?.body) return fetch_it(url, options);
+            const body = {{ ...JSON.parse(options.body), ignore_eos: true, min_tokens: {n_tokens}, max_tokens: {n_tokens} }};
+            return fetch_it(url, {{ ...options, body: JSON.stringify(body) }});
+        }};
+    }} 0""")
