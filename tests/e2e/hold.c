@@ -1,7 +1,8 @@
 /*
  * Points at which a test can hold chunkllama: "step" (a step of the engine begins), "accept" (a connection is about to be
  * accepted), "recv" (bytes of a connection are about to be read), "pread" (bytes of a model are about to be read) and "load" (a
- * server may log its load). "clock" holds no thread but the clock: meanwhile no limit of time is reached.
+ * server may log its load). Two more hold no thread: at "clock" the clock stands still, so that no limit of time is reached, and
+ * at "hour" the program's own clock is an hour ahead, so that all of its limits are.
  *
  * CHUNKLLAMA_HOLD names a folder. While it has a file with the name of a point, each thread that comes to the point creates the
  * file <point>.held beside it and waits until either of the two is gone. tests/holding.py has the other side.
@@ -38,8 +39,8 @@ static void pass(const char *point) {
     snprintf(held, sizeof held, "%s.held", path);
     const int fd = open(held, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     if (fd >= 0) close(fd);
-    /* In the sandbox there is no second file. */
-    while (access(path, F_OK) == 0 && (fd < 0 || access(held, F_OK) == 0)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    while (access(path, F_OK) == 0 && (fd < 0 || access(held, F_OK) == 0)) /* in the sandbox there is no second file */
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 cattn_status __real_cattn_step_begin(cattn_cache *cache, cattn_entry *entries, int32_t n, int64_t row_limit,
@@ -112,6 +113,16 @@ EXPORTED int clock_gettime(clockid_t clock, struct timespec *now) {
     const int64_t ns = system_ns(clock) - (stops ? lag_ns() : 0);
     *now = (struct timespec){.tv_sec = ns / SECOND_NS, .tv_nsec = ns % SECOND_NS};
     return 0;
+}
+
+/* The program's own calls, not those of the library for HTTP, which would end its connections. */
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now) {
+    char path[MAX_PATH];
+    const int status = __real_clock_gettime(clock, now);
+    if (clock == CLOCK_MONOTONIC && is_held("hour", path)) now->tv_sec += 3600;
+    return status;
 }
 
 /* Waits end by the system's clock; without this, one that repeats until the stopped clock has moved would spin. */

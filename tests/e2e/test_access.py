@@ -241,8 +241,12 @@ def unix_client(path):
 
 def has_tcp_socket(pid):
     inodes = {line.split()[9] for line in open("/proc/net/tcp").readlines()[1:]}
-    links = [os.readlink(file) for file in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
-    return any(link.startswith("socket:[") and link[8:-1] in inodes for link in links)
+    for file in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a connection that has just ended
+            link = os.readlink(file)
+            if link.startswith("socket:[") and link[8:-1] in inodes:
+                return True
+    return False
 
 
 def test_unix_socket(serve, hold, chunkllama_bin, model_path, tmp_path):
@@ -256,9 +260,11 @@ def test_unix_socket(serve, hold, chunkllama_bin, model_path, tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with unix_client(path) as client:
         model = client.models.list().data[0].id
-        chunks = list(client.completions.create(model=model, prompt="a", max_tokens=5, stream=True, extra_body={"ignore_eos": True}))
+        ask = {"model": model, "prompt": "a", "max_tokens": 5, "stream": True, "extra_body": {"ignore_eos": True}}
+        chunks = list(client.completions.create(**ask))
         assert chunks[-1].choices[0].finish_reason == "length"
-    second = subprocess.run([chunkllama_bin, "serve", "-m", model_path, "--uds", path], capture_output=True, text=True, timeout=LIMIT_S)
+    command = [chunkllama_bin, "serve", "-m", model_path, "--uds", path]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert second.returncode == 1
     assert second.stderr == (f"chunkllama serve: --unix-socket: another server listens on {path}; end that server, or choose "
                              "another path\n")
@@ -269,9 +275,8 @@ def test_unix_socket(serve, hold, chunkllama_bin, model_path, tmp_path):
     assert f" and {path} (Ctrl-C" in both.hello and both.status("none") == 200 and has_tcp_socket(both.process.pid)
     assert stat.S_IMODE(path.stat().st_mode) == 0o660
     with unix_client(path) as client:
-        model = client.models.list().data[0].id
         with hold("step", reached=False), hold("clock", reached=False):
-            stream = client.completions.create(model=model, prompt="Once", max_tokens=9, stream=True, extra_body={"ignore_eos": True})
+            stream = client.completions.create(**ask)
             both.process.terminate()  # streams end before the server, as on a port
             wait_until(lambda: both.status("none", "/readyz") == 503, "the server to shut down")
         assert list(stream)[-1].choices[0].finish_reason == "length"
@@ -315,7 +320,8 @@ def address_of(url):
 
 
 def connect_tls(address, cafile):
-    return ssl.create_default_context(cafile=cafile).wrap_socket(socket.create_connection(address, timeout=LIMIT_S), server_hostname=address[0])
+    context = ssl.create_default_context(cafile=cafile)
+    return context.wrap_socket(socket.create_connection(address, timeout=LIMIT_S), server_hostname=address[0])
 
 
 def ask(connection, path):

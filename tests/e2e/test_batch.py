@@ -56,8 +56,8 @@ def test_short_form(batch):
 
 
 def test_parameters_of_a_line_win(batch):
-    records, _ = batch([{"prompt": "One two three", "max_tokens": 3, "stop": ["zzz"]}, {"prompt": "One two three"}], "--max-tokens", 5,
-                       "--ignore-eos")
+    lines = [{"prompt": "One two three", "max_tokens": 3, "stop": ["zzz"]}, {"prompt": "One two three"}]
+    records, _ = batch(lines, "--max-tokens", 5, "--ignore-eos")
     assert [r["usage"]["completion_tokens"] for r in records] == [3, 5]
     assert [r["id"] for r in records] == [1, 2]  # no id: the line's number
     assert records[1]["token_ids"][:3] == records[0]["token_ids"]

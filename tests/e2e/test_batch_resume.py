@@ -51,7 +51,8 @@ def job(chunkllama_bin, held_bin, model_path, tmp_path_factory):
         hold = Hold(tmp_path_factory.mktemp("hold"))
 
         def run(self, *args, status=1, out=None):  # the wrong line makes it 1
-            done = subprocess.run([*self.command, "-o", out or self.out, *args], stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
+            command = [*self.command, "-o", out or self.out, *args]
+            done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
             assert done.returncode == status, done.stderr
             return done.stderr
 
@@ -64,8 +65,8 @@ def job(chunkllama_bin, held_bin, model_path, tmp_path_factory):
             if not resume:
                 self.out.unlink(missing_ok=True)
             with self.hold("step", reached=False):
-                process = subprocess.Popen([held_bin, *self.command[1:], "-o", self.out, "--resume"], stderr=subprocess.PIPE, text=True,
-                                           env=self.hold.env)
+                command = [held_bin, *self.command[1:], "-o", self.out, "--resume"]
+                process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=self.hold.env)
                 self.hold.wait("step")
                 while self.n_done() < begun + more:
                     self.hold.next("step")
@@ -111,8 +112,8 @@ def test_killed_twice(job):
     finally:
         os.utime(job.source, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert job.n_done() >= first + 4
-    command = [part if part != str(job.source) else "-" for part in job.command]
-    done = subprocess.run([*command, "-o", job.out, "--resume"], input=job.source.read_bytes(), capture_output=True, timeout=LIMIT_S)
+    command = [*(part if part != str(job.source) else "-" for part in job.command), "-o", job.out, "--resume"]
+    done = subprocess.run(command, input=job.source.read_bytes(), capture_output=True, timeout=LIMIT_S)
     assert done.returncode == 1, done.stderr
     assert job.out.read_bytes() == job.whole and not job.partial.exists()
 

@@ -12,9 +12,10 @@ import xml.etree.ElementTree
 
 import pytest
 from terminal import INTERRUPT, Terminal
-from test_serve import hold, metric, read_hello, start  # noqa: F401 (two are fixtures)
+from test_drain import wait_for_requests
+from test_serve import hold, read_hello, start  # noqa: F401 (two are fixtures)
 from test_server import serving
-from waiting import LIMIT_S, wait_until
+from waiting import LIMIT_S
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -44,8 +45,7 @@ def test_all_at_once(bench, start, hold):
         with hold("step", reached=False):
             done = pool.submit(bench, url, "--requests", "6", "--prompt-tokens", "80", "--shared-tokens", "64", "-n", "48",
                                "--warm-up", "0")
-            states = [f"vllm:num_requests_{state}" for state in ("running", "waiting")]
-            wait_until(lambda: done.done() or sum(metric(url, state) for state in states) == 6, "six requests")
+            wait_for_requests(url, 6)
         got = done.result()
     assert got["requests"] == {"total": 6, "ok": 6, "unreachable": 0, "refused": 0, "bad_stream": 0, "cut": 0, "wrong_length": 0}
     assert (got["prompt_tokens"], got["completion_tokens"], got["errors"]) == (6 * 80, 6 * 48, [])

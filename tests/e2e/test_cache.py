@@ -207,7 +207,8 @@ def test_sixteen_requests_are_one_trunk_with_sixteen_leaves(serve, hold):
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         with hold("step", reached=False):
             answers = [pool.submit(stream, url, body) for body in bodies]
-            wait_until(lambda: metric(url, "vllm:num_requests_running") + metric(url, "vllm:num_requests_waiting") == 16, "16 requests")
+            states = [f"vllm:num_requests_{state}" for state in ("running", "waiting")]
+            wait_until(lambda: sum(metric(url, state) for state in states) == 16, "16 requests")
 
         def find_trunk():
             nodes, page = tree(url)

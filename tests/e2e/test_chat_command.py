@@ -5,7 +5,6 @@ import os
 import pathlib
 import re
 import signal
-import subprocess
 
 import pytest
 from conftest import plain_environment
@@ -19,15 +18,16 @@ PROMPT = b"> "
 
 @pytest.fixture
 def chat(bin_dir, model_path, tmp_path):
-    """Starts a chat, with a Hold one that it can hold, waits for its prompt, and kills it if it still runs in the end. Its answers have
-    4 tokens at most unless args say more."""
+    """Starts a chat, with a Hold one that it can hold, waits for its prompt, and kills it if it still runs in the end. Its
+    answers have 4 tokens at most unless args say more."""
     begun = []
 
     def begin(*args, shell='exec "$@"', hold=None, **env):
         home = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state"), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
         if hold:
             env["CHUNKLLAMA_HOLD"] = str(hold.folder)
-        command = [bin_dir / ("chunkllama_held" if hold else "chunkllama"), "chat", "-m", model_path, "--temperature", "0", "--max-tokens", "4", *args]
+        program = bin_dir / ("chunkllama_held" if hold else "chunkllama")
+        command = [program, "chat", "-m", model_path, "--temperature", "0", "--max-tokens", "4", *args]
         t = Terminal(["bash", "-c", shell, "bash", *command], {**plain_environment(), **home, **env})
         begun.append(t)
         t.read_until(PROMPT)

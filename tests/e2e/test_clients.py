@@ -143,7 +143,8 @@ def test_instructor(server, mode):
     import instructor
 
     client = instructor.from_openai(server.client, mode=getattr(instructor.Mode, mode))
-    found = client.chat.completions.create(model=server.model, response_model=Weather, max_retries=0, temperature=0, max_tokens=ENOUGH,
+    found = client.chat.completions.create(model=server.model, response_model=Weather, max_retries=0, temperature=0,
+                                           max_tokens=ENOUGH,
                                            messages=[{"role": "user", "content": "It has 20 degrees in Paris."}])
     assert isinstance(found, Weather)
 

@@ -51,6 +51,12 @@ def wait_until_not_ready(url):
     wait_until(lambda: get(url, "/readyz")[0] != 200, "the server to shut down")
 
 
+def wait_for_requests(url, n):
+    """Wait until the server has accepted n requests, which wait or run."""
+    states = [f"vllm:num_requests_{state}" for state in ("running", "waiting")]
+    wait_until(lambda: sum(metric(url, state) for state in states) == n, f"{n} requests")
+
+
 def read_line(server, text):
     """The next line of the log with this text."""
     for line in server.stderr:
@@ -82,8 +88,7 @@ def test_requests_end_before_the_server(start, hold, sandbox):
         with hold("step", reached=False):
             streams = [pool.submit(read_stream, url, stream_options={"include_usage": True}, **ask) for _ in range(4)]
             whole = pool.submit(post, url, **ask)
-            accepted = [f"vllm:num_requests_{state}" for state in ("running", "waiting")]
-            wait_until(lambda: sum(metric(url, name) for name in accepted) == 5, "five requests")
+            wait_for_requests(url, 5)
             with hold("clock", reached=False):
                 server.send_signal(signal.SIGTERM)
                 wait_until_not_ready(url)

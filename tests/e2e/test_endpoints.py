@@ -65,8 +65,8 @@ def test_readiness(held_bin, model_path, tmp_path, hold, sandbox):
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
     with contextlib.ExitStack() as stack:
         with hold("step", reached=False):
-            port = url.rsplit(":", 1)[1]
-            server = stack.enter_context(run(held_bin, "-m", model_path, "--port", port, "--pin", str(pins), *sandbox, env=hold.env))
+            args = ("-m", model_path, "--port", url.rsplit(":", 1)[1], "--pin", str(pins), *sandbox)
+            server = stack.enter_context(run(held_bin, *args, env=hold.env))
             wait_until(lambda: server.poll() is not None or is_alive(url), "the server to answer")
             status, answer, headers = call(url, "/readyz")
             assert status == 503 and answer["error"]["code"] == "model_loading" and headers["Retry-After"] == "5"

@@ -176,8 +176,8 @@ def test_a_batch_is_what_the_command_computes(server, chunkllama, tmp_path):
 
 
 def test_chats_and_embeddings(server):
-    chat = "".join(request(i, {"messages": [{"role": "user", "content": "Why?"}], "max_tokens": 4, "min_tokens": 4, "temperature": 0},
-                           "/v1/chat/completions") for i in range(3))
+    question = {"messages": [{"role": "user", "content": "Why?"}], "max_tokens": 4, "min_tokens": 4, "temperature": 0}
+    chat = "".join(request(i, question, "/v1/chat/completions") for i in range(3))
     vectors = "".join(request(i, {"input": f"{LONG} {i}"}, "/v1/embeddings") for i in range(3))
     batches = [begin(server.client, chat, endpoint="/v1/chat/completions"),
                begin(server.client, vectors, endpoint="/v1/embeddings")]

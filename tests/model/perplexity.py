@@ -18,6 +18,7 @@ import tempfile
 
 import numpy as np
 import oracle
+from waiting import LIMIT_S
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -33,7 +34,7 @@ def bundled_text():
 
 def ask(chunkllama, command, model, *options):
     """The JSON that a command prints."""
-    done = subprocess.run([chunkllama, command, "-m", model, *options], capture_output=True, text=True, check=True, timeout=600)
+    done = subprocess.run([chunkllama, command, "-m", model, *options], capture_output=True, text=True, check=True, timeout=4 * LIMIT_S)
     return json.loads(done.stdout)
 
 

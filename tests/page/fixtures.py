@@ -71,7 +71,7 @@ def page(browser, server):
 
 
 def lengthen_answers(page, n_tokens):
-    """From now on answers that the page asks for have this many tokens, so that they last as long as is needed to look at them."""
+    """From now on answers that the page asks for have this many tokens, so that they last while a test looks at them."""
     page.run(f"""{{
         const fetch_it = window.fetch;
         window.fetch = (url, options) => {{
