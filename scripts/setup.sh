@@ -269,7 +269,8 @@ setup_python() {
 # .venv/cuda is a CUDA toolkit as CMake looks for it, which the wheels lay out otherwise.
 link_cuda() {
     local toolkit
-    toolkit=$(compgen -G "$PWD/.venv/lib/python3*/site-packages/nvidia/cu*")
+    toolkit=$(compgen -G "$PWD/.venv/lib/python3*/site-packages/nvidia/cu*" || true)
+    [ -n "$toolkit" ] || return 0 # another CPU's
     ln -sfn "$toolkit" .venv/cuda
     ln -sfn lib .venv/cuda/lib64
     ln -sfn libcudart.so.13 .venv/cuda/lib/libcudart.so

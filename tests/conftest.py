@@ -20,6 +20,17 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: only ./test.sh --all runs it (CONTRIBUTING.md, Test)")
+    config.addinivalue_line("markers", "exact: about bits, so that a failure is never run again (scripts/run_pytest.py)")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("exact"):
+            item.user_properties.append(("exact", True))
+
+
 @pytest.fixture(scope="session")
 def bin_dir():
     """The programs under test: CHUNKLLAMA_BIN_DIR, or the release build's."""

@@ -1,8 +1,8 @@
 /*
  * Points at which a test can hold chunkllama: "step" (a step of the engine begins), "accept" (a connection is about to be
  * accepted), "recv" (bytes of a connection are about to be read), "pread" (bytes of a model are about to be read) and "load" (a
- * server may log its load). Two more hold no thread: at "clock" the clock stands still, so that no limit of time is reached, and
- * at "hour" the program's own clock is an hour ahead, so that all of its limits are.
+ * server may log its load). Two more hold no thread: at "clock" the clock stands still, so that no limit of time is reached,
+ * and at "hour" the program's own clock is an hour ahead, so that all of its limits are.
  *
  * CHUNKLLAMA_HOLD names a folder. While it has a file with the name of a point, each thread that comes to the point creates the
  * file <point>.held beside it and waits until either of the two is gone. tests/holding.py has the other side.

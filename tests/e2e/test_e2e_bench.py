@@ -9,6 +9,8 @@ import pytest
 from conftest import ROOT
 from waiting import LIMIT_S
 
+pytestmark = pytest.mark.long
+
 N_ROWS = {"table4": 4, "fig5": 6, "workloads": 2, "budget": 6, "bars": 10, "big": 2, "never_worse": 27, "memory": 11, "cost": 6, "soak": 2,
           "routers": 5, "offline": 3}  # fmt: skip
 

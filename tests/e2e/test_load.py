@@ -16,6 +16,8 @@ from waiting import LIMIT_S, wait_until
 
 from test_server import serving
 
+pytestmark = pytest.mark.long
+
 CONNECTIONS = 64
 ROUNDS = 30  # requests of each connection
 KV_BUDGET = "48M"  # of some 2000 tokens, so that sequences leave the cache and return

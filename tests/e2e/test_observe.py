@@ -281,6 +281,7 @@ def test_metrics_count_what_requests_do(server):
         assert re.search(rf'^chunkattn_http_replies_total{{[^}}]*status="{status}"}} [1-9]', after, re.M)
 
 
+@pytest.mark.long
 def test_promtool_objects_only_to_vllms_names(server):
     if not shutil.which("promtool"):
         pytest.skip("promtool is not installed")
@@ -341,6 +342,7 @@ def ask(prometheus, expr):
         return []  # it starts
 
 
+@pytest.mark.long
 def test_prometheus_answers_every_query_of_the_dashboard(server, prometheus):
     missing = queries()
 

@@ -60,6 +60,7 @@ def test_version(url):
     assert json.loads(read(url + "/openapi.json"))["info"]["version"] == json.loads(read(url + "/version"))["version"]
 
 
+@pytest.mark.long
 def test_schemathesis(url, tmp_path):
     """No status 5xx but those of a server that is loaded too much, and no answer that the description does not have."""
     st = pathlib.Path(sys.executable).parent / "schemathesis"

@@ -20,6 +20,7 @@ IN_CONTAINER = ["curl"]  # what the Containerfile installs beside them
 ENVIRONMENT = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(not shutil.which("dh_install"), reason="this system cannot build Debian packages"),
     pytest.mark.skipif(os.geteuid() != 0, reason="installing into a root folder needs root"),
 ]

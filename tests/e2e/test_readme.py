@@ -55,9 +55,11 @@ def is_healthy():
 
 
 def test_every_block_of_commands_is_run_here():
-    assert [b.split(" ")[0].strip() for b in SH] == ["./run.sh", "curl", "./run.sh", "cmake"]
+    """But ./test.sh, of which these tests are a part."""
+    assert [b.split(" ")[0].strip() for b in SH] == ["./run.sh", "curl", "./run.sh", "./test.sh", "cmake"]
 
 
+@pytest.mark.long
 def test_curl_line_is_answered(server):
     answer = json.loads(run(block("curl ")).stdout)
     assert answer["choices"][0]["message"]["content"].strip()
@@ -71,6 +73,7 @@ def batch():
     return (done.stdout + done.stderr).splitlines()
 
 
+@pytest.mark.long
 def test_batch_writes_an_answer_to_every_request(batch):
     lines = [json.loads(line) for line in (ROOT / "build/batch.jsonl").read_text().splitlines()]
     requested = [json.loads(line)["id"] for line in (ROOT / "workloads/tool_planning.jsonl").read_text().splitlines()]
@@ -78,6 +81,7 @@ def test_batch_writes_an_answer_to_every_request(batch):
     assert all(line["finish_reason"] == "length" and line["text"] or line["finish_reason"] == "stop" for line in lines)
 
 
+@pytest.mark.long
 def test_library_installs():
     run(block("cmake --preset release"))
     assert (ROOT / "build/prefix/include/chunkattn.h").exists()
@@ -134,6 +138,7 @@ def test_figures_are_measured_ones():
         assert abs(quotient / r - 1) < 0.03, (what, quotient, ratio)
 
 
+@pytest.mark.long
 def test_picture_of_the_batch_shows_what_is_printed(batch):
     """docs/img/batch.svg shows the program's output but for the figures. `tools/terminal_picture ./run.sh batch` draws it."""
     command, *drawn = re.findall(r"<text [^>]*>(.*?)</text>", (ROOT / "docs/img/batch.svg").read_text())

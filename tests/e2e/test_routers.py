@@ -14,6 +14,8 @@ from waiting import LIMIT_S, wait_until
 sys.path.insert(0, str(ROOT / "bench/e2e"))
 import routers  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 SERVE = ("--threads", "1", "--kv-budget", "512M")
 # An odd number, so that round_robin sends the chats of a system prompt to both servers in turn.
 N_SYSTEM, N_CHATS = 5, 3

@@ -1,6 +1,6 @@
 """Perplexity of a text by `chunkllama perplexity`, beside the float64 oracle's on the same weights, tokens and chunks.
 
-    PYTHONPATH=tools python3 tests/model/perplexity.py [--text FILE] [--chunks 4] MODEL.gguf...
+    PYTHONPATH=tools:tests python3 tests/model/perplexity.py [--text FILE] [--chunks 4] MODEL.gguf...
 
 A table row for each model. Exact: weights as PyPI's gguf dequantises them, everything else in float64. Rounded activations: the
 same, but what a quantised matrix multiplies is rounded to int8, and what a BF16 matrix multiplies to bf16, as the kernels do it

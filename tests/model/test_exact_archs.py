@@ -9,6 +9,8 @@ from test_logits import GEMMA3_CAPPED
 from waiting import LIMIT_S
 from write_gguf import Type
 
+pytestmark = pytest.mark.exact
+
 MODELS = {
     "llama": dict(types=[Type.Q4_1, Type.Q8_0], n_heads=4, n_kv_heads=2, head_dim=64),
     "qwen2": dict(types=[Type.Q8_0, Type.BF16], n_heads=6, n_kv_heads=2, head_dim=64, tied=True),

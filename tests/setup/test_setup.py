@@ -114,8 +114,8 @@ class Machine:
         self.bin = folder / "bin"
         for path in (self.project / "scripts", self.state, self.bin):
             path.mkdir(parents=True)
-        for name in ("run.sh", "test.sh", "scripts/setup.sh", "packages.txt", "requirements-test.txt", "requirements-clients.txt",
-                     "requirements-cuda.txt"):
+        for name in ("run.sh", "test.sh", "scripts/setup.sh", "scripts/stages.sh", "packages.txt", "requirements-test.txt",
+                     "requirements-clients.txt", "requirements-cuda.txt"):
             shutil.copy(ROOT / name, self.project / name)
         for name in TOOLS:
             (self.bin / name).symlink_to(shutil.which(name))
@@ -145,9 +145,9 @@ class Machine:
         assert done.returncode == status, done
         return done
 
-    def run_tests(self, **environment):
+    def run_tests(self, *args, **environment):
         """./test.sh, which sets up and then fails early, since the machine has nothing to build and test with."""
-        return subprocess.run(["bash", "./test.sh"], cwd=self.project, env=self.environment(**environment),
+        return subprocess.run(["bash", "./test.sh", *args], cwd=self.project, env=self.environment(**environment),
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
 
     def calls(self):
@@ -339,40 +339,52 @@ def lists_installed(machine):
     return [call.split()[-1] for call in machine.calls() if call.startswith("pip install") and " -r " in call]
 
 
-def test_tests_need_more_packages(machine):
+def test_the_gate_needs_more_packages(machine):
     done = machine.run_tests()
+    assert sorted(installed_by_apt(machine)) == sorted(p[1] for p in packages() if p[0] in ("run", "gate"))
+    assert lists_installed(machine) == LISTS[:1]
+    assert "Ready after" in done.stderr and "cmake --preset release -DCATTN_WERROR=ON -DCATTN_CUDA=OFF" in machine.calls()
+
+
+def test_a_word_that_is_no_tier_is_refused(machine):
+    done = machine.run_tests("--everything")
+    assert done.returncode == 2 and "./test.sh --all" in done.stdout and not machine.calls()
+
+
+def test_all_tests_need_all_packages(machine):
+    done = machine.run_tests("--all")
     assert sorted(installed_by_apt(machine)) == sorted(p[1] for p in packages())
     assert lists_installed(machine) == LISTS
     steps = re.findall(r"^  (\S.*) \.\.\.\n", done.stderr, flags=re.M)
     assert [step.split(",")[0] for step in steps[-5:]] == ["Model SmolLM2-135M-Instruct", "Python packages of the tests",
-                                                           "Clients of the server", "CUDA compiler of the tests",
+                                                           "Clients of the server", "CUDA compiler",
                                                            "Grammar engine llguidance"]
-    assert "Ready after" in done.stderr and "cmake --preset release -DCATTN_WERROR=ON" in machine.calls()
+    assert "Ready after" in done.stderr and "cmake --preset release -DCATTN_WERROR=ON -DCATTN_CUDA=ON" in machine.calls()
 
 
 def test_second_set_up_of_the_tests_installs_nothing(machine):
-    machine.run_tests()
+    machine.run_tests("--all")
     n_calls = len(machine.calls())
-    assert "Ready after" not in machine.run_tests().stderr
+    assert "Ready after" not in machine.run_tests("--all").stderr
     assert not [call for call in machine.calls()[n_calls:] if call.startswith(("apt-get", "pip install", "venv"))]
 
 
 def test_changed_list_is_installed_again(machine):
-    machine.run_tests()
+    machine.run_tests("--all")
     with open(machine.project / "requirements-cuda.txt", "a", encoding="utf-8") as file:
         file.write("another-package==1.0\n")
-    machine.run_tests()
+    machine.run_tests("--all")
     assert lists_installed(machine) == [*LISTS, "requirements-cuda.txt"]
 
 
 def test_missing_cuda_compiler_is_named(machine):
     """What has been installed before stays, and the next set-up continues with the compiler."""
-    done = machine.run_tests(PIP="without CUDA")
+    done = machine.run_tests("--all", PIP="without CUDA")
     assert done.returncode != 0 and done.stdout == ""
     failed = done.stderr[done.stderr.index("Failed: "):]
-    assert failed.startswith("Failed: CUDA compiler of the tests") and "No matching distribution found" in failed
+    assert failed.startswith("Failed: CUDA compiler") and "No matching distribution found" in failed
     assert "run ./test.sh again" in failed
-    machine.run_tests()
+    machine.run_tests("--all")
     assert lists_installed(machine) == [*LISTS, "requirements-cuda.txt"]
 
 
@@ -388,8 +400,8 @@ def test_every_package_has_a_name_in_each_distribution():
     for line in packages():
         assert len(line) == 5, line
         use, debian, fedora, arch, found_by = line
-        assert use in ("run", "test") and debian != "-", line
-        assert use == "test" or "-" not in (fedora, arch), line
+        assert use in ("run", "gate", "all") and debian != "-", line
+        assert use != "run" or "-" not in (fedora, arch), line
         assert re.fullmatch(r"-|[\w+-]+(\.pc|\.h|\.py)?", found_by.replace("libpcre2-8", "libpcre2")), line
     debian = [line[1] for line in packages()]
     assert len(set(debian)) == len(debian)
