@@ -50,8 +50,8 @@ build_tests() {
 c_files() { git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cpp' '*.cu' '*.cuh'; }
 format() { c_files | xargs clang-format --dry-run -Werror; }
 compiled_files() { sed -n "s|^ *\"file\": \"$PWD/\(.*\)\",*\$|\1|p" build/release/compile_commands.json | sort -u; }
-# Files of which the last ten commits or uncommitted changes have lines; all in a clone with fewer commits.
-changed_files() { if git rev-parse -q --verify HEAD~10 >/dev/null; then git diff --name-only HEAD~10; else git ls-files; fi | sort; }
+# Files of which the last 25 commits or uncommitted changes have lines; all in a clone with fewer commits.
+changed_files() { if git rev-parse -q --verify HEAD~25 >/dev/null; then git diff --name-only HEAD~25; else git ls-files; fi | sort; }
 # tidy FILE ...: clang-tidy on each file once; run-clang-tidy would repeat a file that is in several programs. Only findings are
 # printed: the "N warnings generated." of every file counts what the configuration ignores.
 tidy() {
