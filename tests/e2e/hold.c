@@ -2,7 +2,7 @@
  * Points at which a test can hold chunkllama: "step" (a step of the engine begins), "accept" (a connection is about to be
  * accepted), "recv" (bytes of a connection are about to be read), "pread" (bytes of a model are about to be read) and "load" (a
  * server may log its load). Two more hold no thread: at "clock" the clock stands still, so that no limit of time is reached,
- * and at "hour" the program's own clock is an hour ahead, so that all of its limits are.
+ * and at "hour" it is an hour ahead, so that all are.
  *
  * CHUNKLLAMA_HOLD names a folder. While it has a file with the name of a point, each thread that comes to the point creates the
  * file <point>.held beside it and waits until either of the two is gone. tests/holding.py has the other side.
@@ -96,7 +96,7 @@ static int64_t system_ns(clockid_t clock) {
     return t.tv_sec * SECOND_NS + t.tv_nsec;
 }
 
-/* How far the monotonic clock is behind the system's. */
+/* How far the monotonic clock is behind the system's because it stands still. */
 static int64_t lag_ns(void) {
     static _Atomic int64_t stopped; /* when the clock stopped; 0: it runs */
     const int64_t now = system_ns(CLOCK_MONOTONIC);
@@ -107,28 +107,24 @@ static int64_t lag_ns(void) {
     return 0;
 }
 
-/* The library for HTTP, which has limits of its own, reads the coarse clock. */
-EXPORTED int clock_gettime(clockid_t clock, struct timespec *now) {
-    const bool stops = clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE;
-    const int64_t ns = system_ns(clock) - (stops ? lag_ns() : 0);
-    *now = (struct timespec){.tv_sec = ns / SECOND_NS, .tv_nsec = ns % SECOND_NS};
-    return 0;
+static int64_t lead_ns(void) {
+    char path[MAX_PATH];
+    return is_held("hour", path) ? (int64_t)3600 * SECOND_NS : 0;
 }
 
-/* The program's own calls, not those of the library for HTTP, which would end its connections. */
-int __real_clock_gettime(clockid_t clock, struct timespec *now);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *now) {
-    char path[MAX_PATH];
-    const int status = __real_clock_gettime(clock, now);
-    if (clock == CLOCK_MONOTONIC && is_held("hour", path)) now->tv_sec += 3600;
-    return status;
+/* The library for HTTP, which has limits of its own, reads the coarse clock. That is never ahead, as it must not go back. */
+EXPORTED int clock_gettime(clockid_t clock, struct timespec *now) {
+    int64_t ns = system_ns(clock);
+    if (clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE) ns -= lag_ns();
+    if (clock == CLOCK_MONOTONIC) ns += lead_ns();
+    *now = (struct timespec){.tv_sec = ns / SECOND_NS, .tv_nsec = ns % SECOND_NS};
+    return 0;
 }
 
 /* Waits end by the system's clock; without this, one that repeats until the stopped clock has moved would spin. */
 int __real_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until);
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until);
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until) {
-    const int64_t ns = until->tv_sec * SECOND_NS + until->tv_nsec + lag_ns();
+    const int64_t ns = until->tv_sec * SECOND_NS + until->tv_nsec + lag_ns() - lead_ns();
     return __real_pthread_cond_timedwait(cond, mutex, &(struct timespec){.tv_sec = ns / SECOND_NS, .tv_nsec = ns % SECOND_NS});
 }

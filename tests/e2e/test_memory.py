@@ -10,10 +10,9 @@ import urllib.request
 
 from waiting import LIMIT_S, wait_until
 
-from test_serve import all_threads_wait
 from test_server import serving
 
-KV_BUDGET = 32 << 20
+KV_BUDGET = 32 << 20  # of which an idle engine makes an eighth resident
 ALLOWANCE = 100_000_000
 
 
@@ -39,12 +38,6 @@ def test_memory(chunkllama_bin, model_path):
         assert file_bytes < most <= 2 * file_bytes + KV_BUDGET + ALLOWANCE
 
 
-def settled(process):
-    """VmRSS, once no thread works: after the start an idle engine makes the K/V memory resident."""
-    wait_until(lambda: all_threads_wait(process), "all threads to wait")
-    return resident(process, "VmRSS")
-
-
 def post_values(server, value, n):
     """The status of a request with an unknown field of n values."""
     values = ",".join([value] * n)
@@ -60,7 +53,7 @@ def test_a_large_body_leaves_nothing_behind(chunkllama_bin, model_path):
     """The JSON of this body takes 80 MB, twenty times its bytes; the memory is returned to the system once it has been read."""
     with serving(chunkllama_bin, model_path, "--kv-budget", str(KV_BUDGET)) as server:
         server.complete(max_tokens=1)
-        before = settled(server.process)
+        before = resident(server.process, "VmRSS")
         assert post_values(server, "1", 2_000_000) == 200
         assert resident(server.process, "VmHWM") >= before + 60_000_000
         wait_until(lambda: resident(server.process, "VmRSS") <= before + 20_000_000, "the memory to return")
@@ -70,7 +63,7 @@ def test_a_body_of_too_many_values_is_not_built(chunkllama_bin, model_path):
     """Its JSON would take 600 MB; the body itself has 15 MB."""
     with serving(chunkllama_bin, model_path, "--kv-budget", str(KV_BUDGET)) as server:
         server.complete(max_tokens=1)
-        before = settled(server.process)
+        before = resident(server.process, "VmRSS")
         assert post_values(server, "[]", 5_000_000) == 400
         assert resident(server.process, "VmHWM") <= before + 60_000_000
         wait_until(lambda: resident(server.process, "VmRSS") <= before + 20_000_000, "the memory to return")

@@ -2,7 +2,6 @@
 import contextlib
 import json
 
-
 from fixtures import PICTURES, browser, lengthen_answers, page, server, start_server
 from waiting import wait_until
 
