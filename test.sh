@@ -84,7 +84,7 @@ gate() {
     check "clang-tidy, changed files" tidy_changed
     run_ctest "tests" release -LE long
     run_pytest "set-up" -n 2 tests/setup
-    run_pytest "end to end" --durations=40 -m "not long" "${e2e[@]}"
+    run_pytest "end to end" --durations=20 -m "not long" "${e2e[@]}"
     CHUNKLLAMA_HOSTILE_STEP=4 run_pytest "end to end, alone" "${alone[@]}"
     run_pytest "page" -n 2 --dist loadfile tests/page
     run_pytest "templates" -n 2 tests/jinja

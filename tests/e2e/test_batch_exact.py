@@ -47,6 +47,7 @@ def predicted(chunkllama, requests):
     return computed_by_a_trie(prompts_of(chunkllama, map(json.loads, requests.open(encoding="utf-8"))))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flags", SETTINGS, ids=lambda flags: " ".join(map(str, flags)))
 def test_setting_changes_nothing(job, usual, predicted, flags):
     answers, computed = job(*flags)

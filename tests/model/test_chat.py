@@ -21,6 +21,7 @@ def chats(n):
     return out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [["--chat"], ["--chat-format", "chatml"]])
 def test_smollm2_template(bin_dir, model_path, how):
     """The file's own template, and the built-in ChatML template, write the same."""

@@ -69,6 +69,7 @@ KINDS = {  # name: (K/V type, level, arithmetic, storing)
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_attention(bin_dir, tmp_path, real_qkv, kind):
     kv, level, arithmetic, storing = KINDS[kind]
@@ -85,6 +86,7 @@ def test_attention(bin_dir, tmp_path, real_qkv, kind):
         assert cost <= storing
 
 
+@pytest.mark.long
 def test_perplexity(chunkllama, tmp_path):
     """
     On documents of this project, 6 chunks of 512 tokens, of which half count. What rounding does to a token's likelihood goes

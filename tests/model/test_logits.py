@@ -73,6 +73,7 @@ def smollm2(bin_dir, model_path, tmp_path_factory):
     return sequences, [logits for _, logits in runs], exact, quantised
 
 
+@pytest.mark.long
 def test_smollm2(smollm2):
     """All positions of the texts, and 32 greedy tokens decoded one by one."""
     _, got, exact, quantised = (x if i == 0 else np.concatenate(x) for i, x in enumerate(smollm2))
@@ -85,6 +86,7 @@ def test_smollm2(smollm2):
     print(f"another token within the margin at {check_top1(got, exact, bound)} of {len(exact)} positions")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kv", ["f16", "bf16"])
 def test_smollm2_kv_types(bin_dir, model_path, tmp_path, smollm2, kv):
     """K/V types that round: together with quantised activations, within the bound of those and of F32_WEIGHTS_BOUND."""
@@ -99,6 +101,7 @@ def test_smollm2_kv_types(bin_dir, model_path, tmp_path, smollm2, kv):
     check_top1(got, exact, bound)
 
 
+@pytest.mark.long
 def test_smollm2_f32_weights(bin_dir, model_path, tmp_path, smollm2):
     """The same weights written out in F32: nothing is quantised, so the whole pass must agree closely."""
     sequences, _, exact, _ = smollm2
@@ -113,6 +116,7 @@ def test_smollm2_f32_weights(bin_dir, model_path, tmp_path, smollm2):
         check_top1(got, exact, bound)
 
 
+@pytest.mark.long
 def test_smollm2_same_bits(bin_dir, model_path, tmp_path, smollm2):
     """The cut of the prefill, the threads, decoding one by one and the choice of logits change no bit."""
     tokens, expected = smollm2[0][-1], smollm2[1][-1]

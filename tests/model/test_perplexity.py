@@ -32,6 +32,7 @@ def test_float_weights(chunkllama_bin, tmp_path, f32_activations, text, kind):
     assert abs(math.log(got["perplexity"]) - expected.mean()) <= 1e-6
 
 
+@pytest.mark.long
 def test_smollm2(chunkllama_bin, model_path, text):
     """Activations are rounded to int8, so correct implementations differ (test_logits.py), each loss by about as much as rounding
     costs the oracle: a mean of n by that over sqrt(n), times four for being chance."""
