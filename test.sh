@@ -74,7 +74,8 @@ alone=(tests/e2e/test_hostile.py tests/e2e/test_tenants.py)
 e2e=(-n 2 --dist loadfile --no-loadscope-reorder "${alone[@]/#/--ignore=}" tests/e2e tests/model)
 
 # Tests that take more than ten seconds of CPU under ASan, which the gate runs plain.
-long_sanitized='^(api_(no_memory|views|options|budget)|cache_(fit|plan)|engine_(preemption|rules|scheduler|beam|fairness|grammar))$'
+long_sanitized='^(api_(no_memory|views|options|budget|cache|export)|cache_(fit|plan)|llama_(linear|sampler)|openai_memory|bench_.*'
+long_sanitized+='|engine_(preemption|rules|scheduler|beam|fairness|grammar|speculation|llguidance))$'
 
 gate() {
     check "release build, -Werror" build_strict release -DCATTN_CUDA=OFF
