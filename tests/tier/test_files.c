@@ -14,8 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../support/wait.h"
-
 #define FILE_NAME "/00000000000000010000000000000002.kv"
 
 static char dir[] = "/tmp/tier_XXXXXX", path[sizeof dir + sizeof FILE_NAME];
