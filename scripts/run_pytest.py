@@ -14,7 +14,7 @@ import xml.etree.ElementTree as tree
 
 REPORT = pathlib.Path("build/pytest.xml")
 MOST_AGAIN = 5  # if more tests fail, their cause is no moment in which the machine was busy
-AT_ONCE = re.compile(r"Sanitizer|runtime error:|waited \d+ s for|TimeoutExpired|timed out|== -(4|6|7|8|11)\b|SIG(ILL|ABRT|BUS|FPE|SEGV)")
+AT_ONCE = re.compile(r"Sanitizer|runtime error:|waited \d+ s for|TimeoutExpired|timed out|assert -(4|6|7|8|11) == |SIG(ILL|ABRT|BUS|FPE|SEGV)")
 
 
 def run(arguments):
