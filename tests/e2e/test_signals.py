@@ -105,7 +105,7 @@ def test_little_memory_is_an_error(job, expected, megabytes):
     if status == 0:
         assert megabytes > 60 and out.read_text() == expected
     else:
-        *progress, message = error.splitlines()  # on a slow machine it is told before
+        *progress, message = error.splitlines()  # a slow machine prints its progress first
         assert status == 1 and message.startswith("chunkllama batch: "), error
         assert all(re.match(r"\d+/\d+ (layers|requests)", line) for line in progress), error
 
