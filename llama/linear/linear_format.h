@@ -34,18 +34,24 @@ enum {
     CL_LINEAR_SUPER = 8   /* weight blocks of a super-block */
 };
 
-/* Name, bits, inputs of a scale group, zero, has a minimum, has super-blocks, has a table; and the types that it is for. */
-#define LINEAR_QUANT_LAYOUTS(X)                                                                                                \
-    X(Q2_K, 2, 16, 0, true, true, false)        /* Q2_K */                                                                     \
-    X(Q3_K, 3, 16, 4, false, true, false)       /* Q3_K */                                                                     \
+/*
+ * Name, bits, inputs of a scale group, zero, has a minimum, has super-blocks, has a table; and the types that it is for. Three
+ * lists, so that a level whose kernels take long to compile can have a file for each.
+ */
+#define LINEAR_LAYOUTS_GROUPS_OF_16(X)                                                                                         \
+    X(Q2_K, 2, 16, 0, true, true, false)   /* Q2_K */                                                                          \
+    X(Q3_K, 3, 16, 4, false, true, false)  /* Q3_K */                                                                          \
+    X(Q6_K, 6, 16, 32, false, true, false) /* Q6_K */
+#define LINEAR_LAYOUTS_4_AND_8_BITS(X)                                                                                         \
     X(Q4_MIN, 4, 32, 0, true, false, false)     /* Q4_1 */                                                                     \
     X(Q4_TABLE, 4, 32, 128, false, false, true) /* Q4_0, IQ4_NL */                                                             \
     X(Q4_K, 4, 32, 0, true, true, false)        /* Q4_K */                                                                     \
-    X(Q5, 5, 32, 16, false, false, false)       /* Q5_0 */                                                                     \
-    X(Q5_MIN, 5, 32, 0, true, false, false)     /* Q5_1 */                                                                     \
-    X(Q5_K, 5, 32, 0, true, true, false)        /* Q5_K */                                                                     \
-    X(Q6_K, 6, 16, 32, false, true, false)      /* Q6_K */                                                                     \
     X(Q8, 8, 32, 128, false, false, false)      /* Q8_0 */
+#define LINEAR_LAYOUTS_5_BITS(X)                                                                                               \
+    X(Q5, 5, 32, 16, false, false, false)   /* Q5_0 */                                                                         \
+    X(Q5_MIN, 5, 32, 0, true, false, false) /* Q5_1 */                                                                         \
+    X(Q5_K, 5, 32, 0, true, true, false)    /* Q5_K */
+#define LINEAR_QUANT_LAYOUTS(X) LINEAR_LAYOUTS_GROUPS_OF_16(X) LINEAR_LAYOUTS_4_AND_8_BITS(X) LINEAR_LAYOUTS_5_BITS(X)
 
 #define LINEAR_ENUM(name, ...) CL_LINEAR_##name,
 typedef enum cl_linear_layout {

@@ -1,9 +1,10 @@
 /*
  * Register tiles of rows and panels of quantised weights, for the AVX-512 levels, which differ only in how they multiply int8.
  *
- * A template: the including file defines dot_scale_group, which is declared below. It computes
- * scaled[r][v] = (float)sum * scale of scale group g of a block, for R rows and V panels, where records[v] is of panel v. R, V,
- * w and g are constants after inlining, so that arrays are kept in registers.
+ * A template: the header of a level (linear_avx512_dot.h, linear_avx512_vnni_dot.h) defines LINEAR_KERNEL(name), the function
+ * that multiplies layout `name`, and dot_scale_group, which is declared below. The latter computes scaled[r][v] = (float)sum *
+ * scale of scale group g of a block, for R rows and V panels, where records[v] is of panel v. R, V, w and g are constants after
+ * inlining, so that arrays are kept in registers. The files of the level apply LINEAR_MULTIPLY to the lists of linear_format.h.
  *
  * Row tiles read the packed records. If there are many and unpacking is slow, it is done once, into the task's scratch.
  */
@@ -155,11 +156,10 @@ INLINE void multiply_quant(const cl_linear_layout layout, const cl_linear_task *
         (f.min ? unpacked_min_16 : unpacked_signed_16)(t, panel_bytes, unpack);
 }
 
-#define MULTIPLY(name, ...)                                                                                                    \
+#define LINEAR_MULTIPLY(name, ...)                                                                                             \
     static void unpack_##name(const cl_linear_task *t, const uint8_t *panel, uint8_t *to) {                                    \
         unpack_panel(packed_format(CL_LINEAR_##name), t, panel, to);                                                           \
     }                                                                                                                          \
-    static void multiply_##name(const cl_linear_task *t) { multiply_quant(CL_LINEAR_##name, t, unpack_##name); }
-LINEAR_QUANT_LAYOUTS(MULTIPLY)
+    void LINEAR_KERNEL(name)(const cl_linear_task *t) { multiply_quant(CL_LINEAR_##name, t, unpack_##name); }
 
 #endif

@@ -46,6 +46,7 @@ void cl_linear_f16_avx512(const cl_linear_task *t);
 void cl_linear_bf16_avx512(const cl_linear_task *t);
 
 #define LINEAR_DECLARE(name, ...)                                                                                              \
+    void cl_linear_##name##_avx512(const cl_linear_task *t);                                                                   \
     void cl_linear_##name##_avx512_vnni(const cl_linear_task *t);                                                              \
     void cl_linear_##name##_amx(const cl_linear_task *t);
 LINEAR_QUANT_LAYOUTS(LINEAR_DECLARE)
