@@ -75,7 +75,7 @@ e2e=(-n 2 --dist loadfile --no-loadscope-reorder "${alone[@]/#/--ignore=}" tests
 
 # Tests that take more than ten seconds of CPU under ASan, which the gate runs plain.
 long_sanitized='^(api_(no_memory|views|options|budget|cache|export)|cache_(fit|plan)|llama_(linear|sampler)|openai_memory|bench_.*'
-long_sanitized+='|engine_(preemption|rules|scheduler|beam|fairness|grammar|speculation|llguidance))$'
+long_sanitized+='|exact_(groups|tier)|pages_plan|engine_(preemption|rules|scheduler|beam|fairness|grammar|speculation|llguidance))$'
 
 gate() {
     check "release build, -Werror" build_strict release -DCATTN_CUDA=OFF
@@ -88,12 +88,12 @@ gate() {
     run_pytest "end to end" --durations=20 -m "not long" "${e2e[@]}"
     CHUNKLLAMA_HOSTILE_STEP=4 run_pytest "end to end, alone" "${alone[@]}"
     run_pytest "page" -n 2 --dist loadfile tests/page
-    run_pytest "templates" -n 2 tests/jinja
+    run_pytest "templates" -n 2 -m "not long" tests/jinja
     export CATTN_LEVEL=avx2
     local sanitized=(-LE 'long|no_sanitizer|emulation' -E "$long_sanitized")
     check "asan build" build_tests asan avx2 "${sanitized[@]}"
     run_ctest "tests, ASan and UBSan" asan "${sanitized[@]}"
-    local concurrent=(-L threads -LE long -E '^engine_(grammar|llguidance)$') # these two take minutes under TSan
+    local concurrent=(-L threads -LE long -E '^(engine_(grammar|llguidance)|exact_tier)$') # minutes under TSan
     check "tsan build" build_tests tsan avx2 "${concurrent[@]}"
     run_ctest "concurrent tests, TSan" tsan "${concurrent[@]}"
 }

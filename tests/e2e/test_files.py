@@ -291,7 +291,9 @@ def test_a_stream_beside_a_batch(server):
 # ---- Restarts ----
 
 
-@pytest.mark.parametrize("sandbox", [(), ("--sandbox",)], ids=["plain", "sandbox"])
+@pytest.mark.parametrize("sandbox", [
+    pytest.param((), id="plain", marks=pytest.mark.long), pytest.param(("--sandbox",), id="sandbox"),
+])
 def test_a_batch_survives_kill(chunkllama_bin, model_path, chunkllama, tmp_path, sandbox):
     """SIGKILL in the middle, three times, one of them with a torn record: what was reported is never lost, nothing is computed
     twice, and the bytes are those of `chunkllama batch`."""

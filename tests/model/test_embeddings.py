@@ -47,12 +47,20 @@ def pooled(states, pooling):
 
 
 @pytest.fixture(scope="module")
-def expected(model_path, serve):
-    """The tokens, and the oracle's exact and quantised states."""
-    call = serve()
-    tokens = [call("/tokenize", prompt=text)["tokens"] for text in TEXTS]
+def call(serve):
+    return serve()
+
+
+@pytest.fixture(scope="module")
+def tokens(call):
+    return [call("/tokenize", prompt=text)["tokens"] for text in TEXTS]
+
+
+@pytest.fixture(scope="module")
+def expected(model_path, tokens):
+    """The oracle's exact and quantised states."""
     model = oracle.load(model_path)
-    return call, tokens, oracle.logits(model, tokens, states=True), oracle.logits(model, tokens, states=True, quantise=True)
+    return oracle.logits(model, tokens, states=True), oracle.logits(model, tokens, states=True, quantise=True)
 
 
 def vectors(answer):
@@ -60,9 +68,10 @@ def vectors(answer):
     return np.array([d["embedding"] for d in answer["data"]])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pooling", ["last", "mean"])
-def test_oracle(expected, pooling):
-    call, tokens, exact, quantised = expected
+def test_oracle(call, tokens, expected, pooling):
+    exact, quantised = expected
     got = vectors(call("/v1/embeddings", input=tokens, pooling=pooling))
     error = np.linalg.norm(got - pooled(exact, pooling), axis=-1)
     bound = 2 * np.linalg.norm(pooled(quantised, pooling) - pooled(exact, pooling), axis=-1).max()
@@ -73,9 +82,8 @@ def test_oracle(expected, pooling):
     assert np.linalg.norm(got - other, axis=-1).min() > 2 * bound  # so the test would notice the other pooling
 
 
-def test_forms(expected):
+def test_forms(call, tokens):
     """Text, token ids and base64 give the same bits, and fewer dimensions the same direction."""
-    call, tokens, _, _ = expected
     whole = vectors(call("/v1/embeddings", input=TEXTS))
     assert (whole == vectors(call("/v1/embeddings", input=tokens))).all()
     coded = call("/v1/embeddings", input=TEXTS, encoding_format="base64")["data"]
@@ -85,7 +93,7 @@ def test_forms(expected):
     assert (vectors(single) == whole[:1]).all() and single["usage"]["prompt_tokens"] == len(tokens[0])
 
 
-def test_sharing(expected, serve):
+def test_sharing(call, serve):
     """The last state shares what the cache has, and a mean computes all; neither changes a bit."""
     fresh = serve("--pooling", "mean")
     text = "All models are wrong, but some are useful. " * 30
@@ -98,5 +106,5 @@ def test_sharing(expected, serve):
     assert cached[0] == 0 and min(cached[1:]) > 200
     mean = fresh("/v1/embeddings", input=prompts)
     assert mean["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-    assert (vectors(mean) == vectors(expected[0]("/v1/embeddings", input=prompts, pooling="mean"))).all()
+    assert (vectors(mean) == vectors(call("/v1/embeddings", input=prompts, pooling="mean"))).all()
     assert not (vectors(mean)[0] == vectors(first)[0]).all()

@@ -59,6 +59,7 @@ def test_same_bytes_again(tmp_path):
     assert list(tmp_path.glob("*.partial")) == []
 
 
+@pytest.mark.long
 def test_shapes(tmp_path):
     """One layer and a small vocabulary of real shapes: sizes, parameters, the tied and the separate output, rope factors."""
     for name, sizes in {

@@ -228,6 +228,7 @@ def test_bos(bin_dir, tmp_path):
     assert first("refused", add_bos_token=False) != 1
 
 
+@pytest.mark.long
 def test_large_vocabulary(bin_dir, tmp_path):
     """Larger than Gemma's: 457,000 tokens and as many merges. To read them would take more than LIMIT_S if it were quadratic."""
     letters = "abcdefghijklmnopqrstuvwxyz"
