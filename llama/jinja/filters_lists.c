@@ -202,11 +202,13 @@ static cj_value sorted(cj_run *r, const cj_list *from, const cj_value *keys, boo
     return list_of(to);
 }
 
-/* The keys of several attributes "a,b" are a list. */
+/* The keys of the attributes "a,b", or that of the element, as a list: in lists, equal keys need no order between them. */
 static cj_value keys_of(cj_run *r, const cj_value *element, const cj_value *path, bool case_sensitive) {
-    if (path->kind != CJ_STRING || cj_find(path->text, cj_foreign_of(","), 0) == SIZE_MAX)
-        return key_of(r, element, path, case_sensitive);
-    cj_list *keys = cj_list_new(r, 2);
+    cj_list *keys = cj_list_new(r, 1);
+    if (path->kind != CJ_STRING) {
+        cj_list_add(r, keys, key_of(r, element, path, case_sensitive));
+        return list_of(keys);
+    }
     for (size_t at = 0;;) {
         const size_t comma = cj_find(path->text, cj_foreign_of(","), at), end = comma == SIZE_MAX ? path->text.size : comma;
         const cj_value part = cj_string(cj_part(path->text, at, end));
