@@ -20,6 +20,8 @@
 const char endless[] = "{\"prompt\":\"abc\",\"max_tokens\":90000,\"stream\":true}";
 const char endless_whole[] = "{\"prompt\":\"abc\",\"max_tokens\":90000,\"n\":2}";
 
+enum { MAX_FILES = 1024 };
+
 /* f: zeroed but for the keys, which config points to. */
 static int set_up_fixture(void **state, fixture *f, const server_config *config, const fake_config *fake) {
     cl_error error;
@@ -140,8 +142,19 @@ static void remove_folder(const char *path) {
     rmdir(path);
 }
 
+/* What a test that failed has left open, and the server would wait for as long as its clock stands still. */
+static void shut_down_clients(uint16_t port) {
+    for (int fd = 0; fd < MAX_FILES; fd++) {
+        struct sockaddr_in peer;
+        socklen_t size = sizeof peer;
+        if (getpeername(fd, (struct sockaddr *)&peer, &size) == 0 && peer.sin_family == AF_INET && ntohs(peer.sin_port) == port)
+            shutdown(fd, SHUT_RDWR);
+    }
+}
+
 int tear_down(void **state) {
     fixture *f = *state;
+    shut_down_clients(f->port);
     server_stop(&f->running);
     cl_engine_destroy(&f->engine);
     server_keys_free(&f->keys);
@@ -172,7 +185,7 @@ static int server_end(int fd) {
     struct sockaddr_in client, peer;
     socklen_t size = sizeof client;
     assert_int_equal(getsockname(fd, (struct sockaddr *)&client, &size), 0);
-    for (int i = 0; i < 1024; i++) {
+    for (int i = 0; i < MAX_FILES; i++) {
         size = sizeof peer;
         if (getpeername(i, (struct sockaddr *)&peer, &size) == 0 && peer.sin_family == AF_INET &&
             peer.sin_port == client.sin_port)

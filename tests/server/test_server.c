@@ -267,6 +267,7 @@ static void a_request_that_waits_too_long_is_refused_with_429(void **state) {
         assert_in_order(text, parts, sizeof parts / sizeof *parts);
         free(text);
         close(fd);
+        wait_for_metric(f->port, "vllm:num_requests_waiting", 0); /* which is updated at the end of the step */
     }
     close(busy);
     wait_for_metric(f->port, "vllm:num_requests_running", 0);
