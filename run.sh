@@ -41,5 +41,5 @@ batch) ;;
 *) exec "$chunkllama" "$@" ;;
 esac
 trap 'echo "Interrupted: build/batch.jsonl has only the first results." >&2; exit 130' INT
-"$chunkllama" batch -i "$root/workloads/tool_planning.jsonl" -o "$root/build/batch.jsonl" --max-tokens 16 --temperature 0
+"$chunkllama" batch -i "$root/bench/workloads/tool_planning.jsonl" -o "$root/build/batch.jsonl" --max-tokens 16 --temperature 0
 echo "Results: build/batch.jsonl"

@@ -71,10 +71,10 @@ levels() { build/release/bin/chunkllama doctor | sed -n 's/.* kernel levels ref,
 # Files that may compare times (scripts/check_clocks.sh), which another file beside them would make longer.
 alone=(tests/e2e/test_hostile.py tests/e2e/test_tenants.py)
 # Two files at a time, the tests of each one after another, since they share servers.
-e2e=(-n 2 --dist loadfile --no-loadscope-reorder "${alone[@]/#/--ignore=}" tests/e2e tests/model)
+e2e=(-n 2 --dist loadfile --no-loadscope-reorder "${alone[@]/#/--ignore=}" tests/e2e tests/chunkllama/model)
 
 # Tests that take more than ten seconds of CPU under ASan, which the gate runs plain.
-long_sanitized='^(api_(no_memory|views|options|budget|cache|export)|cache_(fit|plan)|llama_(linear|sampler)|openai_memory|bench_.*'
+long_sanitized='^(api_(no_memory|views|options|budget|cache|export)|cache_(fit|plan)|model_(linear|sampler)|protocol_memory|cattn_bench_.*'
 long_sanitized+='|exact_(groups|tier)|pages_plan|engine_(preemption|rules|scheduler|beam|fairness|grammar|speculation|llguidance))$'
 
 gate() {
@@ -87,8 +87,8 @@ gate() {
     run_pytest "set-up" -n 2 tests/setup
     run_pytest "end to end" --durations=20 -m "not long" "${e2e[@]}"
     CHUNKLLAMA_HOSTILE_STEP=4 run_pytest "end to end, alone" "${alone[@]}"
-    run_pytest "page" -n 2 --dist loadfile tests/page
-    run_pytest "templates" -n 2 -m "not long" tests/jinja
+    run_pytest "page" -n 2 --dist loadfile tests/serve/web
+    run_pytest "templates" -n 2 -m "not long" tests/chunkllama/jinja
     export CATTN_LEVEL=avx2
     local sanitized=(-LE 'long|no_sanitizer|emulation' -E "$long_sanitized")
     check "asan build" build_tests asan avx2 "${sanitized[@]}"
@@ -109,8 +109,8 @@ all() {
     run_pytest "set-up" -n 2 tests/setup
     run_pytest "end to end" "${e2e[@]}"
     run_pytest "end to end, alone" "${alone[@]}"
-    run_pytest "page" -n 2 --dist loadfile tests/page
-    run_pytest "templates" -n 2 tests/jinja
+    run_pytest "page" -n 2 --dist loadfile tests/serve/web
+    run_pytest "templates" -n 2 tests/chunkllama/jinja
     local level levels
     levels=$(levels)
     for level in ${levels% *}; do # the highest is that of the stages above

@@ -25,4 +25,4 @@ export CHUNKLLAMA_MODEL
 rm -rf "$out"
 $bin/cattn-bench paper -o "$out" --model "$CHUNKLLAMA_MODEL" $quick
 bench/e2e/run.py --only never_worse -o "$out" $quick
-[ -n "$quick" ] || tools/store_results "$out" "$1"
+[ -n "$quick" ] || bench/tools/store_results "$out" "$1"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "chunkattn/base/clock.h"
 #include "interrupt.h"
 #include "progress.h"
 #include "session.h"

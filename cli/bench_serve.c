@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/loadgen/report.h"
+#include "bench/plot/plot.h"
+#include "chunkllama/common/str.h"
 #include "interrupt.h"
-#include "llama/common/str.h"
-#include "loadgen/report.h"
-#include "plot/plot.h"
 #include "progress.h"
 #include "session.h"
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "llama/kv_cache.h"
+#include "chunkllama/model/kv_cache.h"
 
 static const char *budget_hint(cl_status status) { return status == CL_ERR_LIMIT ? " (raise it with --kv-budget)" : ""; }
 

@@ -5,7 +5,7 @@
 #ifndef CLI_DIRECT_H
 #define CLI_DIRECT_H
 
-#include "engine/runner.h"
+#include "chunkllama/engine/runner.h"
 #include "session.h"
 
 typedef struct direct {

@@ -10,12 +10,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
-#include "base/threads.h"
-#include "engine/grammar.h"
-#include "llama/common/str.h"
-#include "llama/file/model_file.h"
-#include "llama/params.h"
+#include "chunkattn/base/cpu.h"
+#include "chunkattn/base/threads.h"
+#include "chunkllama/common/str.h"
+#include "chunkllama/engine/grammar.h"
+#include "chunkllama/file/model_file.h"
+#include "chunkllama/model/params.h"
 #include "session.h"
 
 typedef struct examination {

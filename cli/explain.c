@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loadgen/endpoint.h"
+#include "bench/loadgen/endpoint.h"
 #include "session.h"
 #include "text_buffer.h"
 

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "llama/chat/chat.h"
-#include "llama/file/model_file.h"
+#include "chunkllama/chat/chat.h"
+#include "chunkllama/file/model_file.h"
 #include "session.h"
 
 /* A string of the file as printable text: control characters in it must not reach the terminal. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "chunkattn/base/clock.h"
 #include "direct.h"
 #include "interrupt.h"
 #include "progress.h"

@@ -5,8 +5,8 @@
 #include <limits.h>
 #include <math.h>
 
-#include "loadgen/requests.h"
-#include "server/log.h"
+#include "bench/loadgen/requests.h"
+#include "serve/http/log.h"
 
 static const char *const sharing_names[] = {"shared", "shared_storage", "private", NULL};
 static const char *const kv_type_names[] = {"f32", "f16", "bf16", "int8", NULL};

@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "chunkllama/common/error.h"
 #include "command.h"
-#include "llama/common/error.h"
 
 typedef enum option_type {
     OPT_FLAG,   /* bool: --name; in the environment 1, 0, true or false */

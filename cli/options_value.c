@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llama/common/str.h"
+#include "chunkllama/common/str.h"
 #include "options_parse.h"
 
 options_status options_wrong(message m, const char *format, ...) {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "chunkattn/base/clock.h"
 #include "direct.h"
 #include "interrupt.h"
 #include "progress.h"

@@ -7,7 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "chunkattn/base/clock.h"
 
 static const double DRAW_S = 0.1;                          /* seconds between two states of the bar */
 static const double FIRST_LINE_S = 2, MOST_BETWEEN_S = 60; /* between lines: a twentieth of the time so far, within these */

@@ -7,12 +7,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/levels.h"
+#include "chunkattn/base/levels.h"
+#include "serve/http/sandbox.h"
+#include "serve/http/service_manager.h"
+#include "serve/http/unix_socket.h"
 #include "serve_reload.h"
 #include "serve_signals.h"
-#include "server/sandbox.h"
-#include "server/service_manager.h"
-#include "server/unix_socket.h"
 #include "session.h"
 #include "warm.h"
 

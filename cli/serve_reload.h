@@ -12,8 +12,8 @@
 #include <time.h>
 
 #include "options.h"
-#include "server/log.h"
-#include "server/server.h"
+#include "serve/http/log.h"
+#include "serve/http/server.h"
 
 /* A file that is read several times. */
 typedef struct reread_file {

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <time.h>
 
-#include "base/clock.h"
+#include "chunkattn/base/clock.h"
 
 /* Seconds between two looks at the system's memory, and, while requests end, at how many are left. */
 static const double memory_s = 1, requests_s = 0.02;

@@ -7,11 +7,11 @@
 
 #include <signal.h>
 
+#include "serve/http/log.h"
+#include "serve/http/pressure.h"
+#include "serve/http/server.h"
+#include "serve/http/service_manager.h"
 #include "serve_reload.h"
-#include "server/log.h"
-#include "server/pressure.h"
-#include "server/server.h"
-#include "server/service_manager.h"
 
 enum { SERVE_CUT = 124 }; /* exit status: the time for requests to end has passed; that of timeout(1) */
 

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
-#include "base/cpu.h"
-#include "base/threads.h"
-#include "engine/grammar.h"
+#include "chunkattn/base/clock.h"
+#include "chunkattn/base/cpu.h"
+#include "chunkattn/base/threads.h"
+#include "chunkllama/engine/grammar.h"
 #include "progress.h"
 
 /* The error of an unknown level: "--level is 'mmx'; this CPU has ref, avx2". */

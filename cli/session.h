@@ -2,10 +2,10 @@
 #ifndef CLI_SESSION_H
 #define CLI_SESSION_H
 
-#include "engine/engine.h"
-#include "llama/model.h"
-#include "openai/openai.h"
+#include "chunkllama/engine/engine.h"
+#include "chunkllama/model/model.h"
 #include "options.h"
+#include "serve/protocol/openai.h"
 #include "text_buffer.h"
 
 /*

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "chunkattn/base/clock.h"
 #include "session.h"
 #include "visible.h"
 

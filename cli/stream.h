@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "engine/engine.h"
+#include "chunkllama/engine/engine.h"
 #include "options.h"
 #include "text_buffer.h"
 

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "llama/common/error.h"
+#include "chunkllama/common/error.h"
 
 /* Zero-initialise; free with text_buffer_free. */
 typedef struct text_buffer {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llama/text/tokenizer.h"
+#include "chunkllama/text/tokenizer.h"
 #include "session.h"
 #include "text_buffer.h"
 

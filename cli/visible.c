@@ -1,7 +1,7 @@
 /* Escapes what a terminal would obey: control characters, also those of two bytes (C1), and bytes that are no characters. */
 #include "visible.h"
 
-#include "llama/common/str.h"
+#include "chunkllama/common/str.h"
 
 /* Whether a character [n] may reach a terminal. */
 static bool is_harmless(const char *c, size_t n) {

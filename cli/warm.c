@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "openai/batch_line.h"
 #include "options.h"
+#include "serve/protocol/batch_line.h"
 
 /* The work on one file, and the prompt that is computed. */
 typedef struct warm_up {

@@ -8,8 +8,8 @@
 
 #include <stdio.h>
 
-#include "openai/openai.h"
-#include "server/keys.h"
+#include "serve/http/keys.h"
+#include "serve/protocol/openai.h"
 
 /* Zero: no file. */
 typedef struct warm_file {

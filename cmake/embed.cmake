@@ -1,5 +1,5 @@
-# Run as a script in the project's root: write a C file with the table `embedded_files` (server/http.h) of the files IN, a list of
-# paths from the root, to OUT.
+# Run as a script in serve/: write a C file with the table `embedded_files` (serve/http/http.h) of the files IN, a list of
+# paths from there, to OUT.
 set(arrays)
 set(rows)
 set(number 0)
@@ -13,5 +13,5 @@ foreach(path IN LISTS IN)
   string(APPEND rows "    {\"${path}\", file_${number}, sizeof file_${number}, \"\\\"${hash}\\\"\"},\n")
   math(EXPR number "${number} + 1")
 endforeach()
-file(WRITE ${OUT} "#include \"server/http.h\"\n\n${arrays}\nconst embedded_file embedded_files[] = {\n${rows}};\n"
+file(WRITE ${OUT} "#include \"serve/http/http.h\"\n\n${arrays}\nconst embedded_file embedded_files[] = {\n${rows}};\n"
   "const size_t n_embedded_files = sizeof embedded_files / sizeof *embedded_files;\n")

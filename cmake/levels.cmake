@@ -1,5 +1,5 @@
 # Kernel levels: one source file for each, compiled with the flags of its line here and nowhere else. A new level is a row in
-# base/levels.def, a line here and a file for each that dispatches it.
+# chunkattn/base/levels.def, a line here and a file for each that dispatches it.
 set(CA_AVX2 -mavx2 -mfma -mf16c)
 set(CA_AVX512 ${CA_AVX2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
 
@@ -14,16 +14,16 @@ set(CATTN_SANITIZED_LEVELS "" CACHE STRING "Levels that CATTN_SANITIZE applies t
 
 # The list's levels but "ref", which is plain C; none where the CPU is not x86-64.
 set(CA_X86_LEVELS)
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/base/levels.def)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/chunkattn/base/levels.def)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-  file(STRINGS ${PROJECT_SOURCE_DIR}/base/levels.def rows REGEX "^CA_LEVEL\\(")
+  file(STRINGS ${PROJECT_SOURCE_DIR}/chunkattn/base/levels.def rows REGEX "^CA_LEVEL\\(")
   foreach(row ${rows})
     string(REGEX REPLACE "^CA_LEVEL\\(([a-z0-9_]+),.*" "\\1" level "${row}")
     if(level STREQUAL "ref")
       continue()
     endif()
     if(NOT CA_FLAGS_${level})
-      message(FATAL_ERROR "base/levels.def has the level ${level}; set CA_FLAGS_${level} in cmake/levels.cmake")
+      message(FATAL_ERROR "chunkattn/base/levels.def has the level ${level}; set CA_FLAGS_${level} in cmake/levels.cmake")
     endif()
     list(APPEND CA_X86_LEVELS ${level})
   endforeach()

@@ -11,7 +11,7 @@ export CHUNKLLAMA_MODEL CHUNKLLAMA_GRAMMAR_LIBRARY CHUNKLLAMA_BIN_DIR=$PWD/build
 stages() {
     run_ctest "threads, $1" release -L threads -LE long
     run_pytest "end to end, $1" -n 2 --dist loadfile -m "not long" --ignore=tests/e2e/test_hostile.py --ignore=tests/e2e/test_tenants.py tests/e2e
-    run_pytest "page, $1" -n 2 --dist loadfile tests/page
+    run_pytest "page, $1" -n 2 --dist loadfile tests/serve/web
 }
 
 spinning=()

@@ -10,7 +10,7 @@ import pytest
 from waiting import LIMIT_S
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))  # for random_blocks.py
+sys.path.insert(0, str(ROOT / "bench/tools"))  # for random_blocks.py
 
 # A shell without job control lets what it starts in the background ignore SIGINT, and nohup SIGHUP. So would the programs under
 # test.

@@ -28,7 +28,7 @@ def make_model(args, n_layers):
         subprocess.run(
             [
                 python if python.exists() else sys.executable,
-                systems.ROOT / "tools/make_model",
+                systems.ROOT / "bench/tools/make_model",
                 *shape,
                 "--type",
                 "Q4_0",

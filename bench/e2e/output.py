@@ -40,7 +40,7 @@ def render(args, path):
 class Output:
     """columns: (key, heading, digits after the point or None for text). notes: paragraphs below the table.
 
-    plot: the fields of plot/plot.h, or None."""
+    plot: the fields of bench/plot/plot.h, or None."""
 
     def __init__(self, args, name, title, columns, notes=(), plot=None):
         self.args, self.name, self.title, self.columns, self.plot = args, name, title, columns, plot

@@ -125,7 +125,7 @@ def figures(runs):
 def bundled(quick):
     """256 requests by the workload's name: each of the four, and a quarter of each together."""
     found = {}
-    for file in sorted((systems.ROOT / "workloads").glob("*.jsonl")):
+    for file in sorted((systems.ROOT / "bench/workloads").glob("*.jsonl")):
         found[file.stem] = [json.loads(line) for line in file.open(encoding="utf-8")]
     if quick:
         return {"few_shot": found["few_shot"][:8]}

@@ -2,7 +2,7 @@
 """The paper's serving evaluation: Table 4, Figure 5, the batch that a K/V budget holds, and comparisons with peers.
 
     bench/e2e/run.py -o build/e2e            everything, with the peers that bench/peers/setup.sh serve has installed
-    tools/store_results build/e2e zen5       copies the results to docs/results/zen5
+    bench/tools/store_results build/e2e zen5       copies the results to docs/results/zen5
 
 Servers run side by side; one at a time is under load. --quick takes tiny loads and this project's servers only, to show that
 everything works.

@@ -72,7 +72,7 @@ def table4(args, running):
 
 def workloads(args, running):
     """The bundled workloads, rendered by the model's chat format."""
-    files = sorted((systems.ROOT / "workloads").glob("*.jsonl"))
+    files = sorted((systems.ROOT / "bench/workloads").glob("*.jsonl"))
     completion, seconds, rate = (4, 1, 4.0) if args.quick else (64, args.seconds, 2.0)
     all_systems = [s for s in running if s.name in ("chunkllama shared", "chunkllama private")]
     out = Output(

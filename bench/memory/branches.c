@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "chunkattn/base/clock.h"
 #include "memory.h"
 
 enum { BRANCHES = 16 };

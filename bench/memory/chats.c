@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "chunkattn/base/clock.h"
 #include "memory.h"
 
 enum { MAX_CHATS = 64, WORST_CASES = 8 };

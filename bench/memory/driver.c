@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "base/clock.h"
+#include "chunkattn/base/clock.h"
 
 /* ---- Events ---- */
 

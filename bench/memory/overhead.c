@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
+#include "chunkattn/base/clock.h"
 #include "memory.h"
 
 enum { REQUESTS = 16 };

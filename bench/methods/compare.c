@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/cpu.h"
 #include "bench/bench.h"
 #include "bench/shared/formulas.h"
 #include "bench/shared/statistics.h"
+#include "chunkattn/base/clock.h"
+#include "chunkattn/base/cpu.h"
 
 enum { N_WARMUP = 2, MIN_STEPS = 5 };
 

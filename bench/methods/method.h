@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/threads.h"
 #include "bench/shared/token_tree.h"
 #include "chunkattn.h"
+#include "chunkattn/base/threads.h"
 
 enum { METHOD_MAX_ROW = 32768 }; /* largest kv_heads * head_dim */
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "base/fp.h"
+#include "chunkattn/base/fp.h"
 #include "library_internals.h"
 #include "method.h"
 

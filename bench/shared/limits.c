@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/clock.h"
-#include "base/cpu.h"
-#include "base/threads.h"
+#include "chunkattn/base/clock.h"
+#include "chunkattn/base/cpu.h"
+#include "chunkattn/base/threads.h"
 #include "peaks.h"
 
 enum { N_RUNS = 7, MAX_KEPT = 8 };

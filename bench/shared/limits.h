@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/threads.h"
 #include "chunkattn.h"
+#include "chunkattn/base/threads.h"
 
 /* The limits of n_threads together; 0 if the CPU has no such instruction. */
 typedef struct limits {

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/clock.h"
-#include "base/half.h"
-#include "llama/linear/weight_type.h"
+#include "chunkattn/base/clock.h"
+#include "chunkattn/base/half.h"
+#include "chunkllama/linear/weight_type.h"
 #include "results.h"
 #include "statistics.h"
 

@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/threads.h"
+#include "chunkattn/base/threads.h"
+#include "chunkllama/linear/linear.h"
 #include "formulas.h"
-#include "llama/linear/linear.h"
 
 typedef struct linear_timer linear_timer;
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/cpu.h"
+#include "chunkattn/base/cpu.h"
 
 void options_add(option_list *list, const option_row *rows, int n) {
     assert(list->n + n < OPTIONS_MAX);

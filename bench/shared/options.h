@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/threads.h"
+#include "chunkattn/base/threads.h"
 #include "limits.h"
 
 typedef enum option_kind { OPTION_FLAG, OPTION_INT, OPTION_TEXT } option_kind;

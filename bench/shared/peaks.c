@@ -5,7 +5,7 @@
  */
 #include "peaks.h"
 
-#include "base/cpu.h"
+#include "chunkattn/base/cpu.h"
 
 static uint64_t read_portable(const void *data, size_t bytes) {
     const uint64_t *p = data;
@@ -118,7 +118,7 @@ __attribute__((target("avx512f,avx512bf16"))) static void dot_bf16(int64_t round
 #pragma GCC push_options
 #pragma GCC target("amx-tile,amx-bf16,amx-int8")
 
-#include "base/tiles.h"
+#include "chunkattn/base/tiles.h"
 
 static void clear_tiles(void) {
     ca_tile_shapes shapes = {0};

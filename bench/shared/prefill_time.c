@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
+#include "chunkattn/base/clock.h"
 #include "results.h"
 #include "statistics.h"
 

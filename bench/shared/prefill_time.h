@@ -2,8 +2,8 @@
 #ifndef BENCH_SHARED_PREFILL_TIME_H
 #define BENCH_SHARED_PREFILL_TIME_H
 
-#include "base/threads.h"
 #include "chunkattn.h"
+#include "chunkattn/base/threads.h"
 #include "formulas.h"
 
 typedef struct prefill_options {

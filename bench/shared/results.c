@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/cpu.h"
+#include "chunkattn/base/cpu.h"
 
 enum { MIN_WIDTH = 8, MAX_CELL = 128, MAX_PATH = 4096 };
 static const size_t dump_flags = JSON_REAL_PRECISION(6);

@@ -10,8 +10,8 @@
 
 #include <jansson.h>
 
+#include "bench/plot/plot.h"
 #include "options.h"
-#include "plot/plot.h"
 
 typedef struct results_column {
     const char *key; /* of the row's object; "a.b" for b of object a */

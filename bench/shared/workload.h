@@ -6,7 +6,7 @@
 #ifndef BENCH_SHARED_WORKLOAD_H
 #define BENCH_SHARED_WORKLOAD_H
 
-#include "llama/chat/chat.h"
+#include "chunkllama/chat/chat.h"
 
 typedef struct workload {
     cl_token_list *requests;

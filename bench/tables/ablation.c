@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "bench/bench.h"
 #include "bench/methods/compare.h"
 #include "bench/methods/planned.h"
 #include "bench/shared/statistics.h"
+#include "chunkattn/base/clock.h"
 
 enum { BATCH = 32, HEADS = 32, PROMPT = 2048, SHARED = 1536 };
 

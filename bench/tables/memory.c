@@ -9,7 +9,7 @@
 
 #include "bench/bench.h"
 #include "bench/memory/memory.h"
-#include "llama/model.h"
+#include "chunkllama/model/model.h"
 
 static const struct {
     const char *name;

@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/cpu.h"
 #include "bench/bench.h"
 #include "bench/methods/method.h"
 #include "bench/shared/results.h"
 #include "bench/shared/statistics.h"
-#include "engine/runner.h"
+#include "chunkattn/base/clock.h"
+#include "chunkattn/base/cpu.h"
+#include "chunkllama/engine/runner.h"
 
 #define SHARED  PAIRED_A
 #define PRIVATE PAIRED_B

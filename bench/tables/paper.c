@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "bench/bench.h"
 #include "bench/shared/options.h"
+#include "chunkattn/base/clock.h"
 
 enum { MAX_ARGUMENTS = 12, MAX_PATH = 4096, MAX_NUMBER = 24 };
 

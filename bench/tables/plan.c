@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/cpu.h"
 #include "bench/bench.h"
 #include "bench/methods/library_internals.h"
 #include "bench/shared/results.h"
 #include "bench/shared/statistics.h"
+#include "chunkattn/base/clock.h"
+#include "chunkattn/base/cpu.h"
 
 enum { CHUNK = 64, MAX_SEQS = 4096, MAX_SAMPLES = 512 };
 

@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "bench/bench.h"
 #include "bench/methods/library_internals.h"
 #include "bench/shared/results.h"
 #include "bench/shared/trace.h"
+#include "chunkattn/base/clock.h"
 
 enum { CHUNK = 64 };
 
@@ -202,7 +202,7 @@ static const results_spec spec = {
 };
 
 int bench_retention(int argc, char **argv) {
-    bench b = {.seed = 1, .linear_ns = 353000, .attention_ps = 173000, .workloads = "workloads"};
+    bench b = {.seed = 1, .linear_ns = 353000, .attention_ps = 173000, .workloads = "bench/workloads"};
     option_list list = {0};
     const option_row rows[] = {
         {"requests", OPTION_INT, &b.requests, 0, 1000000, "requests of a trace; 0: 4000, and all of the workloads", 0},

@@ -13,7 +13,7 @@
 #include "bench/shared/linear_time.h"
 #include "bench/shared/prefill_time.h"
 #include "bench/shared/results.h"
-#include "llama/model.h"
+#include "chunkllama/model/model.h"
 
 enum { N_CONTEXTS = 3, N_LENGTHS = 4, MAX_CASES = 64, QUICK_DIVISOR = 64 };
 

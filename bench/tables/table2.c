@@ -11,7 +11,9 @@
 #include "bench/shared/shared_tokens.h"
 #include "bench/shared/workload.h"
 
-#define BUNDLED "workloads/chatbot.jsonl,workloads/tool_planning.jsonl,workloads/few_shot.jsonl,workloads/document_qa.jsonl"
+#define BUNDLED                                                                                                                \
+    "bench/workloads/chatbot.jsonl,bench/workloads/tool_planning.jsonl,bench/workloads/few_shot.jsonl,bench/workloads/"        \
+    "document_qa.jsonl"
 
 enum { MAX_PATH_SIZE = 4096 };
 
@@ -33,7 +35,7 @@ static int fail(const cl_error *error) {
     return 1;
 }
 
-/* "workloads/chatbot.jsonl" -> "chatbot" */
+/* "bench/workloads/chatbot.jsonl" -> "chatbot" */
 static void name_of(const char *path, char *name, size_t size) {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path, *dot = strrchr(base, '.');
     snprintf(name, size, "%.*s", (int)(dot && dot > base ? (size_t)(dot - base) : strlen(base)), base);

@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/cpu.h"
 #include "bench/bench.h"
 #include "bench/methods/compare.h"
 #include "bench/methods/method.h"
 #include "bench/shared/linear_time.h"
 #include "bench/shared/results.h"
 #include "bench/shared/statistics.h"
+#include "chunkattn/base/clock.h"
+#include "chunkattn/base/cpu.h"
 
 enum { FILL_ROWS = 256, MAX_STEPS = 256, LLAMA_2_7B_EMBD = 4096, LLAMA_2_7B_FF = 11008 };
 

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "chunkattn/base/clock.h"
 #include "cli/interrupt.h"
 #include "cli/session.h"
-#include "openai/json.h"
+#include "serve/protocol/json.h"
 #include "summary.h"
 #include "work.h"
 

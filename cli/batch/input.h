@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "llama/common/error.h"
+#include "chunkllama/common/error.h"
 
 typedef struct batch_input {
     int fd;          /* a regular file; -1: none is open */

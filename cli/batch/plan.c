@@ -11,7 +11,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "jobs/lines.h"
+#include "serve/batches/lines.h"
 
 /* What is needed only while the lines are read. */
 typedef struct reader {

@@ -12,7 +12,7 @@
 #define CLI_BATCH_PLAN_H
 
 #include "input.h"
-#include "openai/batch_line.h"
+#include "serve/protocol/batch_line.h"
 
 typedef struct plan_line {
     int64_t offset; /* in the input */

@@ -2,7 +2,7 @@
 #ifndef CLI_BATCH_SUMMARY_H
 #define CLI_BATCH_SUMMARY_H
 
-#include "engine/engine.h"
+#include "chunkllama/engine/engine.h"
 
 typedef struct batch_summary {
     size_t n_requests; /* records written by this run */

@@ -9,7 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "base/clock.h"
+#include "chunkattn/base/clock.h"
 #include "cli/interrupt.h"
 
 static const double LOOK_S = 0.2; /* a signal is seen, and progress is shown, at least this often */

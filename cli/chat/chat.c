@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "chunkllama/file/model_file.h"
 #include "cli/session.h"
 #include "cli/visible.h"
 #include "commands.h"
 #include "line_editor.h"
-#include "llama/file/model_file.h"
 #include "terminal.h"
 
 /* A conversation with the user. */

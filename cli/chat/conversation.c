@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "llama/common/str.h"
+#include "chunkllama/common/str.h"
 
 static const char *const roles[] = {"system", "user", "assistant"};
 enum { N_ROLES = sizeof roles / sizeof *roles };

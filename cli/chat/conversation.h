@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "llama/chat/chat.h"
+#include "chunkllama/chat/chat.h"
 
 /* Zero-initialise; free with conversation_free. */
 typedef struct conversation {

@@ -15,8 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "chunkllama/common/str.h"
 #include "line_history.h"
-#include "llama/common/str.h"
 #include "terminal.h"
 
 struct line_editor {

@@ -5,7 +5,7 @@
 #include <histedit.h>
 #include <stdbool.h>
 
-#include "llama/common/error.h"
+#include "chunkllama/common/error.h"
 
 /* Zero-initialise; free with line_history_close. */
 typedef struct line_history {

@@ -257,7 +257,7 @@ def computed_by_a_trie(prompts):
 
 @pytest.mark.long
 def test_offline_job(batch, chunkllama):
-    requests = [json.loads(line) for line in (ROOT / "workloads/tool_planning.jsonl").open(encoding="utf-8")][:32]
+    requests = [json.loads(line) for line in (ROOT / "bench/workloads/tool_planning.jsonl").open(encoding="utf-8")][:32]
     prompts = prompts_of(chunkllama, requests)
 
     flags = ["--max-tokens", 16, "--ignore-eos", "--logprobs", 3]

@@ -16,7 +16,7 @@ SETTINGS = [("--prefill-piece", 7), ("--prefill-piece", 64, "--threads", 1), ("-
 @pytest.fixture(scope="module")
 def requests(tmp_path_factory):
     """The first requests of the tool-planning workload, in a file."""
-    lines = (ROOT / "workloads/tool_planning.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:N]
+    lines = (ROOT / "bench/workloads/tool_planning.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:N]
     path = tmp_path_factory.mktemp("job") / "in.jsonl"
     path.write_text("".join(lines), encoding="utf-8")
     return path

@@ -30,7 +30,7 @@ def file(tmp_path):
 
 @pytest.mark.parametrize("kind", SHARED)
 def test_bundled(kind, table2):
-    row, = table2(f"workloads/{kind}.jsonl")
+    row, = table2(f"bench/workloads/{kind}.jsonl")
     assert (row["workload"], row["requests"], row["distinct"], row["prompts"]) == (kind, N, N, len(SHARED[kind]))
     # A request shares its whole shared prompt, the chat format around it, and the first words of its own part with some others.
     mean = sum(SHARED[kind]) / len(SHARED[kind])
@@ -40,7 +40,7 @@ def test_bundled(kind, table2):
 
 
 def test_several_files_in_their_order(table2):
-    assert [r["workload"] for r in table2("workloads/few_shot.jsonl", "workloads/chatbot.jsonl")] == ["few_shot", "chatbot"]
+    assert [r["workload"] for r in table2("bench/workloads/few_shot.jsonl", "bench/workloads/chatbot.jsonl")] == ["few_shot", "chatbot"]
 
 
 def test_token_ids_are_counted_as_they_are(table2, file):
@@ -83,9 +83,9 @@ def test_wrong_lines(line, message, table2, file):
 def test_wrong_files(table2, file, tmp_path):
     assert "cannot open" in table2(tmp_path / "nothing.jsonl", status=1)
     assert "holds no requests" in table2(file("", "  "), status=1)
-    assert "no GGUF file" in table2("workloads/chatbot.jsonl", model=ROOT / "README.md", status=1)
+    assert "no GGUF file" in table2("bench/workloads/chatbot.jsonl", model=ROOT / "README.md", status=1)
 
 
 def test_help_shows_whole_defaults(bin_dir):
     text = subprocess.run([bin_dir / "cattn-bench", "table2", "--help"], capture_output=True, text=True, timeout=LIMIT_S).stdout
-    assert "workloads/document_qa.jsonl)\n" in text
+    assert "bench/workloads/document_qa.jsonl)\n" in text

@@ -20,7 +20,7 @@ OTHERS = {"cmake --preset release", "cmake --build --preset release",  # test_re
           "bench/e2e/run.py --only never_worse -o build/paper", "bench/e2e/run.py -o build/e2e",
           "bench/e2e/run.py --only memory,soak -o build/memory",  # test_e2e_bench.py
           "bench/e2e/run.py --only routers -o build/routers",
-          "tools/store_results build/paper zen5"}  # changes docs/results; below into a copy
+          "bench/tools/store_results build/paper zen5"}  # changes docs/results; below into a copy
 RESULTS = ROOT / "docs/results"
 STORED = sorted(RESULTS.glob("*/*.jsonl"))
 
@@ -60,7 +60,7 @@ def test_every_subcommand_has_a_command(bin_dir):
 
 
 def test_files_that_are_named_exist():
-    named = re.findall(r"`([\w/.-]+\.(?:md|sh|py)|tools/\w+)`", TEXT)
+    named = re.findall(r"`([\w/.-]+\.(?:md|sh|py)|bench/tools/\w+)`", TEXT)
     assert named
     for name in named:
         assert (ROOT / name).exists() or (ROOT / "docs" / name).exists(), name
@@ -104,7 +104,7 @@ def test_all_measures_and_stores_nothing_with_quick(bin_dir):
 
 
 def store(*arguments, status=0):
-    return run(sys.executable, "tools/store_results", *arguments, status=status)
+    return run(sys.executable, "bench/tools/store_results", *arguments, status=status)
 
 
 @pytest.mark.long
@@ -144,7 +144,7 @@ def test_table_of_memory_is_of_the_newest_results(tmp_path):
         for name, rows in (("memory", [row, row | {"bar": ""}]), ("soak", [start, start | {"growth": 1.03, "verdict": "missed"}])):
             lines = [head | {"date": date}, *rows]
             (tmp_path / "results" / cpu / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    begin, end = "<!-- memory: written by tools/store_results -->\n", "<!-- end -->\n"
+    begin, end = "<!-- memory: written by bench/tools/store_results -->\n", "<!-- end -->\n"
     page = tmp_path / "page.md"
     for old in ("", "| old |\n"):
         page.write_text(f"before\n{begin}{old}{end}after\n")

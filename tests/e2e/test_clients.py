@@ -19,7 +19,7 @@ from waiting import LIMIT_S
 
 from test_server import serving
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "model"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "chunkllama/model"))
 import oracle
 
 pytestmark = pytest.mark.long
@@ -237,7 +237,7 @@ def rms(a):
 
 def test_lm_eval_loglikelihood(server, model, tmp_path):
     """Exactly the logprobs of the choices' tokens, which are those of the model: within twice what quantised activations cost the
-    oracle, as in tests/model/test_logits.py, which has the reason."""
+    oracle, as in tests/chunkllama/model/test_logits.py, which has the reason."""
     samples = evaluate(server, tmp_path, "loglikelihood")
     assert len(samples) == len(DOCUMENTS)
     texts, scores = [], []  # the tokens of each choice behind its question, and the positions and logprobs of the choice

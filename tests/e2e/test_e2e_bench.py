@@ -221,7 +221,7 @@ def never_worse(monkeypatch):
 
 
 def test_interval_is_that_of_cattn_bench(never_worse):
-    """The same ratios as in tests/bench/test_statistics.c."""
+    """The same ratios as in tests/bench/cattn_bench/test_statistics.c."""
     ratios = [1 + 0.01 * (i * 37 % 100) for i in range(100)]
     assert never_worse.interval(ratios) == pytest.approx((1.39, 1.60))
     assert never_worse.interval([3, 1, 2]) == (1, 3)

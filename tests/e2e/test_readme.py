@@ -76,7 +76,7 @@ def batch():
 @pytest.mark.long
 def test_batch_writes_an_answer_to_every_request(batch):
     lines = [json.loads(line) for line in (ROOT / "build/batch.jsonl").read_text().splitlines()]
-    requested = [json.loads(line)["id"] for line in (ROOT / "workloads/tool_planning.jsonl").read_text().splitlines()]
+    requested = [json.loads(line)["id"] for line in (ROOT / "bench/workloads/tool_planning.jsonl").read_text().splitlines()]
     assert [line["id"] for line in lines] == requested
     assert all(line["finish_reason"] == "length" and line["text"] or line["finish_reason"] == "stop" for line in lines)
 
@@ -140,7 +140,7 @@ def test_figures_are_measured_ones():
 
 @pytest.mark.long
 def test_picture_of_the_batch_shows_what_is_printed(batch):
-    """docs/img/batch.svg shows the program's output but for the figures. `tools/terminal_picture ./run.sh batch` draws it."""
+    """docs/img/batch.svg shows the program's output but for the figures. `bench/tools/terminal_picture ./run.sh batch` draws it."""
     command, *drawn = re.findall(r"<text [^>]*>(.*?)</text>", (ROOT / "docs/img/batch.svg").read_text())
     assert command == "$ " + block("./run.sh batch").strip()
     printed = [re.sub(r"[\d.]+", "0", line) for line in batch]
@@ -174,17 +174,16 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("page, least", [("glossary", 100), ("design", 60), ("kernels", 40), ("linear", 20)])
 def test_pages_name_what_exists(page, least):
-    """Each path that the page names is in the tree or in lib/, and each file name and name of C is in some folder of sources. A
+    """Each path that the page names is in the tree or in chunkattn/, and each file name and name of C is in some folder of sources. A
     page has at least `least` names."""
     named = re.findall(r"`([\w./]+)`", (ROOT / f"docs/{page}.md").read_text())
-    folders = ("include", "base", "lib", "llama", "engine", "openai", "jobs", "server", "cli", "loadgen", "bench",
-               "docs", "cmake")
+    folders = ("include", "chunkattn", "chunkllama", "serve", "cli", "bench", "docs", "cmake")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
     sources = "\n".join(path.read_text() for path in files if path.suffix in (".c", ".h"))
     assert len(named) >= least
     for name in named:
         if "/" in name:
-            assert (ROOT / name).exists() or (ROOT / "lib" / name).exists(), name
+            assert (ROOT / name).exists() or (ROOT / "chunkattn" / name).exists(), name
         elif re.search(r"\.(c|cu|h|md)$", name):
             assert (ROOT / name).exists() or any(path.name == name for path in files), name
         elif "_" in name:

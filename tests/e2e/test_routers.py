@@ -26,7 +26,7 @@ OPTIONS = {"vllm-router": (), "smg": ("--worker-warmup-secs", "0", "--worker-war
 
 def bundled_chats():
     """Pieces of the document of document_qa as system prompts, with its questions; the system prompts take turns."""
-    lines = (ROOT / "workloads/document_qa.jsonl").read_text(encoding="utf-8").splitlines()[: N_SYSTEM * N_CHATS]
+    lines = (ROOT / "bench/workloads/document_qa.jsonl").read_text(encoding="utf-8").splitlines()[: N_SYSTEM * N_CHATS]
     asked = [[m["content"] for m in json.loads(line)["messages"]] for line in lines]
     return [{"messages": [{"role": "system", "content": document[i % N_SYSTEM * SYSTEM_CHARS :][:SYSTEM_CHARS]},
                           {"role": "user", "content": question}]} for i, (document, question) in enumerate(asked)]

@@ -13,11 +13,11 @@ N = 256
 
 
 def make(*args):
-    return subprocess.run([sys.executable, ROOT / "tools/make_workload", *args], check=True, capture_output=True).stdout
+    return subprocess.run([sys.executable, ROOT / "bench/tools/make_workload", *args], check=True, capture_output=True).stdout
 
 
 def bundled(kind):
-    return [json.loads(line) for line in (ROOT / "workloads" / f"{kind}.jsonl").open(encoding="utf-8")]
+    return [json.loads(line) for line in (ROOT / "bench/workloads" / f"{kind}.jsonl").open(encoding="utf-8")]
 
 
 def shared_and_own(requests):
@@ -30,7 +30,7 @@ def shared_and_own(requests):
 
 @pytest.mark.parametrize("kind", SHARED)
 def test_bundled_is_what_the_tool_writes(kind):
-    assert make(kind) == (ROOT / "workloads" / f"{kind}.jsonl").read_bytes()
+    assert make(kind) == (ROOT / "bench/workloads" / f"{kind}.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("kind", SHARED)

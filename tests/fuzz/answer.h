@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "openai/dialect.h"
-#include "tests/openai/fake.h"
+#include "serve/protocol/dialect.h"
+#include "tests/serve/protocol/fake.h"
 
 /* The text must be one JSON value. Jansson refuses a zero character in the name of a field, which JSON allows. */
 static inline void check_json(const char *text, size_t size) {

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "answer.h"
-#include "openai/batch_line.h"
-#include "tests/openai/fake.h"
+#include "serve/protocol/batch_line.h"
+#include "tests/serve/protocol/fake.h"
 
 static openai_context context;
 

@@ -5,7 +5,7 @@
  * in a list as well. K and V of a position are functions of the tokens up to it, so the attention of each row is compared with
  * plain sums over its sequence. Exports are imported as they are and damaged.
  */
-#include "../support/testing.h"
+#include "tests/support/testing.h"
 
 #include "fuzz.h"
 
@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "../cache/check_tree.h"
-#include "lib/cache_handle.h"
+#include "chunkattn/api/cache_handle.h"
+#include "tests/chunkattn/cache/check_tree.h"
 
 enum { DIM = 32, HEADS = 2, MAX_LAYERS = 2, MAX_SEQS = 8, MAX_TOKENS = 320, MAX_ROWS = 256, MAX_CALLS = 150 };
 

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-#include "openai/json.h"
-#include "tests/llama/small_vocab.h"
+#include "serve/protocol/json.h"
+#include "tests/chunkllama/model/small_vocab.h"
 
 #define FRAME(content) "{% for m in messages %}{{ '<|' + m.role + '|>' }}" content "<|end|>{% endfor %}{{ '<|assistant|>' }}"
 

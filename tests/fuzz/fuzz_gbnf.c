@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "openai/gbnf.h"
+#include "serve/protocol/gbnf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t lark_size;

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../llama/edge.h"
+#include "tests/chunkllama/model/edge.h"
 #include "use_model.h"
 
 enum { MAX_SIZE = 1 << 16, DATA_BYTES = 1 << 18 };

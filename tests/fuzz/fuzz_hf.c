@@ -1,6 +1,6 @@
-/* A folder as Hugging Face has them, of which the input is the files' texts: see tests/llama/hf_folder.h. */
-#include "../llama/hf_folder.h"
+/* A folder as Hugging Face has them, of which the input is the files' texts: see tests/chunkllama/model/hf_folder.h. */
 #include "fuzz.h"
+#include "tests/chunkllama/model/hf_folder.h"
 #include "use_model.h"
 
 static char folder[HF_FOLDER_PATH];

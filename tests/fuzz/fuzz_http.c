@@ -6,7 +6,7 @@
  * The server must answer what was sent, close the connection, and go on serving: after each input, a request for /health must
  * succeed.
  */
-#include "../support/testing.h"
+#include "tests/support/testing.h"
 
 #include "fuzz.h"
 
@@ -19,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../server/server_fixture.h"
+#include "tests/serve/http/server_fixture.h"
 
 enum { PATIENCE_S = 60, HANG_UP = 1, GUARDED = 2, ASK = 4, FILES = 8 };
 

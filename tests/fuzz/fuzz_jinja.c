@@ -6,8 +6,8 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "chunkllama/jinja/jinja.h"
 #include "fuzz.h"
-#include "llama/jinja/jinja.h"
 
 static const char LAMBDA[] = "\xce\xbb";
 

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "llama/chat/reply.h"
+#include "chunkllama/chat/reply.h"
 
 enum { REASONING = 8, IN_REASONING = 16, TOOLS = 32 };
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "answer.h"
-#include "openai/json.h"
-#include "tests/openai/fake.h"
+#include "serve/protocol/json.h"
+#include "tests/serve/protocol/fake.h"
 
 static openai_context context;
 

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "../llama/edge.h"
-#include "llama/file/safetensors.h"
+#include "chunkllama/file/safetensors.h"
+#include "tests/chunkllama/model/edge.h"
 
 static void parse(const uint8_t *data, size_t size) {
     cl_file_bytes bytes = {.data = data, .size = size};

@@ -5,7 +5,7 @@
  */
 #include "fuzz.h"
 
-#include "../tier/small_tier.h"
+#include "tests/chunkattn/tier/small_tier.h"
 
 enum { N_SLOTS = 6, N_CHAINS = 3, N_DAMAGES = 20, N_CALLS = 60 };
 

@@ -1,0 +1,29 @@
+/* Parses server-sent events from bytes that arrive in pieces cut anywhere. */
+#ifndef BENCH_LOADGEN_SSE_H
+#define BENCH_LOADGEN_SSE_H
+
+#include "buffer.h"
+
+/* Receives an event's data [size], a string, its lines joined by line feeds. Returns false to stop the parser. */
+typedef bool (*sse_handler)(void *ctx, const char *data, size_t size);
+
+/* Zero-initialise; free with sse_free. */
+typedef struct sse {
+    buffer line, data; /* the unfinished line, and the data of the unfinished event */
+    bool has_data;     /* the unfinished event has a data line, perhaps an empty one */
+    bool after_cr;     /* the last line ended with a carriage return, so a line feed that follows belongs to it */
+    bool too_large;    /* a line or an event's data exceeded BUFFER_MAX bytes */
+} sse;
+
+/*
+ * Parse `size` more bytes, and call the handler for each event that they complete. Returns false if the handler returned
+ * false, memory is lacking, or a limit was exceeded (s->too_large); *s may then only be freed.
+ */
+bool sse_feed(sse *s, const char *bytes, size_t size, sse_handler handler, void *ctx);
+
+/* Whether the bytes so far end inside an event: the stream was cut off. */
+bool sse_unfinished(const sse *s);
+
+void sse_free(sse *s);
+
+#endif

@@ -1,0 +1,116 @@
+/* Writing the K and V of a step's rows into their chunks, for one layer at a time. */
+#include "step.h"
+
+#include "chunkattn/attn/kv_copy.h"
+#include "chunkattn/attn/view.h"
+#include "chunkattn/base/fp.h"
+
+int32_t ca_step_run_length(const ca_step *step, int32_t first) {
+    const ca_row *rows = step->rows.at + first;
+    int32_t n = 1;
+    while (first + n < (int32_t)step->rows.n && rows[n].chunk == rows->chunk && rows[n].slot == rows->slot + n) n++;
+    return n;
+}
+
+void ca_step_execute_commands(const cattn_cache *c, int32_t layer, int32_t head, const ca_kv_commands *commands) {
+    ca_kv_execute(&c->layout, c->pool, layer, head, commands->at, commands->n);
+}
+
+/* The arguments of ca_step_write, for its tasks. */
+typedef struct write_call {
+    const cattn_cache *cache;
+    int32_t layer;
+    int32_t heads_per_task; /* KV heads */
+    bool prepares;          /* this call executes the commands before the rows */
+    const cattn_view *k, *v;
+} write_call;
+
+/* Set what the kernel prefetches: the place of a row. */
+static void set_next(const write_call *call, ca_write *w, int32_t row, int32_t head) {
+    const ca_row *to = &call->cache->step.rows.at[row];
+    const ca_layout *l = &call->cache->layout;
+    const char *k_tile = ca_chunk_tile(call->cache->pool, to->chunk, ca_layout_tile(l, call->layer, head));
+    w->next_k = k_tile;
+    w->next_v = k_tile + l->k_bytes;
+    w->next_slot = to->slot;
+    w->next_open = ca_chunk_open(call->cache->pool, to->chunk);
+}
+
+/* Rows that one call of the kernel may write, of n that follow one another. */
+static int32_t rows_at_once(const write_call *call, int32_t n) {
+    return ca_view_rows_at_once(call->k->type != CATTN_F32 ? call->k->type : call->v->type, n);
+}
+
+/* n rows from `row` on, which go to consecutive slots of one chunk. *next is what this thread writes after them. */
+static void write_rows(const write_call *call, int32_t row, int32_t n, int32_t head, float *room, const ca_write *next) {
+    const cattn_cache *c = call->cache;
+    const ca_layout *l = &c->layout;
+    const ca_row *to = &c->step.rows.at[row];
+    char *k_tile = ca_chunk_tile(c->pool, to->chunk, ca_layout_tile(l, call->layer, head));
+    ca_write w = *next;
+    w.d_k = l->d_k;
+    w.d_v = l->d_v;
+    w.c = l->c;
+    w.open = ca_chunk_open(c->pool, to->chunk);
+    w.k_tile = k_tile;
+    w.v_tile = k_tile + l->k_bytes;
+    const int32_t step = rows_at_once(call, n);
+    for (int32_t i = 0; i < n; i += step) {
+        w.slot = to->slot + i;
+        w.n = n - i < step ? n - i : step;
+        const ca_f32_rows k = ca_view_widen(c->attn.kernel, call->k->type, ca_view_at(call->k, row + i, head),
+                                            call->k->row_stride, w.n, l->d_k, room);
+        const ca_f32_rows v = ca_view_widen(c->attn.kernel, call->v->type, ca_view_at(call->v, row + i, head),
+                                            call->v->row_stride, w.n, l->d_v, room + CA_VIEW_ROWS * (ptrdiff_t)l->d_k);
+        w.k = k.at;
+        w.v = v.at;
+        w.k_stride = k.stride;
+        w.v_stride = v.stride;
+        c->attn.kernel->write(&w);
+        w.next_k = w.next_v = NULL; /* the first call has prefetched it */
+    }
+}
+
+/*
+ * Write all rows for some KV heads, so that no two threads write to one tile. Rows of consecutive slots go together, in their
+ * order, so that k and v are read in theirs.
+ */
+static void write_heads(void *arg, int32_t task, int32_t worker) {
+    const write_call *call = arg;
+    const cattn_cache *c = call->cache;
+    const ca_layout *l = &c->layout;
+    float *room = ca_attn_rows(&c->attn, worker);
+    const unsigned fp = ca_fp_enter();
+    const int32_t first = task * call->heads_per_task, left = l->n_kv_heads - first, n_rows = (int32_t)c->step.rows.n;
+    const int32_t end = first + (left < call->heads_per_task ? left : call->heads_per_task);
+    for (int32_t h = first; call->prepares && h < end; h++) ca_step_execute_commands(c, call->layer, h, &c->step.before);
+    for (int32_t row = 0, n; row < n_rows; row += n) {
+        n = ca_step_run_length(&c->step, row);
+        for (int32_t h = first; h < end; h++) {
+            ca_write next = {0};
+            if (h + 1 < end)
+                set_next(call, &next, row, h + 1);
+            else if (row + n < n_rows)
+                set_next(call, &next, row + n, first);
+            write_rows(call, row, n, h, room, &next);
+        }
+    }
+    for (int32_t h = first; h < end; h++) ca_step_execute_commands(c, call->layer, h, &c->step.after);
+    ca_fp_leave(fp);
+}
+
+void ca_step_write(cattn_cache *c, int32_t layer, const cattn_view *k, const cattn_view *v) {
+    enum { NUMBERS_PER_TASK = 4000 }; /* about 8 us; for less, waking another thread costs more than it saves */
+    const ca_layout *l = &c->layout;
+    const int64_t n_rows = (int64_t)c->step.rows.n, numbers = n_rows * (l->d_k + l->d_v);
+    if (n_rows == 0) return;
+    const int64_t heads = NUMBERS_PER_TASK / numbers + 1;
+    const int32_t heads_per_task = heads < l->n_kv_heads ? (int32_t)heads : l->n_kv_heads;
+    write_call call = {c, layer, heads_per_task, !c->step.prepared.at[layer], k, v};
+    c->step.prepared.at[layer] = true;
+    const int32_t tasks = (l->n_kv_heads + heads_per_task - 1) / heads_per_task;
+    if (tasks > 1)
+        c->parallel.run(c->parallel.ctx, tasks, write_heads, &call);
+    else
+        write_heads(&call, 0, 0);
+}

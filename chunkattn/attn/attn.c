@@ -1,0 +1,517 @@
+/*
+ * Running the kernels over a plan. The order of the items makes a step chunk-first, then sequence-first; the states of each row
+ * are merged at the end.
+ */
+#include "attn.h"
+
+#include <math.h>
+
+#include "chunkattn/base/fp.h"
+#include "prefetch.h"
+#include "view.h"
+
+struct ca_attn_worker {
+    ca_attn_buffer states;      /* of the current chain, unless it is spread over tasks */
+    ca_attn_buffer merging;     /* const void *[max_segments]: the states of the row that is being merged */
+    void *queries;              /* [block_heads] packed, of the current block */
+    void *scratch;              /* the kernel's */
+    int32_t *n_seen, *n_hidden; /* [block_heads] of a tile's rows (ca_tile, ca_tile_options) */
+    float *slopes;              /* [block_heads] of the current block's rows */
+    float *distances;           /* [block_heads] of a tile's rows */
+    float *rows;                /* [CA_VIEW_ROWS][d_k + d_v] of the caller's tensors, where they are not f32 */
+};
+
+/* ---- Workspace ---- */
+
+static size_t kernel_scratch(const ca_attn *a) {
+    return a->kernel->scratch_bytes(a->layout->d_k, a->layout->d_v, a->layout->c);
+}
+
+static size_t row_floats(const ca_attn *a) { return CA_VIEW_ROWS * (size_t)(a->layout->d_k + a->layout->d_v); }
+
+/* Query heads in a block. */
+static size_t block_heads(const ca_attn *a) { return (size_t)a->max_rows * (size_t)a->group; }
+
+static size_t n_query_heads(const ca_attn *a) { return (size_t)a->layout->n_kv_heads * (size_t)a->group; }
+static size_t n_sinks(const ca_attn *a) { return (size_t)a->layout->n_layers * n_query_heads(a); }
+
+static float to_base_2(float x) {
+    const double log2_e = 1.4426950408889634;
+    return (float)((double)x * log2_e);
+}
+
+/* Copy x [n], converted, to *to, which the caller frees. x may be NULL; *to is unchanged then. */
+static cattn_status copy_to_base_2(ca_alloc *alloc, const float *x, size_t n, float **to) {
+    if (!x) return CATTN_OK;
+    *to = ca_new(alloc, n, sizeof **to);
+    for (size_t i = 0; *to && i < n; i++) (*to)[i] = to_base_2(x[i]);
+    return *to ? CATTN_OK : CATTN_ERR_NOMEM;
+}
+
+cattn_status ca_attn_init(ca_attn *a, const ca_kernel *kernel, const ca_layout *layout, const ca_chunk_pool *pool,
+                          ca_alloc *alloc, const cattn_parallel *parallel, int32_t n_threads, int32_t group, float scale,
+                          const ca_attn_options *options) {
+    *a = (ca_attn){.kernel = kernel,
+                   .layout = layout,
+                   .pool = pool,
+                   .alloc = alloc,
+                   .parallel = *parallel,
+                   .n_threads = n_threads,
+                   .group = group,
+                   .max_rows = group < kernel->max_rows ? kernel->max_rows / group : 1,
+                   .scale_log2 = to_base_2(scale),
+                   .softcap = to_base_2(options->softcap),
+                   .state_bytes = kernel->state_bytes(layout->d_v),
+                   .query_bytes = kernel->query_bytes(layout->d_k)};
+    a->workers = ca_new_zero(alloc, (size_t)n_threads, sizeof *a->workers);
+    if (!a->workers) return CATTN_ERR_NOMEM;
+    if (copy_to_base_2(alloc, options->alibi_slopes, n_query_heads(a), &a->slopes) ||
+        copy_to_base_2(alloc, options->sink_logits, n_sinks(a), &a->sinks)) {
+        ca_attn_free(a);
+        return CATTN_ERR_NOMEM;
+    }
+    for (int32_t i = 0; i < n_threads; i++) {
+        ca_attn_worker *w = &a->workers[i];
+        w->queries = ca_new(alloc, block_heads(a), a->query_bytes);
+        w->scratch = ca_new(alloc, 1, kernel_scratch(a));
+        w->n_seen = ca_new(alloc, block_heads(a), sizeof *w->n_seen);
+        w->n_hidden = ca_new(alloc, block_heads(a), sizeof *w->n_hidden);
+        w->slopes = ca_new(alloc, block_heads(a), sizeof *w->slopes);
+        w->distances = ca_new(alloc, block_heads(a), sizeof *w->distances);
+        w->rows = ca_new(alloc, row_floats(a), sizeof *w->rows);
+        if (!w->queries || !w->scratch || !w->n_seen || !w->n_hidden || !w->slopes || !w->distances || !w->rows) {
+            ca_attn_free(a);
+            return CATTN_ERR_NOMEM;
+        }
+    }
+    return CATTN_OK;
+}
+
+void ca_attn_free(ca_attn *a) {
+    if (a->workers) ca_attn_release(a);
+    for (int32_t i = 0; a->workers && i < a->n_threads; i++) {
+        ca_attn_worker *w = &a->workers[i];
+        ca_delete(a->alloc, w->queries, block_heads(a), a->query_bytes);
+        ca_delete(a->alloc, w->scratch, 1, kernel_scratch(a));
+        ca_delete(a->alloc, w->n_seen, block_heads(a), sizeof *w->n_seen);
+        ca_delete(a->alloc, w->n_hidden, block_heads(a), sizeof *w->n_hidden);
+        ca_delete(a->alloc, w->slopes, block_heads(a), sizeof *w->slopes);
+        ca_delete(a->alloc, w->distances, block_heads(a), sizeof *w->distances);
+        ca_delete(a->alloc, w->rows, row_floats(a), sizeof *w->rows);
+    }
+    ca_delete(a->alloc, a->workers, (size_t)a->n_threads, sizeof *a->workers);
+    ca_delete(a->alloc, a->slopes, n_query_heads(a), sizeof *a->slopes);
+    ca_delete(a->alloc, a->sinks, n_sinks(a), sizeof *a->sinks);
+    a->workers = NULL;
+    a->slopes = a->sinks = NULL;
+}
+
+/* Bytes of the states of spread chains, which all workers share, and of the other chains' states, for each worker. */
+static size_t shared_bytes(const ca_attn *a, const ca_plan *plan) {
+    return (size_t)plan->n_states * n_query_heads(a) * a->state_bytes;
+}
+static size_t own_bytes(const ca_attn *a, const ca_plan *plan) {
+    return (size_t)plan->n_chain_states * (size_t)a->group * a->state_bytes;
+}
+
+/* The largest that any of some plans needs, in bytes. */
+typedef struct workspace_sizes {
+    size_t shared, own, merging; /* bytes */
+} workspace_sizes;
+
+static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+
+static workspace_sizes sizes_for(const ca_attn *a, const ca_plan *plans, size_t n_plans) {
+    workspace_sizes n = {0};
+    for (const ca_plan *plan = plans; plan < plans + n_plans; plan++) {
+        n.shared = max_size(n.shared, shared_bytes(a, plan));
+        n.own = max_size(n.own, own_bytes(a, plan));
+        n.merging = max_size(n.merging, (size_t)plan->max_segments * sizeof(const void *));
+    }
+    return n;
+}
+
+static size_t missing_bytes(const ca_attn_buffer *b, size_t size) { return size > b->size ? size - b->size : 0; }
+
+static cattn_status reserve(const ca_attn *a, ca_attn_buffer *b, size_t size) {
+    if (size <= b->size) return CATTN_OK;
+    ca_delete(a->alloc, b->at, 1, b->size);
+    b->at = ca_new(a->alloc, 1, size);
+    b->size = b->at ? size : 0;
+    return b->at ? CATTN_OK : CATTN_ERR_NOMEM;
+}
+
+static void release(const ca_attn *a, ca_attn_buffer *b) {
+    ca_delete(a->alloc, b->at, 1, b->size);
+    *b = (ca_attn_buffer){0};
+}
+
+size_t ca_attn_missing(const ca_attn *a, const ca_plan *plans, size_t n_plans) {
+    const workspace_sizes sizes = sizes_for(a, plans, n_plans);
+    size_t missing = missing_bytes(&a->states, sizes.shared);
+    for (int32_t i = 0; i < a->n_threads; i++)
+        missing += missing_bytes(&a->workers[i].states, sizes.own) + missing_bytes(&a->workers[i].merging, sizes.merging);
+    return missing;
+}
+
+cattn_status ca_attn_reserve(ca_attn *a, const ca_plan *plans, size_t n_plans) {
+    const workspace_sizes sizes = sizes_for(a, plans, n_plans);
+    if (reserve(a, &a->states, sizes.shared)) return CATTN_ERR_NOMEM;
+    for (int32_t i = 0; i < a->n_threads; i++)
+        if (reserve(a, &a->workers[i].states, sizes.own) || reserve(a, &a->workers[i].merging, sizes.merging))
+            return CATTN_ERR_NOMEM;
+    return CATTN_OK;
+}
+
+void ca_attn_release(ca_attn *a) {
+    release(a, &a->states);
+    for (int32_t i = 0; i < a->n_threads; i++) {
+        release(a, &a->workers[i].states);
+        release(a, &a->workers[i].merging);
+    }
+}
+
+/* ---- A task: one KV head over some blocks ---- */
+
+/* The arguments of ca_attn_run, for its tasks. */
+typedef struct call {
+    const ca_attn *attn;
+    const ca_plan *plan;
+    int32_t layer;
+    const cattn_view *q, *out;
+    float *lse;
+} call;
+
+/* The rows of one block that a task processes, for one KV head. */
+typedef struct slice {
+    const call *call;
+    const ca_section *section;
+    const ca_block *block;
+    ca_attn_worker *worker;
+    int32_t head;
+    int32_t row_begin, row_end; /* of the section */
+} slice;
+
+static char *state_at(const slice *p, const ca_block *block, int32_t row) {
+    const ca_attn *a = p->call->attn;
+    const int64_t n_rows = block->row_end - block->row_begin, at = row - block->row_begin;
+    if (!block->spread) return (char *)p->worker->states.at + (size_t)((block->state + at) * a->group) * a->state_bytes;
+    const int64_t i = (block->state * a->layout->n_kv_heads + p->head * n_rows + at) * a->group;
+    return (char *)a->states.at + (size_t)i * a->state_bytes;
+}
+
+/* The g-th query head of a row in q or out. A row's heads are a few cache lines, far from those of other rows. */
+static void *head_at(const slice *p, const cattn_view *view, int32_t row, int32_t g) {
+    return ca_view_at(view, p->section->source.at[row], p->head * p->call->attn->group + g);
+}
+
+/* A row takes less time than a read from memory, so rows are prefetched some ahead. */
+enum { ROWS_AHEAD = 4 };
+
+CA_PREFETCH void prefetch_heads(const slice *p, const cattn_view *view, int32_t row, int32_t d) {
+    if (row >= p->row_end) return;
+    for (int32_t g = 0; g < p->call->attn->group; g++)
+        ca_prefetch_bytes(head_at(p, view, row, g), (size_t)d * ca_type_size(view->type));
+}
+
+/* Pack the query heads of a row. */
+static void pack_row(const slice *p, int32_t row, char *to) {
+    const ca_attn *a = p->call->attn;
+    const cattn_view *q = p->call->q;
+    const int32_t step = ca_view_rows_at_once(q->type, a->group);
+    for (int32_t g = 0; g < a->group; g += step) {
+        const int32_t n = a->group - g < step ? a->group - g : step;
+        const ca_f32_rows heads =
+            ca_view_widen(a->kernel, q->type, head_at(p, q, row, g), q->head_stride, n, a->layout->d_k, p->worker->rows);
+        a->kernel->pack_query(heads.at, heads.stride, n, a->layout->d_k, a->scale_log2, to + (size_t)g * a->query_bytes);
+    }
+}
+
+static void pack_queries(const slice *p) {
+    const ca_attn *a = p->call->attn;
+    char *queries = p->worker->queries;
+    float *slopes = p->worker->slopes;
+    for (int32_t r = p->row_begin; r < p->row_end; r++) {
+        prefetch_heads(p, p->call->q, r + ROWS_AHEAD, a->layout->d_k);
+        pack_row(p, r, queries + (size_t)(r - p->row_begin) * (size_t)a->group * a->query_bytes);
+    }
+    const int32_t n = (p->row_end - p->row_begin) * a->group;
+    for (int32_t i = 0; a->slopes && i < n; i++) slopes[i] = a->slopes[p->head * a->group + i % a->group];
+}
+
+/* The K tile of an item's i-th chunk; the V tile follows it. */
+static const char *tile_at(const slice *p, const ca_item *item, int32_t i) {
+    const ca_attn *a = p->call->attn;
+    return ca_chunk_tile(a->pool, p->section->chunks.at[item->chunk + i], ca_layout_tile(a->layout, p->call->layer, p->head));
+}
+
+/* The open slot groups of an item's i-th chunk. */
+static uint32_t open_at(const slice *p, const ca_item *item, int32_t i) {
+    const ca_attn *a = p->call->attn;
+    return a->source ? 0 : ca_chunk_open(a->pool, p->section->chunks.at[item->chunk + i]);
+}
+
+/* The slots of a chunk that a row sees, as in ca_tile and ca_tile_options. */
+typedef struct visible {
+    int32_t n_seen, n_hidden;
+} visible;
+
+/* How many slots of the chunk that begins at position `start` lie before a position. */
+static int32_t slots_before(const slice *p, int64_t start, int64_t position) {
+    const int64_t n = position - start, c = p->call->attn->layout->c;
+    return (int32_t)(n < 0 ? 0 : n > c ? c : n);
+}
+
+static int32_t n_sink_slots(const slice *p, int64_t start) {
+    return slots_before(p, start, p->call->plan->config.n_sink_tokens);
+}
+
+static visible visible_slots(const slice *p, int32_t row, int64_t start) {
+    const int64_t end = p->section->position.at[row] + 1;
+    const int32_t window = p->call->plan->config.window;
+    visible s = {slots_before(p, start, end), window > 0 ? slots_before(p, start, end - window) : 0};
+    if (s.n_hidden == 0) return s;
+    const int32_t sink = n_sink_slots(p, start);
+    if (s.n_hidden == s.n_seen) return (visible){sink, 0}; /* the window has left the chunk */
+    if (s.n_hidden <= sink) s.n_hidden = 0;
+    return s;
+}
+
+/*
+ * Rows [row_begin, row_end) over the chunk that begins at position `start`. If partial, the worker's arrays say which slots
+ * each row sees; else all rows see all.
+ */
+static void attend_rows(const slice *p, int64_t start, int32_t row_begin, int32_t row_end, bool partial, bool hides,
+                        const char *k, uint32_t open, const char *next) {
+    const ca_attn *a = p->call->attn;
+    const ca_layout *l = a->layout;
+    const ca_attn_worker *w = p->worker;
+    for (int32_t r = row_begin, n = 0; a->slopes && r < row_end; r++)
+        for (int32_t g = 0; g < a->group; g++) w->distances[n++] = (float)(start - p->section->position.at[r]);
+    const ca_tile_options options = {.softcap = a->softcap,
+                                     .slopes = a->slopes ? w->slopes : NULL,
+                                     .distances = w->distances,
+                                     .n_hidden = hides ? w->n_hidden : NULL,
+                                     .n_sink_slots = hides ? n_sink_slots(p, start) : 0};
+    const size_t first = (size_t)(row_begin - p->row_begin) * (size_t)a->group;
+    const ca_tile tile = {.d_k = l->d_k,
+                          .d_v = l->d_v,
+                          .c = l->c,
+                          .n_rows = (row_end - row_begin) * a->group,
+                          .q = (const char *)w->queries + first * a->query_bytes,
+                          .state = state_at(p, p->block, row_begin),
+                          .n_seen = partial ? w->n_seen : NULL,
+                          .k = k,
+                          .v = k + l->k_bytes,
+                          .open = open,
+                          .next_k = next,
+                          .next_v = next ? next + l->k_bytes : NULL,
+                          .scratch = w->scratch,
+                          .options = hides || a->slopes || a->softcap > 0 ? &options : NULL};
+    ca_kernel_attend(a->kernel, &tile);
+}
+
+static int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }
+static int32_t min32(int32_t a, int32_t b) { return a < b ? a : b; }
+
+/* How many leading slots of an item's i-th chunk at least one row of the slice sees. */
+static int32_t most_seen(const slice *p, const ca_item *item, int32_t i) {
+    const ca_layout *l = p->call->attn->layout;
+    if (!item->partial) return l->c;
+    int64_t last = 0;
+    for (int32_t r = max32(item->row_begin, p->row_begin); r < min32(item->row_end, p->row_end); r++)
+        if (p->section->position.at[r] > last) last = p->section->position.at[r];
+    const int64_t seen = last + 1 - ((int64_t)(item->first_chunk + i) << l->log2_c);
+    return (int32_t)(seen > l->c ? l->c : seen);
+}
+
+/* The worker's index. */
+static int32_t worker_of(const slice *p) { return (int32_t)(p->worker - p->call->attn->workers); }
+
+/* The K tile that the slice's rows pass over, packed if there is a source. */
+static const char *fetch_tile(const slice *p, const ca_item *item, int32_t i) {
+    const ca_tile_source *from = p->call->attn->source;
+    if (!from) return tile_at(p, item, i);
+    return from->pack(from->ctx, worker_of(p), p->head, p->section->chunks.at[item->chunk + i], most_seen(p, item, i));
+}
+
+/*
+ * The slice's rows over an item's i-th chunk. If the item is partial, the rows' positions say what they see. Rows that see
+ * nothing then separate the others into tiles, since a kernel would multiply V row by row for a tile that has one.
+ */
+static void attend_chunk(const slice *p, const ca_item *item, int32_t i, const char *next) {
+    const ca_attn *a = p->call->attn;
+    const int32_t group = a->group;
+    const int32_t row_begin = max32(item->row_begin, p->row_begin), row_end = min32(item->row_end, p->row_end);
+    const int64_t start = (int64_t)(item->first_chunk + i) << a->layout->log2_c;
+    const char *k = fetch_tile(p, item, i);
+    if (!item->partial) {
+        attend_rows(p, start, row_begin, row_end, false, false, k, 0, next);
+        return;
+    }
+    const uint32_t open = open_at(p, item, i);
+    for (int32_t r = row_begin; r < row_end; r++) {
+        const int32_t first = r;
+        int32_t n = 0;
+        bool hides = false;
+        for (; r < row_end; r++) {
+            const visible sees = visible_slots(p, r, start);
+            if (sees.n_seen == 0) break;
+            hides = hides || sees.n_hidden > 0;
+            for (int32_t g = 0; g < group; g++, n++) {
+                p->worker->n_seen[n] = sees.n_seen;
+                p->worker->n_hidden[n] = sees.n_hidden;
+            }
+        }
+        if (r == first) continue;
+        attend_rows(p, start, first, r, true, hides, k, open, next);
+        next = NULL; /* the first tile prefetches it */
+    }
+}
+
+/* The first item, from the i-th of the section on, that has rows of the slice; NULL if the block has no more. */
+static const ca_item *find_item(const slice *p, int32_t i) {
+    const ca_item *items = p->section->items.at;
+    while (i < p->block->item_end && (items[i].row_begin >= p->row_end || items[i].row_end <= p->row_begin)) i++;
+    return i < p->block->item_end ? &items[i] : NULL;
+}
+
+/*
+ * Prepare for an item's i-th chunk, which comes next. Returns its tiles if the kernel should prefetch them, which it does
+ * little by little. If at most a quarter of the slots are seen, they are prefetched here at once, and NULL is returned. With
+ * more than that, whole tiles are faster: memory delivers scattered parts of K's lines more slowly than all of K in order.
+ */
+static const char *prepare_chunk(const slice *p, const ca_item *item, int32_t i) {
+    const ca_layout *l = p->call->attn->layout;
+    const int32_t seen = most_seen(p, item, i);
+    if (seen <= 0) return NULL; /* no row of the slice reaches this chunk */
+    const ca_tile_source *from = p->call->attn->source;
+    if (from) {
+        from->announce(from->ctx, worker_of(p), p->head, p->section->chunks.at[item->chunk + i], seen);
+        return NULL;
+    }
+    const char *k = tile_at(p, item, i);
+    if (4 * seen > l->c) return k;
+    ca_prefetch_slots(l, k, open_at(p, item, i), k + l->k_bytes, seen);
+    return NULL;
+}
+
+/* Attend the slice's rows of one item. `after` is the item that follows, of slice `next`; NULL if nothing follows. */
+static void attend_item(const slice *p, const ca_item *item, const slice *next, const ca_item *after) {
+    for (int32_t i = 0; i < item->n_chunks; i++) {
+        const char *next_k = NULL;
+        if (i + 1 < item->n_chunks)
+            next_k = prepare_chunk(p, item, i + 1);
+        else if (after)
+            next_k = prepare_chunk(next, after, 0);
+        attend_chunk(p, item, i, next_k);
+    }
+}
+
+/* Merge the states of one row's heads and write its result. */
+static void finish_row(const slice *p, int32_t row) {
+    const call *call = p->call;
+    const ca_attn *a = call->attn;
+    const ca_section *s = p->section;
+    const int32_t *blocks = s->row_blocks.at + s->first_block.at[row];
+    const int32_t n = s->first_block.at[row + 1] - s->first_block.at[row];
+    const void **states = p->worker->merging.at;
+    for (int32_t g = 0; g < a->group; g++) {
+        const int64_t q_head = p->head * a->group + g;
+        for (int32_t i = 0; i < n; i++) states[i] = state_at(p, &s->blocks.at[blocks[i]], row) + (size_t)g * a->state_bytes;
+        void *out = head_at(p, call->out, row, g);
+        float *lse = call->lse ? call->lse + s->source.at[row] * (int64_t)n_query_heads(a) + q_head : NULL;
+        const float sink = a->sinks ? a->sinks[(size_t)call->layer * n_query_heads(a) + (size_t)q_head] : -INFINITY;
+        a->kernel->merge(states, n, a->layout->d_v, sink, call->out->type == CATTN_F32 ? out : p->worker->rows, lse);
+        if (call->out->type != CATTN_F32) a->kernel->narrow(call->out->type, p->worker->rows, a->layout->d_v, out);
+    }
+}
+
+/* Finish the rows whose last block is this one. */
+static void finish_rows(const slice *p) {
+    const ca_section *s = p->section;
+    const int32_t block = (int32_t)(p->block - s->blocks.at);
+    for (int32_t r = p->row_begin; r < p->row_end; r++)
+        if (s->row_blocks.at[s->first_block.at[r + 1] - 1] == block) {
+            prefetch_heads(p, p->call->out, r + ROWS_AHEAD, p->call->attn->layout->d_v);
+            finish_row(p, r);
+        }
+}
+
+/* Attend the rows of a slice. `next` is the task's next slice, for prefetching; NULL if this is the last. */
+static void attend_slice(const slice *p, const slice *next) {
+    const ca_attn *a = p->call->attn;
+    a->kernel->init(state_at(p, p->block, p->row_begin), (p->row_end - p->row_begin) * a->group, a->layout->d_v);
+    const ca_item *items = p->section->items.at, *item = find_item(p, p->block->item_begin);
+    while (item) {
+        const slice *of = p;
+        const ca_item *after = find_item(p, (int32_t)(item - items) + 1), *following = after;
+        if (!after && next) {
+            of = next;
+            following = find_item(next, next->block->item_begin);
+        }
+        attend_item(p, item, of, following);
+        item = after;
+    }
+    if (!p->block->spread) finish_rows(p);
+}
+
+/* The slice of a block that task `index` processes: one KV head of one of the plan's tasks. */
+static slice slice_of(const call *call, int32_t index, int32_t worker, ca_block_at at) {
+    const int32_t n_heads = call->attn->layout->n_kv_heads;
+    const ca_plan_task *t = &call->plan->tasks.at[index / n_heads];
+    const ca_section *s = call->plan->sections.at[at.section];
+    const ca_block *b = &s->blocks.at[at.block];
+    return (slice){.call = call,
+                   .section = s,
+                   .block = b,
+                   .worker = &call->attn->workers[worker],
+                   .head = index % n_heads,
+                   .row_begin = max32(t->row_begin, b->row_begin),
+                   .row_end = min32(t->row_end, b->row_end)};
+}
+
+/* Whether two slices of a task have the same rows, as those of one chain mostly do. */
+static bool same_rows(const slice *p, const slice *q) {
+    return p->section == q->section && p->row_begin == q->row_begin && p->row_end == q->row_end;
+}
+
+static void attend_task(void *arg, int32_t index, int32_t worker) {
+    const call *call = arg;
+    const ca_plan_task *t = &call->plan->tasks.at[index / call->attn->layout->n_kv_heads];
+    const unsigned fp = ca_fp_enter();
+    slice packed = {0}, p = slice_of(call, index, worker, t->begin);
+    for (ca_block_at at = t->begin; !ca_block_same(at, t->end);) {
+        at = ca_block_after(call->plan, at);
+        const bool more = !ca_block_same(at, t->end);
+        const slice next = more ? slice_of(call, index, worker, at) : p;
+        if (p.row_begin < p.row_end) { /* else the slice's rows end before this segment */
+            if (!same_rows(&p, &packed)) pack_queries(&p);
+            packed = p;
+            attend_slice(&p, more ? &next : NULL);
+        }
+        p = next;
+    }
+    if (call->attn->kernel->leave) call->attn->kernel->leave();
+    ca_fp_leave(fp);
+}
+
+static void merge_task(void *arg, int32_t index, int32_t worker) {
+    const call *call = arg;
+    const unsigned fp = ca_fp_enter();
+    const ca_plan_task *t = &call->plan->tasks.at[index / call->attn->layout->n_kv_heads];
+    for (ca_block_at at = t->begin; !ca_block_same(at, t->end); at = ca_block_after(call->plan, at)) {
+        const slice p = slice_of(call, index, worker, at);
+        if (p.block->spread) finish_rows(&p);
+    }
+    ca_fp_leave(fp);
+}
+
+float *ca_attn_rows(const ca_attn *a, int32_t worker) { return a->workers[worker].rows; }
+
+void ca_attn_run(const ca_attn *a, const ca_plan *plan, int32_t layer, const cattn_view *q, const cattn_view *out, float *lse) {
+    const int32_t n = (int32_t)plan->tasks.n * a->layout->n_kv_heads;
+    call call = {a, plan, layer, q, out, lse};
+    a->parallel.run(a->parallel.ctx, n, attend_task, &call);
+    if (plan->n_states > 0) a->parallel.run(a->parallel.ctx, n, merge_task, &call);
+}

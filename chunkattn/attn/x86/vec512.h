@@ -1,0 +1,51 @@
+/* The vector of sixteen floats that row.h and f32_tile.h are written for: AVX-512 F, BW, DQ, VL. */
+#ifndef CHUNKATTN_ATTN_X86_VEC512_H
+#define CHUNKATTN_ATTN_X86_VEC512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+enum { V_LANES = 16 };
+typedef __m512 vec;
+typedef __mmask16 vmask;
+
+static inline vec v_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline void v_store(float *p, vec a) { _mm512_storeu_ps(p, a); }
+static inline vec v_set1(float x) { return _mm512_set1_ps(x); }
+static inline vec v_add(vec a, vec b) { return _mm512_add_ps(a, b); }
+static inline vec v_sub(vec a, vec b) { return _mm512_sub_ps(a, b); }
+static inline vec v_mul(vec a, vec b) { return _mm512_mul_ps(a, b); }
+static inline vec v_div(vec a, vec b) { return _mm512_div_ps(a, b); }
+static inline vec v_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vec v_max(vec a, vec b) { return _mm512_max_ps(a, b); }
+/* The largest lane. */
+static inline float v_top(vec a) { return _mm512_reduce_max_ps(a); }
+static inline vec v_min(vec a, vec b) { return _mm512_min_ps(a, b); }
+static inline vec v_floor(vec a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+
+/* x 2^n, n whole; 0 below 2^-126. */
+static inline vec v_scale2(vec x, vec n) { return _mm512_scalef_ps(x, n); }
+
+/* 0, 1, 2, ... */
+static inline vec v_lanes(void) { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
+
+/* Lanes below n; n may be negative or beyond the last. */
+static inline vmask v_below(int n) { return (vmask)(n >= V_LANES ? 0xffff : (1u << (n > 0 ? n : 0)) - 1); }
+static inline vec v_select(vmask m, vec yes, vec no) { return _mm512_mask_mov_ps(no, m, yes); }
+static inline int v_any_ge(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
+
+/* The two bf16 of each 32-bit lane: the even element is the low half. */
+static inline vec v_bf16_even(const void *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16)); }
+static inline vec v_bf16_odd(const void *p) {
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000)));
+}
+
+/* The n-th byte of each 32-bit lane, signed once the bits of flip are flipped. */
+static inline vec v_i8(const void *p, int n, int32_t flip) {
+    const __m512i x = _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(flip));
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(x, (unsigned)(24 - 8 * n)), 24));
+}
+
+static inline vec v_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
+
+#endif

@@ -1,0 +1,76 @@
+/* The packed layout of a chunk: its sizes, and scalar writes of one token. */
+#include "layout.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+
+#include "chunkattn/base/half.h"
+
+static size_t round_up_64(size_t n) { return (n + 63) & ~(size_t)63; }
+
+void ca_layout_init(ca_layout *l, cattn_type type, int n_layers, int n_kv_heads, int d_k, int d_v, int c) {
+    assert(n_layers > 0 && n_kv_heads > 0);
+    assert(d_k > 0 && d_k % 2 == 0 && d_v > 0);
+    assert(c >= 2 && c <= 32 * CA_SLOT_GROUP && (c & (c - 1)) == 0);
+    assert(type != CATTN_I8 || (d_k % 4 == 0 && c >= 4));
+    const size_t size = ca_type_size(type), scales = size == 1 ? (size_t)c * sizeof(float) : 0;
+    *l = (ca_layout){.type = type, .n_layers = n_layers, .n_kv_heads = n_kv_heads, .d_k = d_k, .d_v = d_v, .c = c};
+    l->log2_c = __builtin_ctz((unsigned)c);
+    if (type != CATTN_F16 && c >= CA_SLOT_GROUP)
+        l->open_words = d_k / (int)ca_type_neighbours(type) / CA_SLOT_GROUP * CA_SLOT_GROUP;
+    l->k_bytes = round_up_64((size_t)d_k * (size_t)c * size + scales);
+    l->v_bytes = round_up_64((size_t)d_v * (size_t)c * size + scales);
+    l->tile_bytes = l->k_bytes + l->v_bytes;
+    l->n_tiles = (size_t)n_layers * (size_t)n_kv_heads;
+    l->chunk_bytes = l->n_tiles * l->tile_bytes;
+}
+
+/* ---- Writing a token ---- */
+
+/* Round x to the type and store it as element `index` of the tile. */
+static void store(cattn_type type, void *tile, size_t index, float x) {
+    switch (type) {
+    case CATTN_F32: ((float *)tile)[index] = x; break;
+    case CATTN_F16: ((uint16_t *)tile)[index] = ca_f16_from_f32(x); break;
+    case CATTN_BF16: ((uint16_t *)tile)[index] = ca_bf16_from_f32(x); break;
+    case CATTN_I8:          /* has no elements without a scale */
+    case CATTN_E4M3: break; /* is on devices only */
+    }
+}
+
+/* The scale of one token's x [d]. What is stored is x times *inverse, rounded. */
+static float int8_scale(const float *x, int d, float *inverse) {
+    float most = 0;
+    bool finite = true;
+    for (int i = 0; i < d; i++) {
+        const float size = fabsf(x[i]);
+        finite &= size <= FLT_MAX;
+        most = size > most ? size : most;
+    }
+    const float scale = finite ? most / 127 : NAN;
+    *inverse = scale >= FLT_MIN ? 127 / most : 0;
+    return scale < FLT_MIN ? 0 : scale;
+}
+
+static int int8_of(float x, float inverse) { return inverse != 0 ? (int)rintf(x * inverse) : 0; }
+
+static void write_int8(const ca_layout *l, void *k_tile, void *v_tile, uint32_t open, int slot, const float *k,
+                       const float *v) {
+    float inverse;
+    ((float *)((char *)k_tile + ca_layout_scales(l->d_k, l->c)))[slot] = int8_scale(k, l->d_k, &inverse);
+    for (int i = 0; i < l->d_k; i++)
+        ((uint8_t *)k_tile)[ca_layout_k_index(l, open, slot, i)] = (uint8_t)(int8_of(k[i], inverse) + 128);
+    ((float *)((char *)v_tile + ca_layout_scales(l->d_v, l->c)))[slot] = int8_scale(v, l->d_v, &inverse);
+    for (int i = 0; i < l->d_v; i++) ((int8_t *)v_tile)[ca_layout_v_index(l, slot, i)] = (int8_t)int8_of(v[i], inverse);
+}
+
+void ca_layout_write(const ca_layout *l, void *k_tile, void *v_tile, uint32_t open, int slot, const float *k, const float *v) {
+    if (l->type == CATTN_I8) {
+        write_int8(l, k_tile, v_tile, open, slot, k, v);
+        return;
+    }
+    for (int i = 0; i < l->d_k; i++) store(l->type, k_tile, ca_layout_k_index(l, open, slot, i), k[i]);
+    for (int i = 0; i < l->d_v; i++) store(l->type, v_tile, ca_layout_v_index(l, slot, i), v[i]);
+}

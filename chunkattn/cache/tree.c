@@ -1,0 +1,91 @@
+/* The tree as a whole: its creation and destruction, its nodes in order, its counters. */
+#include "chunkattn/base/clock.h"
+#include "tree_internal.h"
+
+cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const ca_layout *layout, ca_chunk_pool *pool,
+                            ca_alloc *alloc) {
+    *tree = NULL;
+    ca_tree *t = ca_new_zero(alloc, 1, sizeof *t);
+    if (!t) return CATTN_ERR_NOMEM;
+    *t = (ca_tree){.config = *config, .layout = layout, .pool = pool, .alloc = alloc, .free_slot = SIZE_MAX};
+    t->commands.executor = config->executor;
+    t->duels.c = (int32_t)layout->c;
+    t->born = clock_seconds();
+    ca_pack_init(t);
+    t->root = ca_node_new(t, 0, 0, 0);
+    if (!t->root) goto fail_root;
+    const bool learns = ca_tree_retains(t) && config->retention == CATTN_RETAIN_LEARNED;
+    if (learns && ca_reuse_init(&t->reuse, alloc, ca_chunk_pool_capacity(pool), layout->chunk_bytes)) goto fail_reuse;
+    if (ca_tree_retains(t) && ca_evicted_init(&t->evicted, alloc, ca_chunk_pool_capacity(pool), layout->chunk_bytes))
+        goto fail_evicted;
+    *tree = t;
+    return CATTN_OK;
+
+fail_evicted:
+    ca_reuse_free(&t->reuse, alloc);
+fail_reuse:
+    ca_node_free(t, t->root);
+fail_root:
+    ca_delete(alloc, t, 1, sizeof *t);
+    return CATTN_ERR_NOMEM;
+}
+
+void ca_tree_destroy(ca_tree **tree) {
+    ca_tree *t = *tree;
+    if (!t) return;
+    if (t->config.tier) ca_tree_detach_tier(t);
+    t->commands.n = 0; /* nothing will read what they would copy */
+    for (size_t i = 0; i < t->slots_capacity; i++)
+        if (t->slots[i].seq) ca_tree_leave(t, t->slots[i].seq);
+    for (ca_node *node = t->root; node->n_children > 0 || node->parent;) {
+        if (node->n_children > 0) {
+            node = node->children[node->n_children - 1];
+        } else {
+            ca_node *parent = node->parent;
+            ca_node_remove(t, node);
+            node = parent;
+        }
+    }
+    ca_node_free(t, t->root);
+    CA_ARRAY_FREE(t->alloc, &t->restores);
+    ca_reuse_free(&t->reuse, t->alloc);
+    ca_evicted_free(&t->evicted, t->alloc);
+    ca_delete(t->alloc, t->slots, t->slots_capacity, sizeof *t->slots);
+    ca_delete(t->alloc, t, 1, sizeof *t);
+    *tree = NULL;
+}
+
+ca_node *ca_tree_root(ca_tree *tree) { return tree->root; }
+
+uint32_t ca_tree_time(const ca_tree *tree) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    const double age = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec - tree->born;
+    return age > 0 ? (uint32_t)(10 * age) : 0; /* the coarse clock may be behind that of `born` */
+}
+
+const ca_node *ca_tree_next(const ca_node *n, int32_t *depth) {
+    if (n->n_children > 0) {
+        ++*depth;
+        return n->children[0];
+    }
+    for (; n->parent; n = n->parent, --*depth) {
+        const size_t next = ca_node_index(n) + 1;
+        if (next < n->parent->n_children) return n->parent->children[next];
+    }
+    return NULL;
+}
+
+const ca_tree_counts *ca_tree_get_counts(const ca_tree *tree) { return &tree->counts; }
+
+void ca_tree_note_peaks(ca_tree *tree) {
+    ca_tree_counts *n = &tree->counts;
+    if (n->chunks_live > n->chunks_live_peak)
+        n->chunks_live_peak =
+            (uint64_t)ca_max((int64_t)n->chunks_live_peak, (int64_t)(n->chunks_live - ca_tree_count_superseded(tree)));
+    if (n->chunks_unshared > n->chunks_unshared_peak) n->chunks_unshared_peak = n->chunks_unshared;
+}
+
+uint64_t ca_tree_version(const ca_tree *tree) { return tree->n_versions; }
+
+ca_kv_pending *ca_tree_pending(ca_tree *tree) { return &tree->commands; }

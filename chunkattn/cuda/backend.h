@@ -1,0 +1,98 @@
+/*
+ * The table of functions through which the library's C code calls its CUDA code.
+ *
+ * backend.cu defines ca_cuda_linked and is in an archive of its own, libchunkattn_cuda.a, so that a program which links only
+ * libchunkattn.a needs no CUDA runtime. Only linked.c depends on whether it is there. Tests link a table that runs the kernels
+ * in the emulation (tests/chunkattn/cuda/device/).
+ *
+ * Functions may be called from any thread and do not print. Those that take a stream queue their work there and return without
+ * waiting for it. All others except use_device and `passed` may wait. Steps call those only while the workspace grows; creating
+ * and destroying a cache, and K/V copies outside of a step, call them, too.
+ */
+#ifndef CHUNKATTN_CUDA_BACKEND_H
+#define CHUNKATTN_CUDA_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ca_cuda_device {
+    char name[64];
+    int32_t major, minor; /* compute capability */
+    int32_t n_processors; /* streaming multiprocessors */
+    uint64_t memory_bytes;
+    size_t shared_block, shared_processor; /* the most bytes of shared memory of a block, and of a multiprocessor's blocks */
+    bool wgmma_sums_as_mma;                /* it has wgmma, whose sums have the bits of mma's: prefill may use it */
+} ca_cuda_device;
+
+/* The kernels of kernels.def, in its order. */
+typedef enum ca_cuda_kernel_id {
+#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function) CA_CUDA_##name,
+#include "kernels.def"
+#undef CA_CUDA_KERNEL
+    CA_CUDA_N_KERNELS
+} ca_cuda_kernel_id;
+
+typedef struct CUstream_st *ca_cuda_stream; /* NULL: the default stream */
+typedef struct ca_cuda_event ca_cuda_event;
+
+/* Functions return NULL, or the CUDA runtime's description of the error, in static storage. */
+typedef struct ca_cuda_backend {
+    /* *n gets the number of devices, 0 on an error. */
+    const char *(*count_devices)(int32_t *n);
+
+    /* 0 <= device < the number of devices. On an error *info is undefined. */
+    const char *(*get_device)(int32_t device, ca_cuda_device *info);
+
+    /* Make a device the calling thread's current one, to which all functions below refer. *before (unless NULL) gets the one
+     * that was current. */
+    const char *(*use_device)(int32_t device, int32_t *before);
+
+    /* Device memory, aligned to 256 bytes and not cleared. *p is NULL on an error. Freeing waits; NULL is ignored. */
+    const char *(*allocate)(void **p, size_t bytes);
+    const char *(*free_memory)(void *p);
+
+    /* The same in a stream's order: work that is queued there after `acquire` and before `release` may use the memory.
+     * free_memory may free it, too. release ignores NULL. */
+    const char *(*acquire)(void **p, size_t bytes, ca_cuda_stream stream);
+    const char *(*release)(void *p, ca_cuda_stream stream);
+
+    /* Pinned memory of the host, from which `copy` returns without waiting. *p is NULL on an error. free_host ignores NULL. */
+    const char *(*allocate_host)(void **p, size_t bytes);
+    const char *(*free_host)(void *p);
+
+    /* Copy from the host, or clear. `from` must stay unchanged until the copy has run. */
+    const char *(*copy)(void *to, const void *from, size_t bytes, ca_cuda_stream stream);
+    const char *(*zero)(void *p, size_t bytes, ca_cuda_stream stream);
+
+    /* To be called for each kernel on the current device before it is launched there. */
+    const char *(*prepare)(int32_t kernel);
+
+    /* Run a kernel, by its ca_cuda_kernel_id. *args is its argument struct, borrowed for the call. */
+    const char *(*launch)(int32_t kernel, int32_t blocks, const void *args, ca_cuda_stream stream);
+
+    /* An event has passed when all work that was queued before its last `record` has run, or if it was never recorded. */
+    const char *(*create_event)(ca_cuda_event **event);
+    void (*destroy_event)(ca_cuda_event *event);
+    const char *(*record)(ca_cuda_event *event, ca_cuda_stream stream);
+    bool (*passed)(ca_cuda_event *event);
+
+    /* Wait until all work of the device is done. */
+    const char *(*synchronize)(void);
+} ca_cuda_backend;
+
+/* The backend; NULL if none is linked. */
+const ca_cuda_backend *ca_cuda_get(void);
+
+/* For linked.c only. */
+const ca_cuda_backend *ca_cuda_linked(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

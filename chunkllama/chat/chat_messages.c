@@ -1,0 +1,317 @@
+/* Rewrites messages, one after the other; then what concerns all of them: tools, and the system message. */
+#include "chat_messages.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "chunkllama/text/prompt.h"
+
+json_t *cl_chat_copy(const json_t *value) {
+    const bool is_object = json_is_object(value);
+    json_t *copy = is_object ? json_object() : json_array();
+    const int failed = is_object ? json_object_update(copy, (json_t *)value) : json_array_extend(copy, (json_t *)value);
+    if (!failed) return copy;
+    json_decref(copy);
+    return NULL;
+}
+
+/* ---- Text of values: new references, or NULL if memory is lacking ---- */
+
+/* A string of a text, which is freed. */
+static json_t *take_text(cl_prompt *text) {
+    json_t *string = text->no_memory ? NULL : json_stringn_nocheck(text->text ? text->text : "", text->size);
+    cl_prompt_free(text);
+    return string;
+}
+
+static void add_string(cl_prompt *text, const json_t *string) {
+    cl_prompt_add(text, (cl_str){json_string_value(string), json_string_length(string)});
+}
+
+static void add_literal(cl_prompt *text, const char *literal) { cl_prompt_add(text, cl_str_of(literal)); }
+
+/* Add a value as JSON in the form of Python's json.dumps, which models know. */
+static void add_json(cl_prompt *text, const json_t *value) {
+    char *dumped = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    if (dumped) add_literal(text, dumped);
+    text->no_memory |= !dumped;
+    free(dumped);
+}
+
+/* Content as one string: parts become one line each, as in vLLM and llama.cpp; null becomes "". */
+static json_t *content_text(const json_t *content) {
+    if (json_is_string(content)) return json_incref((json_t *)content);
+    cl_prompt text = {0};
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        if (i > 0) add_literal(&text, "\n");
+        add_string(&text, json_object_get(json_array_get(content, i), "text"));
+    }
+    return take_text(&text);
+}
+
+static bool is_empty(const json_t *string) { return json_string_length(string) == 0; }
+
+/* Two strings with a separator between them, unless one of them is empty. Both are released. */
+static json_t *join(json_t *a, const char *separator, json_t *b) {
+    cl_prompt text = {.no_memory = !a || !b};
+    if (a) add_string(&text, a);
+    if (a && b && !is_empty(a) && !is_empty(b)) add_literal(&text, separator);
+    if (b) add_string(&text, b);
+    json_decref(a);
+    json_decref(b);
+    return take_text(&text);
+}
+
+/* ---- Messages ---- */
+
+typedef struct rewriter {
+    const cl_chat_abilities *can;
+    json_t *out;       /* the messages so far; owned */
+    cl_prompt results; /* of calls, the text of a message that is not among them yet; owned */
+    bool no_memory;
+} rewriter;
+
+/* Set a member; `value` is released, and NULL means that memory is lacking. */
+static void set(rewriter *w, json_t *object, const char *key, json_t *value) {
+    w->no_memory |= !value || json_object_set_new_nocheck(object, key, value) != 0;
+}
+
+static bool is_role(const json_t *message, const char *role) {
+    const char *actual = json_string_value(json_object_get(message, "role"));
+    return actual && strcmp(actual, role) == 0;
+}
+
+/* An id in the form that Mistral's templates require; the same ids stay the same. */
+static json_t *short_id(const json_t *id) {
+    static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    enum { SIZE = 9, BASE = sizeof digits - 1 };
+    const char *text = json_is_string(id) ? json_string_value(id) : "";
+    if (strlen(text) == SIZE && strspn(text, digits) == SIZE) return json_incref((json_t *)id);
+    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
+    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3;
+    char shortened[SIZE + 1] = {0};
+    for (int i = 0; i < SIZE; i++, hash /= BASE) shortened[i] = digits[hash % BASE];
+    return json_string_nocheck(shortened);
+}
+
+/* Make the arguments of a call, which is a copy, JSON text. */
+static void dump_arguments(rewriter *w, json_t *call) {
+    const json_t *function = json_object_get(call, "function"), *arguments = json_object_get(function, "arguments");
+    if (!json_is_object(arguments)) return;
+    cl_prompt text = {0};
+    add_json(&text, arguments);
+    json_t *copy = cl_chat_copy(function);
+    set(w, call, "function", copy);
+    set(w, copy, "arguments", take_text(&text));
+}
+
+/* Replace a message's calls by copies with ids and arguments in the form that the template takes. */
+static void adapt_calls(rewriter *w, json_t *message) {
+    json_t *calls = cl_chat_copy(json_object_get(message, "tool_calls"));
+    for (size_t i = 0; calls && i < json_array_size(calls); i++) {
+        json_t *call = cl_chat_copy(json_array_get(calls, i));
+        if (call && w->can->short_ids) set(w, call, "id", short_id(json_object_get(call, "id")));
+        if (call && w->can->argument_text) dump_arguments(w, call);
+        w->no_memory |= !call || json_array_set_new(calls, i, call) != 0;
+    }
+    set(w, message, "tool_calls", calls);
+}
+
+/* Write a message's calls into its content. */
+static void describe_calls(rewriter *w, json_t *message) {
+    const json_t *calls = json_object_get(message, "tool_calls");
+    cl_prompt text = {0};
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        const json_t *function = json_object_get(json_array_get(calls, i), "function");
+        const json_t *arguments = json_object_get(function, "arguments");
+        add_literal(&text, i > 0 ? "\n<tool_call>\n{\"name\": " : "<tool_call>\n{\"name\": ");
+        add_json(&text, json_object_get(function, "name"));
+        add_literal(&text, ", \"arguments\": ");
+        json_is_string(arguments) ? add_string(&text, arguments) : add_json(&text, arguments);
+        add_literal(&text, "}\n</tool_call>");
+    }
+    set(w, message, "content", join(content_text(json_object_get(message, "content")), "\n", take_text(&text)));
+    json_object_del(message, "tool_calls");
+}
+
+/* Add the result of a call to the text of those before it. */
+static void add_result(rewriter *w, const json_t *message) {
+    json_t *content = content_text(json_object_get(message, "content"));
+    w->no_memory |= !content;
+    add_literal(&w->results, w->results.size > 0 ? "\n<tool_response>\n" : "<tool_response>\n");
+    add_string(&w->results, content);
+    add_literal(&w->results, "\n</tool_response>");
+    json_decref(content);
+}
+
+/* Add the message of the user that has the results of consecutive calls. */
+static void end_results(rewriter *w) {
+    w->no_memory |= w->results.no_memory;
+    if (w->results.size == 0) return;
+    json_t *user = json_object();
+    set(w, user, "role", json_string_nocheck("user"));
+    set(w, user, "content", take_text(&w->results));
+    w->no_memory |= json_array_append_new(w->out, user) != 0;
+    w->results = (cl_prompt){0};
+}
+
+static void rewrite_calls(rewriter *w, json_t *message) {
+    if (!w->can->calls)
+        describe_calls(w, message);
+    else if (w->can->short_ids || w->can->argument_text)
+        adapt_calls(w, message);
+}
+
+/*
+ * Make content null, a string or parts, as the template takes it; make_parts follows. Parts of a system message become a string
+ * also where parts are possible, since some templates write only the first one (Gemma 3). has_calls: calls stand beside it.
+ */
+static void rewrite_content(rewriter *w, json_t *message, bool has_calls) {
+    const json_t *content = json_object_get(message, "content");
+    if (json_is_string(content) || (json_is_array(content) && w->can->parts && !is_role(message, "system"))) return;
+    const bool is_null = has_calls && w->can->null_content && !json_is_array(content);
+    set(w, message, "content", is_null ? json_null() : content_text(content));
+}
+
+static void add_message(rewriter *w, const json_t *original) {
+    const bool is_result = is_role(original, "tool");
+    if (is_result && !w->can->calls) {
+        add_result(w, original);
+        return;
+    }
+    end_results(w);
+    json_t *message = cl_chat_copy(original);
+    w->no_memory |= !message;
+    if (!message) return;
+    const bool has_calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
+    if (is_role(message, "developer") && !w->can->developer) set(w, message, "role", json_string_nocheck("system"));
+    if (is_result && w->can->short_ids) set(w, message, "tool_call_id", short_id(json_object_get(message, "tool_call_id")));
+    if (has_calls) rewrite_calls(w, message);
+    rewrite_content(w, message, has_calls);
+    w->no_memory |= json_array_append_new(w->out, message) != 0;
+}
+
+/* The index of the first call that a message of the role tool answers; the number of calls: there is none. */
+static size_t find_call(const json_t *calls, const json_t *result) {
+    const char *id = json_string_value(json_object_get(result, "tool_call_id"));
+    for (size_t i = 0; id && i < json_array_size(calls); i++) {
+        const char *other = json_string_value(json_object_get(json_array_get(calls, i), "id"));
+        if (other && strcmp(id, other) == 0) return i;
+    }
+    return json_array_size(calls);
+}
+
+/* Add a message with one of the calls of `original`, whose content and reasoning come with the first. */
+static void add_call(rewriter *w, const json_t *original, size_t i) {
+    json_t *message = cl_chat_copy(original), *calls = json_array();
+    set(w, message, "tool_calls", calls);
+    w->no_memory |= json_array_append(calls, json_array_get(json_object_get(original, "tool_calls"), i)) != 0;
+    if (i > 0) {
+        set(w, message, "content", json_null());
+        json_object_del(message, "reasoning_content");
+    }
+    if (!w->no_memory) add_message(w, message);
+    json_decref(message);
+}
+
+/*
+ * Add a message with several calls, which is at index `at`, as one for each call, followed by its results. They are among the
+ * messages of the role tool that follow; those that answer none of the calls come last. Returns the index after these messages.
+ */
+static size_t add_calls_apart(rewriter *w, const json_t *messages, size_t at) {
+    const json_t *original = json_array_get(messages, at), *calls = json_object_get(original, "tool_calls");
+    const size_t n_calls = json_array_size(calls), first = at + 1;
+    size_t end = first;
+    while (end < json_array_size(messages) && is_role(json_array_get(messages, end), "tool")) end++;
+    size_t *call_of = malloc((end - at) * sizeof *call_of); /* of the messages from `first` on */
+    w->no_memory |= !call_of;
+    for (size_t k = first; call_of && k < end; k++) call_of[k - first] = find_call(calls, json_array_get(messages, k));
+    for (size_t i = 0; !w->no_memory && i <= n_calls; i++) {
+        if (i < n_calls) add_call(w, original, i);
+        for (size_t k = first; k < end; k++)
+            if (call_of[k - first] == i) add_message(w, json_array_get(messages, k));
+    }
+    free(call_of);
+    return end;
+}
+
+/* ---- All messages ---- */
+
+/* The text that describes tools, as Qwen's templates have it. */
+static json_t *tools_text(const json_t *tools) {
+    cl_prompt text = {0};
+    add_literal(&text, "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with "
+                       "function signatures within <tools></tools> XML tags:\n<tools>");
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        add_literal(&text, "\n");
+        add_json(&text, json_array_get(tools, i));
+    }
+    add_literal(&text, "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+                       "<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": "
+                       "<args-json-object>}\n</tool_call>");
+    return take_text(&text);
+}
+
+/* Put text before or after the content of message i. */
+static void add_to_content(rewriter *w, size_t i, json_t *text, bool before) {
+    json_t *message = json_array_get(w->out, i), *content = content_text(json_object_get(message, "content"));
+    set(w, message, "content", before ? join(text, "\n\n", content) : join(content, "\n\n", text));
+}
+
+/* Describe tools at the end of the system message, which is added if there is none. */
+static void add_tools(rewriter *w, const json_t *tools) {
+    json_t *text = tools_text(tools);
+    if (is_role(json_array_get(w->out, 0), "system")) {
+        add_to_content(w, 0, text, false);
+        return;
+    }
+    json_t *system = json_object();
+    set(w, system, "role", json_string_nocheck("system"));
+    set(w, system, "content", text);
+    w->no_memory |= json_array_insert_new(w->out, 0, system) != 0;
+}
+
+/* Put the system message before the first of the user, or let it be the user's if it is the only one. */
+static void move_system(rewriter *w) {
+    json_t *system = json_array_get(w->out, 0);
+    if (!is_role(system, "system")) return;
+    for (size_t i = 1; i < json_array_size(w->out); i++) {
+        if (!is_role(json_array_get(w->out, i), "user")) continue;
+        add_to_content(w, i, content_text(json_object_get(system, "content")), true);
+        w->no_memory |= json_array_remove(w->out, 0) != 0;
+        return;
+    }
+    set(w, system, "role", json_string_nocheck("user"));
+}
+
+/* Make parts of contents that are strings. */
+static void make_parts(rewriter *w) {
+    for (size_t i = 0; i < json_array_size(w->out); i++) {
+        json_t *message = json_array_get(w->out, i), *content = json_object_get(message, "content");
+        if (!json_is_string(content)) continue;
+        json_t *part = json_object(), *parts = json_array();
+        set(w, part, "type", json_string_nocheck("text"));
+        set(w, part, "text", json_incref(content));
+        w->no_memory |= json_array_append_new(parts, part) != 0;
+        set(w, message, "content", parts);
+    }
+}
+
+json_t *cl_chat_rewrite(const cl_chat_abilities *can, const json_t *messages, const json_t *tools) {
+    rewriter w = {.can = can, .out = json_array()};
+    w.no_memory = !w.out;
+    for (size_t i = 0; !w.no_memory && i < json_array_size(messages);) {
+        const json_t *message = json_array_get(messages, i);
+        if (can->single_calls && json_array_size(json_object_get(message, "tool_calls")) > 1)
+            i = add_calls_apart(&w, messages, i);
+        else
+            add_message(&w, json_array_get(messages, i++));
+    }
+    end_results(&w);
+    if (!w.no_memory && json_array_size(tools) > 0 && !can->tools) add_tools(&w, tools);
+    if (!w.no_memory && !can->system) move_system(&w);
+    if (!w.no_memory && !can->strings) make_parts(&w);
+    cl_prompt_free(&w.results);
+    if (w.no_memory) json_decref(w.out);
+    return w.no_memory ? NULL : w.out;
+}

@@ -1,0 +1,136 @@
+/* Renders the made-up chats. Their texts are words that no template contains. */
+#define _GNU_SOURCE /* memmem */
+#include "chat_probe.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "chunkllama/file/json_doc.h"
+
+#define WORD  "Quxwordx"
+#define TOOL  "quxtoolx"
+#define CALL  "quxcallx" /* of another function, so that it is not taken for the tool */
+#define FIELD "quxfieldx"
+#define VALUE "quxvaluex"
+
+/* Steps that a template may take for one of these chats: a second for all of them, where a usual one takes a millisecond. */
+enum { MAX_STEPS = 2 << 20 };
+
+typedef struct probe {
+    const cl_jinja *template;
+    const json_t *own;
+    cl_prompt text; /* of the last chat that was rendered; owned */
+    bool no_memory;
+} probe;
+
+static bool writes(const probe *p, const char *part) {
+    return p->text.size > 0 && cl_str_contains((cl_str){p->text.text, p->text.size}, part);
+}
+
+static bool fail_memory(probe *p) {
+    p->no_memory = true;
+    return false;
+}
+
+/* Render a chat: the template's variables, as JSON in which a format's arguments are filled in. False: it was refused. */
+__attribute__((format(printf, 2, 3))) static bool renders(probe *p, const char *format, ...) {
+    char text[2048];
+    va_list args;
+    va_start(args, format);
+    const int size = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    json_error_t wrong;
+    bool no_memory;
+    json_t *variables = cl_json_parse(text, (size_t)size, 0, &wrong, &no_memory);
+    if (!variables) return fail_memory(p); /* the text is valid */
+    cl_jinja_options options;
+    cl_jinja_options_init(&options);
+    options.max_steps = MAX_STEPS;
+    cl_prompt_free(&p->text);
+    p->text = (cl_prompt){0};
+    cl_error ignored;
+    const cl_status status = cl_jinja_render(p->template, variables, p->own, &options, &p->text, &ignored);
+    json_decref(variables);
+    return status == CL_ERR_NOMEM || p->text.no_memory ? fail_memory(p) : status == CL_OK;
+}
+
+#define CHAT(messages) "{\"messages\": [" messages "], \"tools\": null, \"documents\": null, \"add_generation_prompt\": true}"
+#define TOOL_CHAT(messages)                                                                                                    \
+    "{\"messages\": [" messages "], \"documents\": null, \"add_generation_prompt\": true, \"tools\": [{\"type\": "             \
+    "\"function\", \"function\": {\"name\": \"" TOOL "\", \"description\": \"It.\", \"parameters\": {\"type\": \"object\", "   \
+    "\"properties\": {\"it\": {\"type\": \"string\", \"description\": \"It.\"}}, \"required\": [\"it\"]}}}]}"
+#define MESSAGE(role) "{\"role\": \"" role "\", \"content\": %s}"
+#define STRING(word)  "\"" word "\""
+#define PARTS(word)   "[{\"type\": \"text\", \"text\": \"" word "\"}]"
+
+/* ---- Calls ---- */
+
+/* Whether a call with arguments in this form is written: its name, and its argument neither as Python shows it nor escaped. */
+static bool writes_call(const probe *p, bool argument_text) {
+    if (!writes(p, CALL) || !writes(p, FIELD) || !writes(p, VALUE)) return false;
+    return argument_text ? writes(p, "\"" FIELD "\": ") : !writes(p, "'" FIELD "'");
+}
+
+/* The parts of a chat with calls, whose arguments are: content; id and arguments; id and content. */
+#define CALLS    "{\"role\": \"assistant\", \"content\": %s, \"tool_calls\": ["
+#define ONE_CALL "{\"id\": \"%s\", \"type\": \"function\", \"function\": {\"name\": \"" CALL "\", \"arguments\": %s}}"
+#define RESULT   "{\"role\": \"tool\", \"tool_call_id\": \"%s\", \"name\": \"" CALL "\", \"content\": %s}"
+
+/* Find a form of calls that the template writes. */
+static void probe_calls(probe *p, cl_chat_abilities *can) {
+    static const char *const ids[] = {"call_0123456789", "abcdef012"};
+    static const char *const arguments[] = {"{\"" FIELD "\": \"" VALUE "\"}", "\"{\\\"" FIELD "\\\": \\\"" VALUE "\\\"}\""};
+    const char *word = can->strings ? STRING(WORD) : PARTS(WORD), *nothing = can->strings ? STRING("") : PARTS("");
+    const char *contents[] = {"null", nothing};
+    for (int form = 0; form < 8 && !can->calls && !p->no_memory; form++) {
+        const bool is_short = form & 4, is_empty = form & 2, is_text = form & 1;
+        const char *id = ids[is_short];
+        const bool ok = renders(p, TOOL_CHAT(MESSAGE("user") ", " CALLS ONE_CALL "]}, " RESULT), nothing, contents[is_empty],
+                                id, arguments[is_text], id, word);
+        if (!ok || !writes_call(p, is_text) || !writes(p, WORD) || (!is_empty && writes(p, "None"))) continue;
+        can->calls = true;
+        can->argument_text = is_text;
+        can->null_content = !is_empty;
+        can->short_ids = is_short;
+        can->single_calls =
+            !renders(p, TOOL_CHAT(MESSAGE("user") ", " CALLS ONE_CALL ", " ONE_CALL "]}, " RESULT ", " RESULT), nothing,
+                     contents[is_empty], id, arguments[is_text], id, arguments[is_text], id, word, id, word);
+    }
+}
+
+/* ---- All abilities ---- */
+
+cl_status cl_chat_probe(const cl_jinja *template, cl_str text, const json_t *own, cl_chat_abilities *can, cl_error *error) {
+    probe p = {.template = template, .own = own};
+    *can = (cl_chat_abilities){.developer = cl_str_contains(text, "developer")};
+    can->strings = renders(&p, CHAT(MESSAGE("user")), STRING(WORD)) && writes(&p, WORD);
+    can->parts =
+        renders(&p, CHAT(MESSAGE("user")), PARTS(WORD)) && writes(&p, WORD) && !writes(&p, "'text'") && !writes(&p, "\"text\"");
+    if (!can->strings && !can->parts) {
+        *can = (cl_chat_abilities){
+            .system = true, .developer = true, .strings = true, .tools = true, .calls = true, .null_content = true};
+    } else {
+        const char *other = can->strings ? STRING("It") : PARTS("It"), *word = can->strings ? STRING(WORD) : PARTS(WORD);
+        can->system = renders(&p, CHAT(MESSAGE("system") ", " MESSAGE("user")), word, other) && writes(&p, WORD);
+        can->tools = renders(&p, TOOL_CHAT(MESSAGE("user")), other) && writes(&p, TOOL);
+        if (!can->tools && can->system)
+            can->tools = renders(&p, TOOL_CHAT(MESSAGE("system") ", " MESSAGE("user")), other, other) && writes(&p, TOOL);
+        probe_calls(&p, can);
+    }
+    cl_prompt_free(&p.text);
+    return p.no_memory ? cl_fail(error, CL_ERR_NOMEM, "no memory to try the chat template") : CL_OK;
+}
+
+cl_status cl_chat_probe_start(const cl_jinja *template, const cl_jinja *plain, const json_t *own, cl_prompt *out,
+                              cl_error *error) {
+    probe p = {.template = template, .own = own}, q = {.template = plain, .own = own};
+    const bool ok = renders(&p, CHAT(MESSAGE("user")), STRING(WORD)) && renders(&q, CHAT(MESSAGE("user")), STRING(WORD));
+    const size_t n = p.text.size - q.text.size;
+    if (ok && p.text.size > q.text.size && memcmp(p.text.text + n, q.text.text, q.text.size) == 0)
+        cl_prompt_add(out, (cl_str){p.text.text, n});
+    const bool no_memory = p.no_memory || q.no_memory || out->no_memory;
+    cl_prompt_free(&p.text);
+    cl_prompt_free(&q.text);
+    return no_memory ? cl_fail(error, CL_ERR_NOMEM, "no memory to try the chat template") : CL_OK;
+}

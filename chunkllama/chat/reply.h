@@ -1,0 +1,112 @@
+/*
+ * Splits the text that a model writes into reasoning, content and tool calls, while it arrives.
+ *
+ * Models write tool calls as text, each family in its own form, between markers such as <tool_call>. Text that looks like the
+ * beginning of a call, or of a marker, is held back until it is known what it is; a call begins when its name is known. What
+ * turns out to be no call, because it is malformed, is content, as it stands. If a call turns out to be malformed once it has
+ * begun, its arguments end there, and the rest is content. So nothing is lost and nothing appears twice, except markers, what
+ * separates calls, and the white space beside them. Behind a call, the beginning of the marker of its end counts as the marker
+ * if the reply ends there. How the text is cut into pieces does not matter.
+ */
+#ifndef CHUNKLLAMA_CHAT_REPLY_H
+#define CHUNKLLAMA_CHAT_REPLY_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "chunkllama/common/str.h"
+
+/* ---- Formats (reply_formats.c) ---- */
+
+/* How a call is written after its marker. */
+typedef enum cl_reply_syntax {
+    CL_REPLY_JSON, /* {"name": ..., "arguments": {...}}, one or several, also as an array; or Qwen3-Coder's <function=NAME> */
+    CL_REPLY_BARE, /* the same, also without the marker, if it is all that the model writes; the name must be a tool's */
+    CL_REPLY_MISTRAL, /* NAME[ARGS]{...}, or the array [{"name", "arguments"}, ...] of earlier models */
+    CL_REPLY_PYTHON,  /* [NAME(key='text', key=1), ...] as all that the model writes; the names must be tools' */
+    CL_REPLY_GEMMA    /* call:NAME{key:<escape>text<escape>,...} */
+} cl_reply_syntax;
+
+enum { CL_REPLY_MAX_MARKER = 64 };
+
+/* How the models of a family write. Markers are terminated and at most 63 bytes long. */
+typedef struct cl_reply_format {
+    const char *name; /* of the family, static */
+    cl_reply_syntax syntax;
+    bool names;                                                   /* Mistral: NAME[ARGS]{...}, not the array */
+    const char *arguments;                                        /* the name of the arguments in JSON calls, static */
+    char begin[CL_REPLY_MAX_MARKER], end[CL_REPLY_MAX_MARKER];    /* around each call; end "": none */
+    char think[CL_REPLY_MAX_MARKER], answer[CL_REPLY_MAX_MARKER]; /* around reasoning, e.g. <think>, </think>; "": none */
+    char stop[CL_REPLY_MAX_MARKER]; /* a special token behind the last call, with which the client would go on; "": none */
+} cl_reply_format;
+
+/*
+ * Find the format that a chat template (Jinja) makes its model write. has_tools: the template itself writes tools; otherwise
+ * they are described to the model in the form of Hermes and Qwen, <tool_call>{"name": ..., "arguments": ...}</tool_call>. True:
+ * the template writes tools, but is of no known family; it gets that form, too, and should be probed.
+ */
+bool cl_reply_format_find(cl_str template, bool has_tools, cl_reply_format *format);
+
+/* The call of which cl_reply_format_probe gets the text: its name, and its one argument and that one's value, a string. */
+#define CL_REPLY_PROBE_NAME  "probe_name"
+#define CL_REPLY_PROBE_KEY   "probe_key"
+#define CL_REPLY_PROBE_VALUE "probe_value"
+
+/*
+ * Correct a format's markers, and the name of the arguments, by the text that the template makes of a chat in which the model
+ * makes that call. Leaves the format unchanged if the text has no call in JSON.
+ */
+void cl_reply_format_probe(cl_str text, cl_reply_format *format);
+
+/*
+ * Marker i of all those that replies in the format may contain; NULL: there are no more. Where a marker is a special token of
+ * the vocabulary, the text of a reply must show it.
+ */
+const char *cl_reply_format_marker(const cl_reply_format *format, size_t i);
+
+/* ---- Replies (reply.c) ---- */
+
+typedef enum cl_reply_kind {
+    CL_REPLY_CONTENT,
+    CL_REPLY_REASONING,
+    CL_REPLY_CALL,     /* a call begins; the text is its name */
+    CL_REPLY_ARGUMENTS /* more of a call's arguments, JSON text */
+} cl_reply_kind;
+
+typedef struct cl_reply_part {
+    cl_reply_kind kind;
+    int32_t call;     /* the call's index in the reply, from 0; of other kinds 0 */
+    const char *text; /* [size] owned by the reply, until the next call of cl_reply_add */
+    size_t size;
+} cl_reply_part;
+
+enum {
+    CL_REPLY_MAX_CALLS = 128, /* what follows is content */
+    CL_REPLY_MAX_NAME = 256,  /* bytes */
+    CL_REPLY_MAX_DEPTH = 128, /* levels of nested objects and arrays in arguments */
+    CL_REPLY_MAX_HELD = 65536 /* bytes of a call before its name */
+};
+
+typedef struct cl_reply_options {
+    const cl_reply_format *format;
+    const json_t *tools; /* OpenAI's array of tools: calls are split off; NULL: they are content */
+    bool required;       /* a grammar makes the reply consist of calls, so a call that is cut before its name is no content */
+    bool reasoning;      /* split reasoning off; otherwise it is content, with its markers */
+    bool in_reasoning;   /* the prompt ends inside of reasoning */
+} cl_reply_options;
+
+typedef struct cl_reply cl_reply;
+
+/* A reply without text; NULL if memory is lacking. Borrows format and tools until cl_reply_free. */
+cl_reply *cl_reply_create(const cl_reply_options *options);
+void cl_reply_free(cl_reply **reply);
+
+/*
+ * Add text [size], and set *parts [*n] to what can be said of it and of the text that was held back. last: no text follows, so
+ * that nothing is held back any more. False: memory was lacking, now or before.
+ */
+bool cl_reply_add(cl_reply *reply, const char *text, size_t size, bool last, const cl_reply_part **parts, size_t *n);
+
+#endif

@@ -1,0 +1,352 @@
+/* Lets choices join and leave the cache: see admission.h. */
+#include "admission.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "beam.h"
+#include "chunkllama/model/kv_cache.h"
+#include "constraint.h"
+
+/*
+ * The part of the expected need that must be free for a choice to join. Of 0, 0.5, 1, 1.5 and 2 it cost the least with a
+ * quarter of the memory (docs/experiments.md); with a smaller part steps have more sequences, and more is computed again.
+ */
+static const double EXPECTED_PART = 0.5;
+
+/*
+ * Domains from the first on belong to one request or choice each, those from the second on to salts. Those in requests are
+ * lower. The last one is nobody's.
+ */
+static const uint32_t OWN_DOMAINS = 0x80000000u, SALT_DOMAINS = 0xc0000000u, EMPTY_DOMAIN = UINT32_MAX;
+
+/* An eighth is left for the workspace of steps and for metadata; retained prefixes may use it meanwhile. */
+static void count_chunks(cl_admission *a) {
+    cattn_stats stats = {.struct_size = sizeof stats};
+    cattn_cache_stats(a->cache, &stats);
+    const int64_t capacity = (int64_t)stats.chunks_capacity;
+    a->n_chunks = capacity - (capacity + 7) / 8;
+}
+
+/* Domains of salts are used again: nothing that has left may be found in them. */
+static void drop_left(void *ctx) {
+    const cl_admission *a = ctx;
+    cattn_cache_drop_retained(a->cache, NULL);
+    if (a->speculation) cl_speculation_drop_left(a->speculation);
+}
+
+bool cl_admission_init(cl_admission *a, cattn_cache *cache, cl_speculation *sp, const cl_engine_config *config) {
+    *a = (cl_admission){
+        .cache = cache,
+        .speculation = sp,
+        .choices = calloc((size_t)config->max_seqs, sizeof(cl_choice *)),
+        .max_seqs = config->max_seqs,
+        .whole_budget = config->kv_budget_bytes,
+        .budget = config->kv_budget_bytes,
+        .used_budget = config->kv_budget_bytes,
+        .chunk_size = config->chunk_size,
+        .shares = config->sharing != CATTN_PRIVATE,
+        .step_tokens = 1 + (sp ? CL_DRAFT_MAX : 0),
+    };
+    cl_salts_init(&a->salts, SALT_DOMAINS, EMPTY_DOMAIN - SALT_DOMAINS, drop_left, a);
+    count_chunks(a);
+    return a->choices;
+}
+
+void cl_admission_free(cl_admission *a) {
+    cl_salts_free(&a->salts);
+    free((void *)a->choices);
+}
+
+/* ---- The budget ---- */
+
+static void use_budget(cl_admission *a, uint64_t budget_bytes) {
+    if (a->used_budget == budget_bytes) return;
+    cattn_cache_set_budget(a->cache, budget_bytes, NULL);
+    a->used_budget = budget_bytes;
+}
+
+void cl_admission_set_budget(cl_admission *a, uint64_t budget_bytes) {
+    a->budget = budget_bytes;
+    use_budget(a, budget_bytes);
+    count_chunks(a);
+    a->full = false;
+}
+
+bool cl_admission_use_whole_budget(cl_admission *a) {
+    const bool is_less = a->used_budget < a->whole_budget;
+    use_budget(a, a->whole_budget);
+    return is_less;
+}
+
+/* ---- The list ---- */
+
+static void insert(cl_admission *a, cl_choice *c) {
+    int32_t i = a->n_seqs++;
+    for (; i > 0 && cl_choice_is_before(c, a->choices[i - 1]); i--) a->choices[i] = a->choices[i - 1];
+    a->choices[i] = c;
+    c->owner->tenant->n_in_cache++;
+    if (c->owner->n_in_cache++ == 0) a->n_requests++;
+}
+
+static void erase(cl_admission *a, cl_choice *c) {
+    int32_t i = 0;
+    while (a->choices[i] != c) i++;
+    a->n_seqs--;
+    memmove((void *)&a->choices[i], (void *)&a->choices[i + 1], (size_t)(a->n_seqs - i) * sizeof(cl_choice *));
+    c->owner->tenant->n_in_cache--;
+    if (--c->owner->n_in_cache == 0) a->n_requests--;
+}
+
+static double share_of(const cl_choice *c) { return cl_tenant_share(c->owner->tenant, c->owner->tenant->n_in_cache); }
+
+cl_choice *cl_admission_worst(const cl_admission *a) {
+    cl_choice *worst = a->choices[a->n_seqs - 1];
+    for (int32_t i = a->n_seqs - 2; i >= 0; i--)
+        if (share_of(a->choices[i]) > share_of(worst)) worst = a->choices[i];
+    return worst;
+}
+
+/* The first tokens of a prompt: those in which prompts that share a chunk are equal. */
+static int64_t n_first(const cl_admission *a, const cl_request *r) {
+    return r->params.n_prompt < a->chunk_size ? r->params.n_prompt : a->chunk_size;
+}
+
+/* Whether two choices have the K/V of the beginning of their prompts in common. This is an equivalence relation. */
+static bool share(const cl_admission *a, const cl_choice *c, const cl_choice *d) {
+    const cl_request *r = c->owner, *q = d->owner;
+    if (c->shares_none || d->shares_none || cl_request_computes_all(r) || cl_request_computes_all(q)) return false;
+    return cl_request_kv_domain(r) == cl_request_kv_domain(q) && n_first(a, r) == n_first(a, q) &&
+           memcmp(r->params.prompt, q->params.prompt, (size_t)n_first(a, r) * sizeof *r->params.prompt) == 0;
+}
+
+/* The first choice of a request has joined: count the requests that share with it, for all of them. */
+static void count_sharing(const cl_admission *a, cl_choice *c) {
+    int32_t n = 0;
+    const cl_request *last = c->owner; /* choices of a request are neighbours */
+    for (int32_t i = 0; i < a->n_seqs; i++) {
+        const cl_choice *d = a->choices[i];
+        n += d->owner != last && d->owner != c->owner && share(a, c, d);
+        last = d->owner;
+    }
+    for (int32_t i = 0; n > 0 && i < a->n_seqs; i++) {
+        const cl_choice *d = a->choices[i];
+        if (d->owner->n_sharing < n && (d->owner == c->owner || share(a, c, d))) d->owner->n_sharing = n;
+    }
+}
+
+/* ---- Room ---- */
+
+/*
+ * The length up to which a choice gets chunks: that of a step's tokens, to the end of the last one's chunk. A choice that
+ * shares none gets all that it may need at once, before a step's workspace takes it.
+ */
+static int64_t room_for(const cl_admission *a, const cl_choice *c) {
+    const int64_t most = c->owner->params.n_prompt + c->owner->params.max_tokens, size = a->chunk_size;
+    const int64_t end = (c->n_tokens + a->step_tokens + cl_constraint_n_forced(c) + size - 1) / size * size;
+    return end < most && !c->shares_none ? end : most;
+}
+
+/* Chunks that a choice is expected to need until it ends, beside those up to its room. Without experience: one more. */
+static double expected_chunks(const cl_admission *a, const cl_choice *c, int64_t room_to) {
+    const double most = (double)(c->owner->params.n_prompt + c->owner->params.max_tokens), size = a->chunk_size;
+    const double left = cl_lengths_left(&a->lengths, c->n_tokens - c->owner->params.n_prompt, size);
+    const double end = (double)c->n_tokens + left;
+    return ((end < most ? end : most) - (double)room_to) / size;
+}
+
+/* Chunks that are in use or reserved. */
+static double chunks_taken(const cl_admission *a) {
+    cattn_stats stats = {.struct_size = sizeof stats};
+    cattn_cache_stats(a->cache, &stats);
+    return (double)(stats.chunks_live + stats.chunks_superseded + stats.chunks_reserved);
+}
+
+/* Whether n_more chunks are left beside those that the choices in the cache have, and this part of what they will need. */
+static bool fits(const cl_admission *a, double n_more, double part) {
+    double expected = 0;
+    for (int32_t i = 0; i < a->n_seqs; i++) {
+        const double n = expected_chunks(a, a->choices[i], a->choices[i]->room_to);
+        if (n > 0) expected += n;
+    }
+    return chunks_taken(a) + part * expected + n_more <= (double)a->n_chunks;
+}
+
+bool cl_admission_extend(cl_admission *a, cl_choice *c, cl_error *error) {
+    const int64_t room_to = room_for(a, c);
+    if (room_to <= c->room_to) return true;
+    cattn_error cause;
+    const cattn_status status = cattn_seq_reserve(a->cache, c->seq, room_to - c->n_tokens, &cause);
+    if (status == CATTN_OK && (cl_admission_is_alone(a, c) || chunks_taken(a) <= (double)a->n_chunks)) {
+        c->room_to = room_to;
+        return true;
+    }
+    if (status != CATTN_OK) cl_fail(error, cl_kv_status(status), "K/V cache: %s", cause.message);
+    return false;
+}
+
+/* ---- Joining ---- */
+
+static uint32_t new_domain(cl_admission *a) { return OWN_DOMAINS + a->n_own_domains++ % (SALT_DOMAINS - OWN_DOMAINS); }
+
+static uint32_t domain_of(cl_admission *a, const cl_choice *c) {
+    cl_request *r = c->owner;
+    if (c->shares_none && !r->beams) return new_domain(a); /* beams share with each other */
+    if (!c->shares_none && !cl_request_computes_all(r)) return cl_request_kv_domain(r);
+    if (r->own_domain == 0) r->own_domain = new_domain(a);
+    return r->own_domain;
+}
+
+static cattn_join_options options_of(uint32_t domain) {
+    cattn_join_options options;
+    cattn_join_options_init(&options);
+    options.domain = domain;
+    /* The domain is one of the next process, too, for another request or salt, and the file tier outlives this one. */
+    if (domain >= OWN_DOMAINS) options.flags = CATTN_JOIN_NO_TIER;
+    return options;
+}
+
+cattn_join_options cl_admission_join_options(const cl_admission *a, const cl_engine_request *r) {
+    if (r->salt_size == 0) return options_of(r->domain);
+    const cl_salt *salt = cl_salts_find(&a->salts, r->domain, r->salt, r->salt_size);
+    return options_of(salt ? salt->kv_domain : EMPTY_DOMAIN);
+}
+
+static cattn_status join(cl_admission *a, cl_choice *c, int64_t n_reserved, cattn_error *error) {
+    cattn_join_options options = options_of(domain_of(a, c));
+    options.reserve_tokens = n_reserved;
+    cattn_join_result result;
+    const cattn_status status = cattn_seq_join(a->cache, c->tokens, c->n_tokens, &options, &c->seq, &result, error);
+    if (status == CATTN_OK && !c->owner->admitted) c->owner->n_cached = result.n_matched;
+    return status;
+}
+
+/* Whether a choice may fit, by the tokens that the cache has. It is cheaper than to join, for which others are evicted. */
+static bool may_fit(const cl_admission *a, const cl_choice *c, double part) {
+    const cattn_join_options options = options_of(cl_request_kv_domain(c->owner));
+    cattn_join_result result = {0};
+    const int32_t *tokens = c->tokens ? c->tokens : c->owner->params.prompt;
+    cattn_cache_match(a->cache, tokens, c->n_tokens, &options, &result, NULL);
+    const double n_forks = cl_request_n_together(c->owner) - 1; /* a chunk each at least */
+    return fits(a, (double)(c->n_tokens - result.n_matched) / a->chunk_size + n_forks, part);
+}
+
+static cattn_status enter(cl_admission *a, cl_choice *c, cattn_error *error) {
+    if (!cl_choice_start(c)) return CATTN_ERR_NOMEM;
+    const cl_choice *leader = c->n_tokens == c->owner->params.n_prompt ? cl_request_leader(c->owner) : NULL;
+    const int64_t room_to = room_for(a, c), n_reserved = room_to - c->n_tokens;
+    const cattn_status status =
+        leader ? cattn_seq_fork(a->cache, leader->seq, n_reserved, &c->seq, error) : join(a, c, n_reserved, error);
+    if (status != CATTN_OK) return status;
+    c->room_to = room_to;
+    c->n_joined = c->n_tokens;
+    insert(a, c);
+    return CATTN_OK;
+}
+
+/* Let the choices leave that join together with c, as far as they are in the cache. */
+static void leave_together(cl_admission *a, cl_choice *c) {
+    cl_choice *first = c->owner->beams ? c->owner->choices : c;
+    for (int32_t i = 0; i < cl_request_n_together(c->owner); i++) cl_admission_leave(a, &first[i]);
+}
+
+static cattn_status enter_together(cl_admission *a, cl_choice *c, cattn_error *error) {
+    cl_choice *first = c->owner->beams ? c->owner->choices : c;
+    cattn_status status = CATTN_OK;
+    for (int32_t i = 0; status == CATTN_OK && i < cl_request_n_together(c->owner); i++) status = enter(a, &first[i], error);
+    if (status != CATTN_OK) leave_together(a, c);
+    return status;
+}
+
+static void share_none(cl_choice *c) {
+    cl_choice *first = c->owner->beams ? c->owner->choices : c;
+    for (int32_t i = 0; i < cl_request_n_together(c->owner); i++) first[i].shares_none = true;
+}
+
+cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *error) {
+    const bool alone = a->n_seqs == 0;
+    const double part = c->owner->tenant->n_in_cache > 0 ? EXPECTED_PART : 0; /* a tenant's first choice must not wait */
+    if (!alone && (a->full || a->n_seqs + cl_request_n_together(c->owner) > a->max_seqs)) return CL_ADMISSION_WAITS;
+    if (!alone && !may_fit(a, c, part)) {
+        a->full = true;
+        return CL_ADMISSION_WAITS;
+    }
+    cattn_error cause = {.message = "no memory for the tokens of a request"};
+    /* Beams would find what they left, where forks have parted within chunks, and need more than the first time. */
+    if (alone && c->shares_none && c->owner->beams) cattn_cache_drop_retained(a->cache, NULL);
+    cattn_status status = enter_together(a, c, &cause);
+    if (status == CATTN_ERR_BUDGET && alone && cl_admission_use_whole_budget(a)) status = enter_together(a, c, &cause);
+    if (status == CATTN_ERR_BUDGET && alone) {
+        share_none(c);
+        cattn_cache_drop_retained(a->cache, NULL);
+        status = enter_together(a, c, &cause);
+    }
+    if (status == CATTN_OK && (alone || fits(a, 0, part))) {
+        if (a->shares && c->owner->n_in_cache == cl_request_n_together(c->owner)) count_sharing(a, c);
+        return CL_ADMISSION_JOINED;
+    }
+    leave_together(a, c);
+    if (!alone && (status == CATTN_OK || status == CATTN_ERR_BUDGET)) {
+        a->full = true;
+        return CL_ADMISSION_WAITS;
+    }
+    cl_fail(error, cl_kv_status(status), "K/V cache: %s", cause.message);
+    return CL_ADMISSION_NEVER;
+}
+
+bool cl_admission_fork(cl_admission *a, cl_choice *c, const cl_choice *from, cattn_error *error) {
+    const int64_t room_to = room_for(a, c);
+    if (cattn_seq_fork(a->cache, from->seq, room_to - (c->n_tokens - 1), &c->seq, error) != CATTN_OK) return false;
+    c->room_to = room_to;
+    c->n_joined = from->n_joined;
+    c->n_lost = from->n_lost;
+    c->decoding = true;
+    insert(a, c);
+    if (cl_admission_is_alone(a, c) || chunks_taken(a) <= (double)a->n_chunks) return true;
+    cl_admission_leave(a, c);
+    return false;
+}
+
+/* ---- Pins ---- */
+
+bool cl_admission_pin(cl_admission *a, const cl_choice *c, cl_request *r, int64_t n_tokens, cl_error *error) {
+    cattn_error cause = {.message = "the prompt to be pinned finds no room beside other pins; lower pin_bytes"};
+    const int64_t n = n_tokens / 2 * 2;
+    const cattn_status status = c->shares_none ? CATTN_ERR_BUDGET : cattn_seq_pin(a->cache, c->seq, n, &r->pin, &cause);
+    if (status != CATTN_OK) cl_fail(error, cl_kv_status(status), "K/V cache: %s", cause.message);
+    if (status == CATTN_OK) r->n_pinned = n;
+    return status == CATTN_OK;
+}
+
+/* ---- Leaving ---- */
+
+void cl_admission_leave(cl_admission *a, cl_choice *c) {
+    if (c->seq == 0) return;
+    if (a->speculation) cl_speculation_leave(a->speculation, c);
+    /* Nobody can match tokens in a domain of its own. The prompt of a fork stays, until memory is needed. */
+    if (cl_request_computes_all(c->owner) || c->shares_none) cattn_seq_truncate(a->cache, c->seq, 1, NULL);
+    cattn_seq_leave(a->cache, &c->seq, NULL);
+    const int64_t length = c->n_tokens - c->owner->params.n_prompt;
+    if (length > 0 && (c->finish == CL_ENGINE_STOP || c->finish == CL_ENGINE_LENGTH)) cl_lengths_add(&a->lengths, length);
+    erase(a, c);
+    c->decoding = false;
+    a->full = false;
+    if (a->n_seqs == 0) use_budget(a, a->budget);
+}
+
+static void note_loss(const cl_admission *a, cl_choice *c) {
+    cattn_seq_info info = {.struct_size = sizeof info};
+    if (c->seq == 0) return;
+    cattn_seq_get_info(a->cache, c->seq, &info, NULL);
+    if (info.n_ready > c->n_lost) c->n_lost = info.n_ready;
+}
+
+void cl_admission_preempt(cl_admission *a, cl_choice *c) {
+    cl_choice *first = c->owner->beams ? c->owner->choices : c;
+    for (int32_t i = 0; i < cl_request_n_together(c->owner); i++) note_loss(a, &first[i]);
+    if (cl_admission_is_alone(a, c)) share_none(c);
+    leave_together(a, c);
+    if (c->owner->beams) cl_beams_forget(c->owner);
+    a->full = true;
+}

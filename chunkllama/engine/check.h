@@ -1,0 +1,55 @@
+/*
+ * The engine's configuration and its requests as callers pass them: their defaults (cl_engine_config_init and
+ * cl_engine_request_init of chunkllama.h), and the refusal of what can never run.
+ */
+#ifndef CHUNKLLAMA_ENGINE_CHECK_H
+#define CHUNKLLAMA_ENGINE_CHECK_H
+
+#include "engine.h"
+
+/*
+ * Complete and check a caller's configuration, which may be of another version, or NULL for the defaults. *config then has
+ * no field left to default but n_threads and level. CL_ERR_ARG names the field.
+ */
+cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_engine_config *config, cl_error *error);
+
+/* What bounds the requests of an engine; constant while it runs. */
+typedef struct cl_engine_limits {
+    int32_t n_vocab;
+    int32_t n_end_tokens; /* of these, those that end a choice */
+    int32_t max_seqs;
+    int64_t max_queued_requests, max_queued_tokens; /* 0: no limit */
+    int64_t n_ctx;                                  /* tokens of prompt and completion */
+    const cattn_cache *cache;                       /* borrowed; says what the K/V budget could hold */
+    uint64_t kv_budget_bytes;
+    uint64_t kv_headroom_bytes; /* of the K/V budget that requests may not use */
+    bool has_grammars;          /* the engine has a grammar library */
+    bool can_pin;               /* prompts can be pinned */
+} cl_engine_limits;
+
+/*
+ * Complete and check a caller's request, which may be of another version. *request borrows what *from points to; its
+ * max_tokens is the number that applies where the caller left it open. CL_ERR_ARG names the field; CL_ERR_LIMIT has the number
+ * that was requested and the limit.
+ */
+cl_status cl_check_request(const cl_engine_limits *limits, const cl_engine_request *from, cl_engine_request *request,
+                           cl_error *error);
+
+/* Check the fields that say with which requests a request shares K/V: its domain and salt. CL_ERR_ARG names the field. */
+cl_status cl_check_domain(const cl_engine_request *r, cl_error *error);
+
+/* What waits when a request is submitted. */
+typedef struct cl_queue_load {
+    int64_t n_waiting;    /* requests of which no choice is in the cache */
+    int64_t n_tokens;     /* of the prompts of those that were never in it */
+    int64_t n_free;       /* requests that find a place at once; they do not count as waiting */
+    double retry_after_s; /* until those that wait are admitted */
+} cl_queue_load;
+
+/*
+ * Whether the queue has room for a request with a prompt of n_prompt tokens. One request may always wait. CL_ERR_BUSY has the
+ * limit, and the time after which the caller may try again.
+ */
+cl_status cl_check_queue(const cl_engine_limits *limits, const cl_queue_load *load, int64_t n_prompt, cl_error *error);
+
+#endif

@@ -1,0 +1,79 @@
+/*
+ * The seam to a grammar engine, which knows which tokens may follow in a completion that must match a grammar.
+ *
+ *   library   the engine with a vocabulary; one for each cl_engine
+ *   grammar   what a request's text was compiled to
+ *   matcher   where one completion is in its grammar
+ *
+ * The engine behind it is llguidance (grammar_llguidance.c). Another one takes its place by another cl_grammar_open. What a
+ * choice does with its matcher is in constraint.h: tokens are only added that have been drawn, so nothing is taken back.
+ *
+ * A mask is a set of tokens: bit id % 32 of word id / 32 is token id's.
+ */
+#ifndef CHUNKLLAMA_ENGINE_GRAMMAR_H
+#define CHUNKLLAMA_ENGINE_GRAMMAR_H
+
+#include "chunkllama/text/tokenizer.h"
+
+/*
+ * A matcher is used by one thread at a time. It is a function of its grammar and of the tokens that it was given: what it
+ * answers depends on nothing else. After a function has failed, only explain and free may be called.
+ */
+typedef struct cl_matcher cl_matcher;
+struct cl_matcher {
+    /*
+     * Write the mask of the tokens that may come next, among them all end tokens where the completion may end. At least one
+     * bit is set. False: it failed.
+     */
+    bool (*get_mask)(cl_matcher *m, uint32_t *mask);
+    /* Add the next token, which must be in the mask or forced. False: it failed. */
+    bool (*advance)(cl_matcher *m, int32_t token);
+    /* The tokens that must come next, up to n_max, since only one text is possible; returns their number, or -1: it failed. */
+    int32_t (*get_forced)(cl_matcher *m, int32_t *tokens, int32_t n_max);
+    /* How many of the tokens [n] may come next, one after the other. 0 if it fails. */
+    int32_t (*count_valid)(cl_matcher *m, const int32_t *tokens, int32_t n);
+    /* Whether the completion matches and nothing can follow, not even an end token. */
+    bool (*is_complete)(cl_matcher *m);
+    /* Say in *error why a function has failed; returns its code. */
+    cl_status (*explain)(cl_matcher *m, cl_error *error);
+    void (*free)(cl_matcher *m);
+};
+
+/* Any number of threads. */
+typedef struct cl_grammar cl_grammar;
+struct cl_grammar {
+    /* A matcher at the grammar's beginning, a clone of the one that was compiled. NULL if memory is lacking. */
+    cl_matcher *(*start)(cl_grammar *g);
+    /* No matcher of it may be left. */
+    void (*free)(cl_grammar *g);
+};
+
+/* Any number of threads. */
+typedef struct cl_grammar_library cl_grammar_library;
+struct cl_grammar_library {
+    /*
+     * Compile the text [size] of a grammar, which is borrowed for the call. Ends within a few seconds, whatever the text is.
+     * CL_ERR_ARG says what is wrong with it; CL_ERR_LIMIT: it is too complex; CL_ERR_NOMEM. *grammar is NULL then.
+     */
+    cl_status (*compile)(cl_grammar_library *l, cl_grammar_kind kind, const char *text, size_t size, cl_grammar **grammar,
+                         cl_error *error);
+    /* No grammar of it may be left. */
+    void (*free)(cl_grammar_library *l);
+};
+
+/*
+ * Load the engine's shared object, as cl_engine_config.grammar_library names it, for a model of n_vocab tokens. tok is borrowed
+ * until the library is freed. CL_ERR_FILE: it cannot be loaded; CL_ERR_UNSUPPORTED: it is not the engine, or too old a version;
+ * CL_ERR_NOMEM. *library is NULL then.
+ */
+cl_status cl_grammar_open(const char *path, const cl_tokenizer *tok, int32_t n_vocab, cl_grammar_library **library,
+                          cl_error *error);
+
+/* Whether the system's search for libraries finds the engine's shared object under its usual name, which is *name then. */
+bool cl_grammar_find(const char **name);
+
+/* The words of a mask. */
+static inline size_t cl_mask_words(int32_t n_vocab) { return ((size_t)n_vocab + 31) / 32; }
+static inline bool cl_mask_has(const uint32_t *mask, int32_t token) { return mask[token / 32] >> (token % 32) & 1; }
+
+#endif

@@ -1,0 +1,32 @@
+/*
+ * The rows of a step, so that it ends within a target time while choices decode: from the measured times of earlier steps it
+ * follows what a row costs now, as sequences grow and prompts get deeper. Pure arithmetic.
+ *
+ * Where decoding alone takes the target or nearly so, the target is a quarter more than decoding takes, so that prompts
+ * progress. Decoding is timed in steps without rows of prefill; while prompts are computed, one step now and then has none.
+ */
+#ifndef CHUNKLLAMA_ENGINE_PACE_H
+#define CHUNKLLAMA_ENGINE_PACE_H
+
+#include <stdint.h>
+
+enum { CL_PACE_MIN_ROWS = 1 };    /* rows of prefill that a step may compute, whatever they take */
+enum { CL_PACE_MOST_MIXED = 32 }; /* consecutive steps with rows of prefill */
+
+typedef struct cl_pace {
+    double target_s; /* 0: no target */
+    double decode_s; /* time of steps without prefill; 0: unknown */
+    double rows;     /* of prefill, that a step may compute */
+    double max_rows;
+    int32_t n_mixed; /* steps with prefill beside decoding since the last one without */
+} cl_pace;
+
+void cl_pace_init(cl_pace *p, double target_s, int32_t max_rows);
+
+/* Most rows of a step in which n_decoding choices decode; at most max_rows. */
+int32_t cl_pace_rows(const cl_pace *p, int32_t n_decoding);
+
+/* Learn from a step of n_prefill rows of prefill beside n_decoding choices. */
+void cl_pace_learn(cl_pace *p, double seconds, int32_t n_decoding, int32_t n_prefill);
+
+#endif

@@ -1,0 +1,322 @@
+/* Copies requests, adds tokens to their choices, and reports events: see request.h. */
+#include "request.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "beam.h"
+#include "chunkattn/base/clock.h"
+#include "constraint.h"
+#include "draw.h"
+
+double cl_now(void) { return clock_seconds(); }
+
+void cl_request_list_add(cl_request_list *list, cl_request *r) {
+    r->next = NULL;
+    if (list->last)
+        list->last->next = r;
+    else
+        list->first = r;
+    list->last = r;
+    list->n++;
+}
+
+cl_request *cl_request_list_take(cl_request_list *list) {
+    cl_request *r = list->first;
+    list->first = r->next;
+    if (!list->first) list->last = NULL;
+    r->next = NULL;
+    list->n--;
+    return r;
+}
+
+/* A copy of n elements; NULL if n is 0 or memory is lacking. */
+static void *copy(const void *from, size_t n, size_t size) {
+    void *to = n > 0 ? calloc(n, size) : NULL;
+    if (to) memcpy(to, from, n * size);
+    return to;
+}
+
+/* A copy of n strings in one block: the pointers, then the bytes. NULL if n is 0 or memory is lacking. */
+static const char *const *copy_strings(const char *const *from, size_t n) {
+    if (n == 0) return NULL;
+    size_t bytes = n * sizeof *from;
+    for (size_t i = 0; i < n; i++) bytes += strlen(from[i]) + 1;
+    const char **to = malloc(bytes);
+    if (!to) return NULL;
+    char *at = (char *)(to + n);
+    for (size_t i = 0; i < n; i++) {
+        to[i] = strcpy(at, from[i]);
+        at += strlen(at) + 1;
+    }
+    return to;
+}
+
+/* Replace what a request's parameters point to by copies that it owns. False if memory is lacking for one of them. */
+static bool own_params(cl_engine_request *p) {
+    const cl_engine_request from = *p;
+    size_t n_bad = 0;
+    for (int32_t i = 0; i < p->n_bad_words; i++) n_bad += (size_t)p->bad_word_sizes[i];
+    p->prompt = copy(from.prompt, (size_t)p->n_prompt, sizeof *p->prompt);
+    p->stop = copy_strings(from.stop, (size_t)p->n_stop);
+    p->stop_tokens = copy(from.stop_tokens, (size_t)p->n_stop_tokens, sizeof *p->stop_tokens);
+    p->logit_bias = copy(from.logit_bias, (size_t)p->n_logit_bias, sizeof *p->logit_bias);
+    p->allowed_tokens = copy(from.allowed_tokens, (size_t)p->n_allowed_tokens, sizeof *p->allowed_tokens);
+    p->bad_words = copy(from.bad_words, n_bad, sizeof *p->bad_words);
+    p->bad_word_sizes = copy(from.bad_word_sizes, (size_t)p->n_bad_words, sizeof *p->bad_word_sizes);
+    p->shown_tokens = copy(from.shown_tokens, (size_t)p->n_shown_tokens, sizeof *p->shown_tokens);
+    p->salt = copy(from.salt, p->salt_size, 1);
+    return p->prompt && (p->stop || p->n_stop == 0) && (p->stop_tokens || p->n_stop_tokens == 0) &&
+           (p->logit_bias || p->n_logit_bias == 0) && (p->allowed_tokens || p->n_allowed_tokens == 0) &&
+           ((p->bad_words && p->bad_word_sizes) || p->n_bad_words == 0) && (p->shown_tokens || p->n_shown_tokens == 0) &&
+           (p->salt || p->salt_size == 0);
+}
+
+cl_request *cl_request_create(const cl_engine_request *params) {
+    cl_request *r = calloc(1, sizeof *r);
+    if (!r) return NULL;
+    r->params = *params;
+    r->params.grammar = NULL;
+    r->n_unfinished = params->n;
+    atomic_init(&r->cancelled, false);
+    r->choices = calloc((size_t)params->n, sizeof *r->choices);
+    if (!own_params(&r->params) || !r->choices) {
+        cl_request_free(r);
+        return NULL;
+    }
+    const cl_engine_request *p = &r->params;
+    r->rules = (cl_sampler_rules){.bias = p->logit_bias,
+                                  .n_bias = p->n_logit_bias,
+                                  .allowed = p->allowed_tokens,
+                                  .n_allowed = p->n_allowed_tokens,
+                                  .bad_words = p->bad_words,
+                                  .bad_word_sizes = p->bad_word_sizes,
+                                  .n_bad_words = p->n_bad_words,
+                                  .min_tokens = p->min_tokens};
+    for (int32_t i = 0; i < params->n; i++) {
+        cl_choice *c = &r->choices[i];
+        c->owner = r;
+        c->index = i;
+        c->n_tokens = params->n_prompt;
+        c->text.stop = r->params.stop;
+        c->text.n_stop = params->n_stop;
+        c->text.include_stop = params->include_stop;
+    }
+    return r;
+}
+
+bool cl_request_list_ends(cl_request *r, const int32_t *end_tokens, int32_t n_end_tokens) {
+    const cl_engine_request *p = &r->params;
+    const size_t n_ends = p->ignore_eos ? 0 : (size_t)n_end_tokens, n_stop = (size_t)p->n_stop_tokens;
+    if (p->min_tokens == 0 || n_ends + n_stop == 0) return true;
+    int32_t *ends = malloc((n_ends + n_stop) * sizeof *ends);
+    if (!ends) return false;
+    if (n_ends > 0) memcpy(ends, end_tokens, n_ends * sizeof *ends);
+    if (n_stop > 0) memcpy(ends + n_ends, p->stop_tokens, n_stop * sizeof *ends);
+    r->rules.ends = ends;
+    r->rules.n_ends = (int32_t)(n_ends + n_stop);
+    return true;
+}
+
+bool cl_request_set_grammar(cl_request *r, cl_grammar *grammar) {
+    r->grammar = grammar;
+    r->constraints = calloc((size_t)r->params.n, sizeof *r->constraints);
+    for (int32_t i = 0; r->constraints && i < r->params.n; i++) r->choices[i].constraint = &r->constraints[i];
+    return r->constraints;
+}
+
+void cl_request_free(cl_request *r) {
+    if (!r) return;
+    for (int32_t i = 0; r->choices && i < r->params.n; i++) {
+        free(r->choices[i].tokens);
+        cl_constraint_end(&r->choices[i]);
+        cl_text_free(&r->choices[i].text);
+    }
+    cl_beams_free(&r->beams);
+    if (r->grammar) r->grammar->free(r->grammar);
+    free(r->constraints);
+    cl_embedding_free(&r->embedding);
+    free(r->choices);
+    free((void *)r->params.stop);
+    free((void *)r->params.stop_tokens);
+    free((void *)r->params.logit_bias);
+    free((void *)r->params.allowed_tokens);
+    free((void *)r->params.bad_words);
+    free((void *)r->params.bad_word_sizes);
+    free((void *)r->params.shown_tokens);
+    free((void *)r->params.salt);
+    free((void *)r->rules.ends);
+    free((void *)r->params.prompt);
+    free(r);
+}
+
+bool cl_choice_start(cl_choice *c) {
+    const cl_engine_request *params = &c->owner->params;
+    if (c->tokens) return true;
+    c->tokens = calloc((size_t)params->n_prompt + (size_t)params->max_tokens, sizeof *c->tokens);
+    if (!c->tokens) return false;
+    memcpy(c->tokens, params->prompt, (size_t)params->n_prompt * sizeof *c->tokens);
+    return true;
+}
+
+cl_choice *cl_request_first_waiting(const cl_request *r) {
+    cl_choice *c = r->choices;
+    while (c->seq != 0 || c->finish != CL_ENGINE_RUNNING) c++;
+    return c;
+}
+
+cl_choice *cl_request_leader(const cl_request *r) {
+    for (cl_choice *c = r->choices; c < r->choices + r->params.n; c++)
+        if (c->seq != 0 && c->n_tokens == r->params.n_prompt) return c;
+    return NULL;
+}
+
+double cl_request_due(double submitted, int32_t priority) { return submitted + 10.0 * priority; }
+
+bool cl_request_is_before(const cl_request *a, const cl_request *b) {
+    return a->due != b->due ? a->due < b->due : a->id < b->id;
+}
+
+bool cl_choice_is_before(const cl_choice *a, const cl_choice *b) {
+    return a->owner == b->owner ? a->index < b->index : cl_request_is_before(a->owner, b->owner);
+}
+
+static cl_engine_event event_of(const cl_choice *c) {
+    const cl_request *r = c->owner;
+    return (cl_engine_event){
+        .struct_size = sizeof(cl_engine_event),
+        .request = r->id,
+        .choice = c->index,
+        .token = -1,
+        .position = c->n_tokens,
+        .text = "",
+        .chosen = {.id = -1},
+        .n_prompt = r->params.n_prompt,
+        .n_cached = r->n_cached,
+        .n_completion = r->n_completion,
+        .n_pinned = r->n_pinned,
+        .queued_s = fmax(0, (r->admitted ? r->admitted_at : cl_now()) - r->submitted), /* a virtual clock may go back */
+        .n_sharing = r->n_sharing,
+        .stop = -1,
+    };
+}
+
+static void report(const cl_request *r, const cl_engine_event *event) { r->params.on_event(r->params.ctx, event); }
+
+static void add_draw(cl_engine_event *event, const cl_draw *d) {
+    event->token = d->token;
+    event->position = d->position;
+    event->chosen = d->chosen;
+    event->top = d->top;
+    event->n_top = d->n_top;
+    event->rank = d->rank;
+}
+
+static void add_text(cl_engine_event *event, const cl_text *t) {
+    if (t->out.size == 0) return;
+    event->text = t->out.data;
+    event->text_size = t->out.size;
+}
+
+bool cl_request_is_end(const cl_request *r, const cl_tokenizer *tok, int32_t token) {
+    const cl_engine_request *params = &r->params;
+    for (int32_t i = 0; i < params->n_stop_tokens; i++)
+        if (params->stop_tokens[i] == token) return true;
+    return !params->ignore_eos && cl_tokenizer_is_end(tok, token);
+}
+
+/* The bytes of a token that are shown. Special tokens have none unless the request lists them. */
+static size_t get_piece(const cl_request *r, const cl_tokenizer *tok, int32_t token, char *buf, size_t size) {
+    const cl_engine_request *params = &r->params;
+    bool special = params->show_special;
+    for (int32_t i = 0; i < params->n_shown_tokens && !special; i++) special = params->shown_tokens[i] == token;
+    return cl_tokenizer_piece(tok, token, special, buf, size);
+}
+
+/* Whether stop strings count that the n-th next token completes. */
+static bool is_stoppable(const cl_choice *c, int32_t n) {
+    const cl_engine_request *params = &c->owner->params;
+    return c->n_tokens + n > params->n_prompt + params->min_tokens;
+}
+
+/* Add the text of the next token to c->text. *stopped: a stop string is complete. False if memory is lacking. */
+static bool detokenize(cl_choice *c, const cl_tokenizer *tok, int32_t token, bool *stopped) {
+    const size_t n = get_piece(c->owner, tok, token, NULL, 0);
+    char *room = cl_text_room(&c->text, n);
+    if (!room) return false;
+    get_piece(c->owner, tok, token, room, n);
+    *stopped = cl_text_added(&c->text, n, is_stoppable(c, 1));
+    return true;
+}
+
+/*
+ * Whether the text of the next n tokens completes a stop string. True if memory is lacking, so that these tokens are not
+ * drafted and cl_choice_add meets the problem.
+ */
+static bool completes_stop(cl_choice *c, const cl_tokenizer *tok, const int32_t *tokens, int32_t n) {
+    size_t size = 0, used = 0, passed = 0; /* passed: of the tokens that no stop string may end with */
+    for (int32_t i = 0; i < n; i++) size += get_piece(c->owner, tok, tokens[i], NULL, 0);
+    char *room = cl_text_room(&c->text, size);
+    if (!room) return true;
+    for (int32_t i = 0; i < n; i++) {
+        used += get_piece(c->owner, tok, tokens[i], room + used, size - used);
+        if (!is_stoppable(c, i + 1)) passed = used;
+    }
+    return cl_text_completes(&c->text, size, passed);
+}
+
+bool cl_choice_would_end(cl_choice *c, const cl_tokenizer *tok, int32_t n) {
+    const int32_t *next = c->tokens + c->n_tokens;
+    return cl_request_is_end(c->owner, tok, next[n - 1]) || (c->text.n_stop > 0 && completes_stop(c, tok, next, n));
+}
+
+void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d) {
+    cl_request *r = c->owner;
+    const cl_engine_request *params = &r->params;
+    const bool ends = cl_request_is_end(r, tok, d->token);
+    const bool has_text = !ends || params->include_stop;
+    bool stopped = false;
+    if (has_text && !detokenize(c, tok, d->token, &stopped)) {
+        cl_error error;
+        cl_fail(&error, CL_ERR_NOMEM, "no memory for the text of a token");
+        cl_choice_end(c, CL_ENGINE_ERROR, &error);
+        return;
+    }
+    c->tokens[c->n_tokens++] = d->token;
+    r->n_completion++;
+    cl_engine_event event = event_of(c);
+    add_draw(&event, d);
+    if (has_text) add_text(&event, &c->text);
+    report(r, &event);
+    if (stopped || ends || d->completes)
+        cl_choice_end(c, CL_ENGINE_STOP, NULL);
+    else if (c->n_tokens == params->n_prompt + params->max_tokens)
+        cl_choice_end(c, CL_ENGINE_LENGTH, NULL);
+}
+
+void cl_choice_end(cl_choice *c, cl_engine_finish finish, const cl_error *error) {
+    cl_embedding *embedding = c->owner->embedding;
+    c->finish = finish;
+    c->owner->n_unfinished--;
+    cl_constraint_end(c);
+    cl_engine_event event = event_of(c);
+    if (embedding && finish == CL_ENGINE_LENGTH) {
+        event.embedding = cl_embedding_value(embedding);
+        event.n_embedding = embedding->n;
+    }
+    event.finish = finish;
+    event.error = error;
+    event.last = c->owner->n_unfinished == 0;
+    if (finish == CL_ENGINE_STOP) event.stop = c->text.n_found - 1;
+    cl_text_finish(&c->text);
+    add_text(&event, &c->text);
+    report(c->owner, &event);
+}
+
+void cl_choice_report_prompt(cl_choice *c, const cl_draw *d) {
+    cl_engine_event event = event_of(c);
+    add_draw(&event, d);
+    event.prompt = true;
+    report(c->owner, &event);
+}

@@ -1,0 +1,65 @@
+/*
+ * The steps of reading a Hugging Face folder: configuration, tensors, tokenizer, special tokens. Each step fills a part of the
+ * handle, and fails with a message that names the file and the field.
+ */
+#ifndef CHUNKLLAMA_FILE_HF_H
+#define CHUNKLLAMA_FILE_HF_H
+
+#include "json_doc.h"
+#include "model_file_data.h"
+
+/* What the readers of tensors and tokenizer need of config.json. */
+typedef struct cl_hf_config {
+    cl_json_doc doc;    /* config.json, open */
+    const char *arch;   /* general.architecture in GGUF; static */
+    bool norm_plus_one; /* norms multiply by 1 + w; GGUF stores the sum */
+    bool four_norms;    /* a layer has norms before and after both attention and feed-forward block */
+    bool tied;          /* the embedding is the output matrix too */
+    int32_t n_vocab;
+    int64_t n_embd;
+    double rope_factor, low_factor, high_factor, trained; /* Llama 3's scaling; rope_factor 0: none */
+    double rope_base;
+    int32_t n_rot;   /* dimensions of a head that are rotated */
+    int32_t bos;     /* -1: none */
+    int32_t ends[3]; /* [n_ends] tokens at which generation stops */
+    int n_ends;
+} cl_hf_config;
+
+/* Read the metadata of the architecture, and *config, whose doc the caller closes, after a failure too. */
+cl_status cl_hf_read_config(const char *folder, cl_model_file *file, cl_hf_config *config, cl_error *error);
+
+/* Map the files of the weights and list their tensors, under GGUF's names. */
+cl_status cl_hf_read_tensors(const char *folder, const cl_hf_config *config, cl_model_file *file, cl_error *error);
+
+/* Read special tokens and chat template. tokenizer: tokenizer.json; texts: [n_vocab] the vocabulary's; both borrowed. */
+cl_status cl_hf_read_special(const char *folder, const cl_hf_config *config, const json_t *tokenizer, const cl_str *texts,
+                             cl_model_file *file, cl_error *error);
+
+/* Read the metadata of the tokenizer, special tokens and chat template included. */
+cl_status cl_hf_read_tokenizer(const char *folder, const cl_hf_config *config, cl_model_file *file, cl_error *error);
+
+/*
+ * The field of config.json that a key comes from, and the name that a tensor of GGUF's name has in the folder; NULL: none.
+ * Valid until the thread's next call.
+ */
+const char *cl_hf_config_source(const char *key);
+const char *cl_hf_tensor_source(bool four_norms, const char *gguf);
+
+/* GGUF's name of a tensor, perhaps in buf; NULL: none. */
+enum { CL_HF_NAME_SIZE = 96 };
+const char *cl_hf_tensor_name(bool four_norms, const char *hf, char buf[CL_HF_NAME_SIZE]);
+/* Whether a tensor is not needed: older files keep frequencies that follow from the configuration. */
+bool cl_hf_tensor_ignored(const char *hf);
+
+/* How tokenizer.json prepares text before it is merged. */
+typedef struct cl_hf_pipeline {
+    bool byte_level;
+    bool metaspace; /* spaces are replaced when text is cut, so after the search for added tokens */
+    /* Byte-level: a name in pretokenizer.c. Otherwise a rule in spm.h, or NULL: no space is put before texts. Static. */
+    const char *name;
+} cl_hf_pipeline;
+
+/* Read normalizer and pre_tokenizer. False if they are none of the known ones; doc has failed then. */
+bool cl_hf_read_pipeline(cl_json_doc *doc, bool ignore_merges, cl_hf_pipeline *pipeline);
+
+#endif

@@ -1,0 +1,204 @@
+/*
+ * Row operations between the linear layers, RMSNorm, residual, gated activations, rotary embedding, soft-cap, and those of
+ * draws from a row of logits.
+ *
+ * Plain C in a fixed order, fused only where it says so, so that each kernel level may compile it for its own vectors and get
+ * the same bits. `static inline`, or the linker might choose the widest copy for every level.
+ */
+#ifndef CHUNKLLAMA_LINEAR_ROW_OPS_H
+#define CHUNKLLAMA_LINEAR_ROW_OPS_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+/* out = x / sqrt(mean(x^2) + eps) * weight; lane i sums the elements i mod 16. out may be x. */
+static inline void cl_ops_rms_norm(const float *x, const float *weight, int32_t n, float eps, float *out) {
+    float lane[16] = {0};
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int32_t j = 0; j < 16; j++) lane[j] += x[i + j] * x[i + j];
+    for (int32_t j = 0; i + j < n; j++) lane[j] += x[i + j] * x[i + j];
+    for (int32_t half = 8; half; half /= 2)
+        for (int32_t j = 0; j < half; j++) lane[j] += lane[j + half];
+    const float scale = 1.0f / sqrtf(lane[0] / (float)n + eps);
+    for (i = 0; i < n; i++) out[i] = x[i] * scale * weight[i];
+}
+
+static inline void cl_ops_add(float *x, const float *y, int32_t n) {
+    for (int32_t i = 0; i < n; i++) x[i] += y[i];
+}
+
+/*
+ * condition ? a : b, by masks. From a conditional, gcc 12 makes branches, after which it divides once for each outcome with
+ * AVX-512, and element by element with AVX2.
+ */
+static inline float cl_ops_select(bool condition, float a, float b) {
+    uint32_t bits_a, bits_b;
+    memcpy(&bits_a, &a, sizeof a);
+    memcpy(&bits_b, &b, sizeof b);
+    const uint32_t mask = 0u - (uint32_t)condition, bits = (bits_a & mask) | (bits_b & ~mask);
+    memcpy(&a, &bits, sizeof a);
+    return a;
+}
+
+/*
+ * e^x with a relative error below 3e-7 for -87 <= x <= 88; outside, the value at the nearer end. x = n ln 2 + r with
+ * |r| <= ln 2 / 2, for which Taylor's series up to r^7 / 7! is off by 5e-9. ln 2 has two parts; n times the first is exact.
+ */
+static inline float cl_ops_exp(float x) {
+    x = cl_ops_select(x < -87.0f, -87.0f, x);
+    x = cl_ops_select(x > 88.0f, 88.0f, x);
+    const float n = fmaf(x, 1.44269504f, 12582912.0f) - 12582912.0f; /* rounds to an integer */
+    const float r = fmaf(n, 2.12194440e-4f, fmaf(n, -0.693359375f, x));
+    float p = 1.0f / 5040;
+    p = fmaf(p, r, 1.0f / 720);
+    p = fmaf(p, r, 1.0f / 120);
+    p = fmaf(p, r, 1.0f / 24);
+    p = fmaf(p, r, 1.0f / 6);
+    p = fmaf(p, r, 0.5f);
+    p = fmaf(p, r, 1.0f);
+    p = fmaf(p, r, 1.0f);
+    const uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return p * power;
+}
+
+/* out = gate / (1 + e^-gate) * up; out may be gate or up. */
+static inline void cl_ops_swiglu(const float *gate, const float *up, int32_t n, float *out) {
+    for (int32_t i = 0; i < n; i++) out[i] = gate[i] / (1.0f + cl_ops_exp(-gate[i])) * up[i];
+}
+
+/*
+ * out = gelu(gate) * up with GELU's tanh form, x (1 + tanh u) / 2 = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3); out
+ * may be gate or up.
+ */
+static inline void cl_ops_geglu(const float *gate, const float *up, int32_t n, float *out) {
+    for (int32_t i = 0; i < n; i++) {
+        const float x = gate[i], u = 0.797884561f * (x + 0.044715f * x * x * x);
+        out[i] = x / (1.0f + cl_ops_exp(-2.0f * u)) * up[i];
+    }
+}
+
+/* x = cap tanh(x / cap), where tanh u = 1 - 2 / (1 + e^2u) is off by 2e-7 at most. */
+static inline void cl_ops_softcap(float *x, int32_t n, float cap) {
+    for (int32_t i = 0; i < n; i++) x[i] = cap * (1.0f - 2.0f / (1.0f + cl_ops_exp(2.0f * (x[i] / cap))));
+}
+
+/*
+ * Rotate the first n_rot dimensions of each head of x [n_heads][head_dim] in pairs (2i, 2i + 1), for which the Q and K of
+ * Llama's GGUF files are permuted. cos_sin: [n_rot / 2] pairs of cosine and sine of the row's position.
+ */
+static inline void cl_ops_rope(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot) {
+    for (int32_t h = 0; h < n_heads; h++, x += head_dim) {
+        for (int32_t i = 0; i < n_rot; i += 2) {
+            const float a = x[i], b = x[i + 1], c = cos_sin[i], s = cos_sin[i + 1];
+            /* Fused by hand: gcc 12 turns this pattern into vfmaddsub even with contraction off, and levels would differ. */
+            x[i] = fmaf(a, c, -(b * s));
+            x[i + 1] = fmaf(a, s, b * c);
+        }
+    }
+}
+
+/* The same in pairs (i, n_rot / 2 + i). */
+static inline void cl_ops_rope_halves(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot) {
+    const int32_t half = n_rot / 2;
+    for (int32_t h = 0; h < n_heads; h++, x += head_dim) {
+        for (int32_t i = 0; i < half; i++) {
+            const float a = x[i], b = x[half + i], c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
+            x[i] = fmaf(a, c, -(b * s));
+            x[half + i] = fmaf(a, s, b * c);
+        }
+    }
+}
+
+/* The first index of the largest of x [n]; 0 if all are NaN or minus infinity. */
+static inline int32_t cl_ops_argmax(const float *x, int32_t n) {
+    enum { BLOCK = 256, LANES = 16 };
+    float max = -INFINITY;
+    int32_t from = 0;
+    for (int32_t first = 0; first < n; first += BLOCK) {
+        const int32_t end = n - first < BLOCK ? n : first + BLOCK;
+        float lane[LANES], block_max = -INFINITY;
+        for (int32_t j = 0; j < LANES; j++) lane[j] = -INFINITY;
+        int32_t i = first;
+        for (; i + LANES <= end; i += LANES)
+            for (int32_t j = 0; j < LANES; j++) lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+        for (int32_t j = 0; j < LANES; j++) block_max = lane[j] > block_max ? lane[j] : block_max;
+        for (; i < end; i++) block_max = x[i] > block_max ? x[i] : block_max;
+        if (block_max > max) {
+            max = block_max;
+            from = first;
+        }
+    }
+    while (max > -INFINITY && x[from] != max) from++;
+    return from;
+}
+
+/*
+ * e^x for x <= 0, zero from -80 down and for NaN: no denormals, no calls, so that the compiler can use vectors. The polynomial
+ * is 2^f's Taylor series, whose terms from the eighth on are below 2^-27 for |f| <= 0.5. The relative error is that of rounding
+ * x log2(e): 2^-24 |x|.
+ */
+static inline float cl_ops_weight(float x) {
+    const float t = cl_ops_select(x > -80.0f, x, -80.0f) * 0x1.715476p0f;
+    const float n = (t + 0x1.8p23f) - 0x1.8p23f; /* rounds to an integer */
+    const float f = t - n;
+    float p = 1.5252734e-5f;
+    p = p * f + 1.5403530e-4f;
+    p = p * f + 1.3333558e-3f;
+    p = p * f + 9.6181291e-3f;
+    p = p * f + 5.5504109e-2f;
+    p = p * f + 2.4022651e-1f;
+    p = p * f + 6.9314718e-1f;
+    p = p * f + 1;
+    const uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return cl_ops_select(x > -80.0f, p * scale, 0);
+}
+
+enum { CL_OPS_WEIGHTS = 256 }; /* so many weights have a sum of their own */
+
+/*
+ * Unnormalised probabilities of logits [n]: weights [n] = e^((logits - max) * inverse_temperature), and the sum of each
+ * CL_OPS_WEIGHTS of them in sums, where lane i sums the weights i mod 8.
+ */
+static inline void cl_ops_weigh(const float *logits, int32_t n, float max, float inverse_temperature, float *restrict weights,
+                                double *restrict sums) {
+    for (int32_t first = 0; first < n; first += CL_OPS_WEIGHTS) {
+        const int32_t end = n - first < CL_OPS_WEIGHTS ? n : first + CL_OPS_WEIGHTS;
+        double lane[8] = {0};
+        int32_t i = first;
+        for (int32_t k = first; k < end; k++) weights[k] = cl_ops_weight((logits[k] - max) * inverse_temperature);
+        for (; i + 8 <= end; i += 8)
+            for (int32_t j = 0; j < 8; j++) lane[j] += (double)weights[i + j];
+        for (int32_t j = 0; i + j < end; j++) lane[j] += (double)weights[i + j];
+        for (int32_t half = 4; half; half /= 2)
+            for (int32_t j = 0; j < half; j++) lane[j] += lane[j + half];
+        sums[first / CL_OPS_WEIGHTS] = lane[0];
+    }
+}
+
+/* The row operations, compiled for one kernel level. The soft-cap is rare and has one copy for all levels. */
+typedef struct cl_row_ops {
+    void (*rms_norm)(const float *x, const float *weight, int32_t n, float eps, float *out);
+    void (*add)(float *x, const float *y, int32_t n);
+    void (*swiglu)(const float *gate, const float *up, int32_t n, float *out);
+    void (*geglu)(const float *gate, const float *up, int32_t n, float *out);
+    void (*rope)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
+    void (*rope_halves)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
+    int32_t (*argmax)(const float *x, int32_t n);
+    void (*weigh)(const float *logits, int32_t n, float max, float inverse_temperature, float *weights, double *sums);
+} cl_row_ops;
+
+/* Initialises a cl_row_ops with the copies of the including file. */
+#define CL_ROW_OPS                                                                                                             \
+    {                                                                                                                          \
+        .rms_norm = cl_ops_rms_norm, .add = cl_ops_add, .swiglu = cl_ops_swiglu, .geglu = cl_ops_geglu, .rope = cl_ops_rope,   \
+        .rope_halves = cl_ops_rope_halves, .argmax = cl_ops_argmax, .weigh = cl_ops_weigh                                      \
+    }
+
+#endif

@@ -1,0 +1,72 @@
+/*
+ * What the forward pass does to rows between two matrix products: embedding, norms, bias, rotation, residual addition. Each
+ * function runs one task for each row group (8 rows) and leaves the rows prepared for the next product. Bias, norm and rotation
+ * of Q, K and V are applied instead by the thread that has just computed the values.
+ */
+#ifndef CHUNKLLAMA_MODEL_FORWARD_ROWS_H
+#define CHUNKLLAMA_MODEL_FORWARD_ROWS_H
+
+#include "chunkattn.h"
+#include "chunkllama/linear/linear_kernels.h"
+#include "model.h"
+
+struct cl_forward {
+    const cl_model *m;
+    cattn_cache *cache;
+    ca_pool *pool;
+    int32_t max_rows;
+
+    /* Floats in a row of Q and of the attention's output (n_heads * head_dim), and of K and V (n_kv_heads * head_dim). */
+    int32_t n_q, n_kv;
+
+    float *x;                    /* [max_rows][n_embd] residual stream */
+    float *q, *k, *v, *attended; /* [max_rows][n_q or n_kv] */
+    float *cos_sin[CL_N_ROPES];  /* [max_rows][n_rot] cosine and sine of each pair; NULL: no layer uses this RoPE */
+    float *branch; /* [piece][n_embd] output of the last product, which is added to x; then x after the next norm */
+    float *h;      /* [piece][n_ff] activations of a feed-forward block whose `down` matrix multiplies f32 */
+    double *frequency[CL_N_ROPES]; /* [n_rot / 2] radians per position */
+    cl_linear_input *in, *in_h;    /* in_h prepares h, in everything else */
+
+    /* The architecture's choices. */
+    void (*rope)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
+    cl_linear_activate *activate;
+    float embedding_scale; /* 1: none */
+
+    int32_t *kept; /* [max_rows] rows of which the last layer is computed to its end */
+
+    /* The open step. */
+    const int32_t *tokens;
+    const int64_t *positions;
+};
+
+/* Rows [first, first + n) of the step, in a layer. */
+typedef struct cl_piece {
+    struct cl_forward *f;
+    int32_t first, n;
+    int32_t layer;
+    float *logits; /* [n][n_vocab] f32, borrowed; set for the output layer */
+} cl_piece;
+
+static inline float *cl_row_of(float *rows, int32_t row, int32_t n) { return rows + (size_t)row * (size_t)n; }
+
+static inline int cl_rope_of(const cl_model_params *p, int32_t layer) {
+    return p->windows && p->windows[layer] ? CL_ROPE_WINDOW : CL_ROPE_FULL;
+}
+
+/* Write the embeddings of tokens to x, the rotations of positions to cos_sin, and the norm of x to branch. */
+void cl_rows_embed(cl_piece *p);
+/* Add branch to x, after a norm of its own if the architecture has one, and write the norm of x to branch. */
+void cl_rows_add_attention(cl_piece *p);
+/* The same after the feed-forward block, with the norm of the next layer or of the output. */
+void cl_rows_add_ffn(cl_piece *p);
+/* Apply the soft-cap to the piece's logits. */
+void cl_rows_cap_logits(cl_piece *p);
+
+/*
+ * Apply bias, norm and rotation to columns [begin, end) of Q, K or V (`which` 0, 1 or 2); a cl_linear_finish whose arg is the
+ * piece and whose unit is cl_rows_qkv_unit.
+ */
+void cl_rows_finish_qkv(void *piece, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end);
+int32_t cl_rows_qkv_unit(const cl_piece *p);
+
+#endif

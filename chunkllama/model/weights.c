@@ -1,0 +1,187 @@
+/* Loads the weights of a model. Tables list the tensors of a layer with their shapes. */
+#include "weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chunkllama/file/tensor.h"
+
+enum { NAME_SIZE = 64 };
+
+/* "output_norm.weight" or, for layer >= 0, "blk.3.attn_q.weight". */
+static void tensor_name(char name[NAME_SIZE], int32_t layer, const char *part) {
+    if (layer < 0)
+        (void)snprintf(name, NAME_SIZE, "%s", part);
+    else
+        (void)snprintf(name, NAME_SIZE, "blk.%d.%s", layer, part);
+}
+
+static cl_status find_tensor(const cl_model_file *file, int32_t layer, const char *part, int64_t n_in, int64_t n_out,
+                             const cl_tensor **found, cl_error *error) {
+    char name[NAME_SIZE];
+    tensor_name(name, layer, part);
+    const cl_tensor *t = cl_model_file_find_tensor(file, name);
+    const char *shown = cl_model_file_source_name(file, name);
+    if (!t) return cl_fail(error, CL_ERR_FORMAT, "tensor %s is missing", shown);
+    if (t->ne[0] != n_in || t->ne[1] != n_out || t->ne[2] != 1 || t->ne[3] != 1)
+        return cl_fail(error, CL_ERR_FORMAT, "tensor %s has shape [%lld, %lld, %lld, %lld]; the parameters say [%lld, %lld]",
+                       shown, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3],
+                       (long long)n_in, (long long)n_out);
+    if (!t->data) return cl_tensor_fail_type(t, error);
+    *found = t;
+    return CL_OK;
+}
+
+/* Load a vector of n values as f32. */
+static cl_status load_vector(const cl_model_file *file, int32_t layer, const char *part, int64_t n, float **out,
+                             cl_error *error) {
+    const cl_tensor *t;
+    const cl_status status = find_tensor(file, layer, part, n, 1, &t, error);
+    if (status != CL_OK) return status;
+    if (t->type != CL_TENSOR_F32 && t->type != CL_TENSOR_F16 && t->type != CL_TENSOR_BF16)
+        return cl_fail(error, CL_ERR_UNSUPPORTED, "tensor %.*s has type %s; it must be F32, F16 or BF16", (int)t->name.size,
+                       t->name.data, cl_tensor_type_name(t->type));
+    *out = aligned_alloc(64, ((size_t)n * sizeof(float) + 63) / 64 * 64);
+    if (!*out) return cl_fail(error, CL_ERR_NOMEM, "no memory for tensor %.*s", (int)t->name.size, t->name.data);
+    return cl_tensor_row_f32(t, 0, *out, error);
+}
+
+static cl_status pack_matrix(const cl_model_file *file, ca_pool *pool, int32_t layer, const char *part, int64_t n_in,
+                             int64_t n_out, cl_linear *out, cl_error *error) {
+    const cl_tensor *t;
+    const cl_status status = find_tensor(file, layer, part, n_in, n_out, &t, error);
+    return status == CL_OK ? cl_linear_pack(t, pool, out, error) : status;
+}
+
+/* Load a matrix that is multiplied. */
+static cl_status load_matrix(const cl_model_file *file, ca_pool *pool, int32_t layer, const char *part, int64_t n_in,
+                             int64_t n_out, cl_linear *out, cl_model_weights *w, cl_error *error) {
+    const cl_status status = pack_matrix(file, pool, layer, part, n_in, n_out, out, error);
+    if (status != CL_OK) return status;
+    w->bytes += out->bytes;
+    w->forms |= cl_linear_forms(out);
+    return CL_OK;
+}
+
+static cl_status load_vectors(const cl_model_file *file, const cl_model_params *p, int32_t i, cl_layer_weights *l,
+                              cl_error *error) {
+    const cl_arch *a = p->arch;
+    const int64_t n = p->n_embd, d = p->head_dim, n_q = p->n_heads * d, n_kv = p->n_kv_heads * d;
+    const struct {
+        bool has;
+        const char *part;
+        int64_t n;
+        float **out;
+    } vectors[] = {
+        {true, "attn_norm.weight", n, &l->attn_norm},
+        {true, "ffn_norm.weight", n, &l->ffn_norm},
+        {a->post_norms, "post_attention_norm.weight", n, &l->post_attn_norm},
+        {a->post_norms, "post_ffw_norm.weight", n, &l->post_ffn_norm},
+        {a->qk_norm, "attn_q_norm.weight", d, &l->q_norm},
+        {a->qk_norm, "attn_k_norm.weight", d, &l->k_norm},
+        {a->qkv_bias, "attn_q.bias", n_q, &l->q_bias},
+        {a->qkv_bias, "attn_k.bias", n_kv, &l->k_bias},
+        {a->qkv_bias, "attn_v.bias", n_kv, &l->v_bias},
+    };
+    cl_status status = CL_OK;
+    for (size_t j = 0; status == CL_OK && j < sizeof vectors / sizeof *vectors; j++)
+        if (vectors[j].has) status = load_vector(file, i, vectors[j].part, vectors[j].n, vectors[j].out, error);
+    return status;
+}
+
+static cl_status load_layer(const cl_model_file *file, const cl_model_params *p, ca_pool *pool, int32_t i, cl_model_weights *w,
+                            cl_error *error) {
+    cl_layer_weights *l = &w->layers[i];
+    const int64_t n = p->n_embd, n_ff = p->n_ff, d = p->head_dim, n_q = p->n_heads * d, n_kv = p->n_kv_heads * d;
+    const struct {
+        const char *part;
+        int64_t n_in, n_out;
+        cl_linear *out;
+    } matrices[] = {
+        {"attn_q.weight", n, n_q, &l->q},       {"attn_k.weight", n, n_kv, &l->k},      {"attn_v.weight", n, n_kv, &l->v},
+        {"attn_output.weight", n_q, n, &l->o},  {"ffn_gate.weight", n, n_ff, &l->gate}, {"ffn_up.weight", n, n_ff, &l->up},
+        {"ffn_down.weight", n_ff, n, &l->down},
+    };
+    cl_status status = load_vectors(file, p, i, l, error);
+    for (size_t j = 0; status == CL_OK && j < sizeof matrices / sizeof *matrices; j++)
+        status = load_matrix(file, pool, i, matrices[j].part, matrices[j].n_in, matrices[j].n_out, matrices[j].out, w, error);
+    return status;
+}
+
+/* A bias that the architecture does not use would be ignored silently, so a file with one is refused. */
+static cl_status refuse_biases(const cl_model_file *file, const cl_model_params *p, cl_error *error) {
+    static const char *const parts[] = {"attn_q.bias", "attn_k.bias",   "attn_v.bias",    "attn_output.bias", "ffn_gate.bias",
+                                        "ffn_up.bias", "ffn_down.bias", "attn_norm.bias", "ffn_norm.bias"};
+    enum { N_PARTS = sizeof parts / sizeof *parts, N_KNOWN = 3 };
+    for (int32_t i = 0; i < p->n_layers; i++)
+        for (int j = p->arch->qkv_bias ? N_KNOWN : 0; j < N_PARTS; j++) {
+            char name[NAME_SIZE];
+            tensor_name(name, i, parts[j]);
+            if (cl_model_file_find_tensor(file, name))
+                return cl_fail(error, CL_ERR_UNSUPPORTED,
+                               "tensor %s: this bias is not part of the architecture %s and not supported",
+                               cl_model_file_source_name(file, name), p->arch->name);
+        }
+    return CL_OK;
+}
+
+static cl_status load_rope_factors(const cl_model_file *file, cl_model_params *p, cl_model_weights *w, cl_error *error) {
+    if (!cl_model_file_find_tensor(file, "rope_freqs.weight")) return CL_OK;
+    const cl_status status = load_vector(file, -1, "rope_freqs.weight", p->n_rot / 2, &w->rope_factors, error);
+    if (status != CL_OK) return status;
+    for (int32_t i = 0; i < p->n_rot / 2; i++)
+        if (!(w->rope_factors[i] > 0 && isfinite(w->rope_factors[i])))
+            return cl_fail(error, CL_ERR_FORMAT, "tensor rope_freqs.weight has %g at %d; factors are positive",
+                           (double)w->rope_factors[i], i);
+    for (int i = 0; i < CL_N_ROPES; i++) p->rope[i].factors = w->rope_factors;
+    return CL_OK;
+}
+
+/* Load the output matrix and the embedding, which are one matrix if the file has no output matrix (tied). */
+static cl_status load_embedding(const cl_model_file *file, const cl_model_params *p, ca_pool *pool, cl_model_weights *w,
+                                cl_error *error) {
+    static const char embedding[] = "token_embd.weight", output[] = "output.weight";
+    const bool tied = !cl_model_file_find_tensor(file, output);
+    w->embedding = tied ? &w->output : &w->own_embedding;
+    const cl_status status =
+        tied ? CL_OK : pack_matrix(file, pool, -1, embedding, p->n_embd, p->n_vocab, &w->own_embedding, error);
+    if (status != CL_OK) return status;
+    return load_matrix(file, pool, -1, tied ? embedding : output, p->n_embd, p->n_vocab, &w->output, w, error);
+}
+
+cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool *pool, const cl_load_watcher *watcher,
+                          cl_model_weights *w, cl_error *error) {
+    *w = (cl_model_weights){0};
+    cl_status status = refuse_biases(file, p, error);
+    if (status == CL_OK) status = load_embedding(file, p, pool, w, error);
+    if (status != CL_OK || (status = load_vector(file, -1, "output_norm.weight", p->n_embd, &w->output_norm, error)) != CL_OK ||
+        (status = load_rope_factors(file, p, w, error)) != CL_OK)
+        return status;
+    w->layers = calloc((size_t)p->n_layers, sizeof *w->layers);
+    if (!w->layers) return cl_fail(error, CL_ERR_NOMEM, "no memory for %d layers", p->n_layers);
+    w->n_layers = p->n_layers;
+    for (int32_t i = 0; status == CL_OK && i < p->n_layers; i++) {
+        status = load_layer(file, p, pool, i, w, error);
+        if (watcher) watcher->on_layer(watcher->ctx, i + 1, p->n_layers);
+    }
+    return status;
+}
+
+void cl_weights_free(cl_model_weights *w) {
+    for (int32_t i = 0; i < w->n_layers; i++) {
+        cl_layer_weights *l = &w->layers[i];
+        float *const vectors[] = {l->attn_norm, l->ffn_norm, l->post_attn_norm, l->post_ffn_norm, l->q_norm,
+                                  l->k_norm,    l->q_bias,   l->k_bias,         l->v_bias};
+        for (size_t j = 0; j < sizeof vectors / sizeof *vectors; j++) free(vectors[j]);
+        cl_linear *const matrices[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+        for (size_t j = 0; j < sizeof matrices / sizeof *matrices; j++) cl_linear_free(matrices[j]);
+    }
+    cl_linear_free(&w->output);
+    cl_linear_free(&w->own_embedding);
+    free(w->output_norm);
+    free(w->rope_factors);
+    free(w->layers);
+    *w = (cl_model_weights){0};
+}

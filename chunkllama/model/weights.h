@@ -1,0 +1,58 @@
+/* A model's weights: matrices in kernel layouts, vectors in f32. */
+#ifndef CHUNKLLAMA_MODEL_WEIGHTS_H
+#define CHUNKLLAMA_MODEL_WEIGHTS_H
+
+#include "chunkattn/base/threads.h"
+#include "chunkllama/file/model_file.h"
+#include "chunkllama/linear/linear.h"
+#include "params.h"
+
+/*
+ * The weights of one layer. A matrix is written (n_in, n_out): it multiplies rows of n_in values and yields rows of n_out. All
+ * pointers are owned by the cl_model_weights they are part of. A vector that the architecture does not have is NULL (arch.h).
+ */
+typedef struct cl_layer_weights {
+    float *attn_norm, *ffn_norm;           /* [n_embd] */
+    float *post_attn_norm, *post_ffn_norm; /* [n_embd] or NULL */
+    float *q_norm, *k_norm;                /* [head_dim] or NULL */
+    float *q_bias;                         /* [n_heads * head_dim] or NULL */
+    float *k_bias, *v_bias;                /* [n_kv_heads * head_dim] or NULL */
+    cl_linear q;                           /* (n_embd, n_heads * head_dim) */
+    cl_linear k, v;                        /* (n_embd, n_kv_heads * head_dim) */
+    cl_linear o;                           /* (n_heads * head_dim, n_embd) */
+    cl_linear gate, up;                    /* (n_embd, n_ff) */
+    cl_linear down;                        /* (n_ff, n_embd) */
+} cl_layer_weights;
+
+/* All weights of a model. Immutable after loading; safe from any number of threads. */
+typedef struct cl_model_weights {
+    const cl_linear *embedding; /* (n_embd, n_vocab) `output` or own_embedding; rows are dequantised when they are looked up */
+    cl_linear own_embedding;    /* empty if the embedding is `output` */
+    float *output_norm;         /* [n_embd] */
+    float *rope_factors;        /* [n_rot / 2] divisors of RoPE's frequencies, or NULL */
+    cl_linear output;           /* (n_embd, n_vocab) */
+    cl_layer_weights *layers;   /* [n_layers] */
+    int32_t n_layers;
+    size_t bytes;   /* of all matrices that are multiplied */
+    unsigned forms; /* cl_linear_forms of all matrices, or-ed: the forms of activations that they need */
+} cl_model_weights;
+
+/* Is called on the loading thread after each layer. */
+typedef struct cl_load_watcher {
+    void (*on_layer)(void *ctx, int32_t n_done, int32_t n_layers);
+    void *ctx;
+} cl_load_watcher;
+
+/*
+ * Check each tensor's shape against the parameters and repack it, in parallel on the pool. Sets the factors of p->rope, which
+ * live as long as the weights. The file and the watcher (NULL: none) are needed for the call only. *w must not move. On
+ * failure, and after use, call cl_weights_free.
+ *
+ * CL_ERR_FORMAT: a tensor is missing or has another shape; CL_ERR_UNSUPPORTED: its type cannot be read, or the architecture
+ * has no such bias; CL_ERR_FILE: the file was truncated meanwhile; CL_ERR_NOMEM. Messages name the tensor as the file does.
+ */
+cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool *pool, const cl_load_watcher *watcher,
+                          cl_model_weights *w, cl_error *error);
+void cl_weights_free(cl_model_weights *w);
+
+#endif

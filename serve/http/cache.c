@@ -1,0 +1,153 @@
+/* GET /cache, DELETE /cache/pin/ID, POST /cache/reset, and what the other endpoints below /cache share. */
+#include "cache.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chunkllama/text/tokenizer.h"
+#include "generation_state.h"
+#include "serve/protocol/parse.h"
+
+/* ---- Shared ---- */
+
+void cache_write_state(openai_writer *w, server *s, const cattn_stats *kv) {
+    const struct {
+        const char *name;
+        uint64_t value;
+    } members[] = {
+        {"budget_bytes", kv->budget_bytes},
+        {"bytes_in_use", kv->bytes_in_use},
+        {"live_bytes", kv->chunks_live * kv->chunk_bytes},
+        {"retained_bytes", kv->chunks_retained * kv->chunk_bytes},
+        {"reserved_bytes", kv->chunks_reserved * kv->chunk_bytes},
+        {"unshared_bytes", kv->chunks_unshared * kv->chunk_bytes},
+        {"pinned_bytes", kv->chunks_pinned * kv->chunk_bytes},
+        {"sequences", kv->n_seqs},
+        {"max_sequences", (uint64_t)s->config.max_seqs},
+        {"chunk_tokens", (uint64_t)s->config.chunk_size},
+        {"nodes", kv->n_nodes},
+        {"tokens_stored", kv->tokens_stored},
+        {"tokens_retained", kv->tokens_retained},
+        {"tokens_referenced", kv->tokens_referenced},
+        {"slots_padding", kv->slots_padding},
+    };
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) writer_integer(w, members[i].name, (int64_t)members[i].value);
+    pins_write_all(w, "pins", &s->pins);
+}
+
+void cache_write_text(openai_writer *w, const char *key, const server *s, const int32_t *tokens, int64_t n) {
+    const cl_tokenizer *tok = s->context.model->tok;
+    char *text = NULL;
+    size_t size = 0, capacity = 0;
+    for (int64_t i = 0; i < n; i++) {
+        char none[1];
+        const size_t room = capacity - size;
+        const size_t length = cl_tokenizer_piece(tok, tokens[i], true, text ? text + size : none, room);
+        if (length > room) {
+            capacity = 2 * (size + length) + 64;
+            char *grown = realloc(text, capacity);
+            if (!grown) {
+                writer_fail(w);
+                break;
+            }
+            text = grown;
+            cl_tokenizer_piece(tok, tokens[i], true, text + size, capacity - size);
+        }
+        size += length;
+    }
+    writer_bytes(w, key, text ? text : "", size);
+    free(text);
+}
+
+const char *cache_tenant(server *s, uint32_t domain) {
+    if (domain == 0) return OPENAI_DEFAULT_TENANT;
+    return keyring_tenant(&s->keys, domain);
+}
+
+bool cache_find_tenant(server *s, const json_t *body, char *name, uint32_t *domain, openai_error *error) {
+    const char *wanted = OPENAI_DEFAULT_TENANT;
+    const json_t *tenant = field_get(body, "tenant");
+    if (tenant && !field_name(tenant, "tenant", &wanted, error)) return false;
+    if (!keyring_find_tenant(&s->keys, wanted, domain))
+        return openai_fail(error, "tenant", "there is no tenant '%.64s'; leave it out, or name one of --api-keys", wanted);
+    snprintf(name, OPENAI_MAX_TENANT + 1, "%s", wanted);
+    return true;
+}
+
+/* ---- GET /cache ---- */
+
+enum MHD_Result cache_handle_get(exchange *x) {
+    static const char *const of_nodes[] = {"nodes", "cursor", "node", "text", "min_tokens"};
+    generation_end_pins(x->srv);
+    for (size_t i = 0; i < sizeof of_nodes / sizeof *of_nodes; i++)
+        if (MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, of_nodes[i])) return cache_handle_nodes(x);
+    cattn_stats kv = {.struct_size = sizeof kv};
+    cl_engine_get_kv_stats(x->srv->engine, &kv);
+    openai_writer w = {0};
+    writer_open(&w, NULL, '{');
+    writer_string(&w, "object", "cache");
+    cache_write_state(&w, x->srv, &kv);
+    writer_close(&w);
+    return http_reply_json(x, MHD_HTTP_OK, &w);
+}
+
+/* ---- DELETE /cache/pin/ID ---- */
+
+enum MHD_Result cache_handle_unpin(exchange *x) {
+    const char *name = x->path + strlen(CACHE_PIN_PATH);
+    const uint64_t id = pins_id(name);
+    if (!pins_remove(&x->srv->pins, id)) {
+        openai_error error;
+        openai_fail(&error, NULL, "there is no pin '%.100s'; GET /cache lists the pins", name);
+        error.status = MHD_HTTP_NOT_FOUND;
+        error.code = "pin_not_found";
+        return http_reply_error(x, &error);
+    }
+    cl_engine_unpin(x->srv->engine, id);
+    openai_writer w = {0};
+    writer_open(&w, NULL, '{');
+    writer_string(&w, "id", name);
+    writer_string(&w, "object", "cache.pin");
+    writer_value(&w, "deleted", json_true());
+    writer_close(&w);
+    return http_reply_json(x, MHD_HTTP_OK, &w);
+}
+
+/* ---- POST /cache/reset ---- */
+
+static void look(generation *g, const cattn_cache *cache) { cattn_cache_stats(cache, g->own); }
+
+static enum MHD_Result reply(exchange *x, generation *g) {
+    openai_writer w = {0};
+    writer_open(&w, NULL, '{');
+    writer_string(&w, "object", "cache.reset");
+    cache_write_state(&w, x->srv, g->own);
+    writer_close(&w);
+    return http_reply_json(x, MHD_HTTP_OK, &w);
+}
+
+/* Whether a parameter of vLLM's requests what a reset does not do here. */
+static bool is_requested(const exchange *x, const char *name) {
+    const char *value = MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);
+    return value && strcmp(value, "false") != 0 && strcmp(value, "0") != 0;
+}
+
+enum MHD_Result cache_handle_reset(exchange *x) {
+    static const generation_kind reset = {.look = look, .reply = reply};
+    static const char *const refused[] = {"reset_running_requests", "reset_external"};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        openai_error error;
+        if (!is_requested(x, refused[i])) continue;
+        openai_fail(&error, refused[i],
+                    "'%s' is not supported: requests that run, pins and the file tier stay as they are; leave it out",
+                    refused[i]);
+        return http_reply_error(x, &error);
+    }
+    cattn_stats *after = calloc(1, sizeof *after);
+    if (after) {
+        after->struct_size = sizeof *after;
+        cl_engine_reset_cache(x->srv->engine, NULL);
+    }
+    return generation_begin_with(x, &reset, after);
+}

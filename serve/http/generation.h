@@ -1,0 +1,113 @@
+/*
+ * A generation: one request that takes time, from its body to the last byte of its answer. Most of them generate text.
+ *
+ * Threads
+ *
+ * The acceptor's thread (acceptor.h) passes connections to the daemon. Six kinds of threads work on generations:
+ *
+ * - The connection's thread is one of the config.n_threads threads of libmicrohttpd's daemon; a connection always stays on the
+ *   same one. It receives the body (http.c), creates the generation (generation.c), and writes the answer
+ *   (generation_answer.c). While there is nothing to write it suspends the connection, so it never blocks.
+ * - The preparer's thread (preparer.h) parses the bodies and submits their prompts to the engine, one request after another, in
+ *   the order of arrival, tenants in turn (generation_prepare.c). Requests that need no engine it answers itself, since text
+ *   may take long to tokenize.
+ * - The thread for files does the same for requests that write to the disk, which may wait for it (jobs.h).
+ * - The engine's thread copies each event into the generation's queue and resumes the connection if it waits for it
+ *   (generation_events.c).
+ * - The watch's thread (watch.h) notices clients that hang up, and abandons their generations (generation.c).
+ * - The program's thread starts and stops the server (server.c).
+ *
+ * Ownership
+ *
+ * A generation is referenced by its connection, by the preparer until it has submitted the prompts, and by each submitted
+ * prompt until its last event. Whichever of them drops the last reference frees the generation. So a connection may close, and
+ * a handler return, while the engine still computes; the engine's work is then cancelled.
+ *
+ * Locks
+ *
+ * This is the server's only statement of the lock order. A thread that holds several locks has acquired them in this order:
+ *
+ *   1. server.lock or the watch's lock (no thread holds both),
+ *   2. generation.lock,
+ *   3. the locks inside libmicrohttpd's functions that suspend and resume connections.
+ *
+ * The locks inside the engine, the preparers, the store of files, the worker of batches, the acceptor, the metrics and the list
+ * of pins come last: while those hold them, they call nothing of the server. The engine calls on_event without holding a lock.
+ */
+#ifndef SERVE_HTTP_GENERATION_H
+#define SERVE_HTTP_GENERATION_H
+
+#include "http.h"
+
+typedef struct generation generation;
+
+/* What the requests of a route ask for. The functions are those of one source file each; NULL: there is nothing to do. */
+typedef struct generation_kind {
+    bool on_disk; /* it waits for the disk, so a thread of its own prepares it instead of the preparer's (jobs.h) */
+    bool no_body; /* the request's body is not JSON, and `prepare` gets NULL */
+    void (*release)(void *own); /* frees g->own, on any thread; NULL: free() */
+    /*
+     * Read the body: either into g->request, whose prompts the engine then computes, or, without any prompts, write the whole
+     * answer into g->answer. False with g->error filled: the request is refused. On the preparer's thread; NULL: the body does
+     * not count.
+     */
+    bool (*prepare)(generation *g, const json_t *body);
+    /*
+     * Write the answer, unless it is a stream, once the engine has computed all prompts. NULL: g->answer has it. False: memory
+     * is lacking. On the connection's thread.
+     */
+    bool (*write)(generation *g, openai_writer *w);
+    /*
+     * Instead of prompts to compute: look at the engine's cache once, on the engine's thread, which waits meanwhile. Then
+     * reply, on the connection's thread.
+     */
+    void (*look)(generation *g, const cattn_cache *cache);
+    enum MHD_Result (*reply)(exchange *x, generation *g);
+    /* Undo what the prompts have done beside the answer, which no client reads. On any thread, more than once. */
+    void (*undo)(generation *g);
+} generation_kind;
+
+/* What the engine computes: text or embeddings, in the dialect of the route (generation_kinds.c). */
+extern const generation_kind generation_computed;
+/* Those that need no engine (generation_kinds.c). */
+extern const generation_kind generation_tokenize, generation_detokenize, generation_render_chat, generation_render_completion,
+    generation_count_tokens;
+/* POST /cache/pin, which pins the prompt of its body (generation_pin.c). */
+extern const generation_kind generation_pin;
+/* Those of files and batches are in jobs.h. */
+
+/*
+ * Create x's generation from its body, which is taken over, and queue it for the preparer. The answer follows later, on the
+ * same connection, in x's dialect. On the connection's thread.
+ */
+enum MHD_Result generation_begin(exchange *x, const generation_kind *kind);
+
+/* The same with g->own, what the request needs beside its body, which is taken over; NULL: memory was lacking for it. */
+enum MHD_Result generation_begin_with(exchange *x, const generation_kind *kind, void *own);
+
+/* Begin the answer if it is available, else wait on. Called when x's connection was resumed, on its thread. */
+enum MHD_Result generation_resumed(exchange *x);
+
+/* Drop the connection's reference; cancels what the engine still computes for it. On the connection's thread. */
+void generation_close(generation *g);
+
+/* Parse the body and submit its prompts. The callback of preparer_create. */
+void generation_prepare(preparer_task *task);
+
+/* Abandon a generation because its client hung up. The callback of watch_create; g is a generation. */
+void generation_hung_up(void *g);
+
+/* End all generations with an error, and refuse new ones, because the server stops. */
+void generation_stop_all(server *s);
+
+/* Wait until all generations are freed, for at most `seconds`; < 0: without a limit. */
+void generation_wait_all(server *s, double seconds);
+
+/* End the pins of cache_control whose time is over. On any thread, once the server serves. */
+void generation_end_pins(server *s);
+
+/* Fill *error with the error that memory is lacking, or that the server stops, and return it. */
+const openai_error *generation_memory_error(openai_error *error);
+const openai_error *generation_stopped_error(openai_error *error);
+
+#endif

@@ -1,0 +1,476 @@
+/* Receives requests, checks them, calls their routes, and queues replies. */
+#include "http.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "chunkattn/base/clock.h"
+#include "jobs.h"
+#include "log_lines.h"
+#include "upload.h"
+
+/* ---- Replies ---- */
+
+static const char type_json[] = "application/json";
+
+static int socket_of(struct MHD_Connection *connection) {
+    return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+}
+
+/* Add the headers that every reply has. */
+static bool add_headers(const server *s, struct MHD_Response *response, const char *type) {
+    const char *origin = s->config.cors_origin;
+    return MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) &&
+           (!origin || MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin));
+}
+
+/* The connection ends with this reply. */
+static bool add_close(struct MHD_Response *response) {
+    return MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+}
+
+/* Write a time as OpenAI does: 250ms, 1.5s, 6m0s. */
+static void write_time(char *text, size_t size, double seconds) {
+    const double ms = ceil(1000 * seconds);
+    if (ms < 1000)
+        snprintf(text, size, "%.0fms", ms);
+    else if (ms < 60000)
+        snprintf(text, size, "%.15gs", ms / 1000);
+    else
+        snprintf(text, size, "%.0fm%.0fs", floor(ms / 60000), floor(fmod(ms, 60000) / 1000));
+}
+
+/* Add the headers that say how much is left of a limit; what: requests or tokens. */
+static bool add_quota(struct MHD_Response *response, const quota_left *q, const char *what) {
+    char names[3][40], values[3][32];
+    static const char *const parts[] = {"limit", "remaining", "reset"};
+    if (q->limit == 0) return true;
+    snprintf(values[0], sizeof values[0], "%" PRId64, q->limit);
+    snprintf(values[1], sizeof values[1], "%" PRId64, q->left);
+    write_time(values[2], sizeof values[2], q->reset_s);
+    bool ok = true;
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(names[i], sizeof names[i], "x-ratelimit-%s-%s", parts[i], what);
+        ok = ok && MHD_add_response_header(response, names[i], values[i]);
+    }
+    return ok;
+}
+
+bool http_create_no_memory_replies(server *s) {
+    for (size_t i = 0; i < OPENAI_N_DIALECTS; i++) {
+        const char *text = openai_dialects[i]->no_memory_body;
+        s->no_memory[i] = MHD_create_response_from_buffer(strlen(text), (void *)text, MHD_RESPMEM_PERSISTENT);
+        if (!s->no_memory[i] || !add_headers(s, s->no_memory[i], type_json)) return false;
+    }
+    return true;
+}
+
+void http_destroy_no_memory_replies(server *s) {
+    for (size_t i = 0; i < OPENAI_N_DIALECTS; i++)
+        if (s->no_memory[i]) MHD_destroy_response(s->no_memory[i]);
+}
+
+enum MHD_Result http_reply_no_memory(exchange *x) {
+    size_t i = 0;
+    while (openai_dialects[i] != x->dialect) i++;
+    x->status = MHD_HTTP_INTERNAL_SERVER_ERROR;
+    x->failure = "out_of_memory";
+    return MHD_queue_response(x->connection, MHD_HTTP_INTERNAL_SERVER_ERROR, x->srv->no_memory[i]);
+}
+
+enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response) {
+    x->status = status;
+    const bool whole = response && add_headers(x->srv, response, type) && (!x->last || add_close(response)) &&
+                       add_quota(response, &x->quota.requests, "requests") && add_quota(response, &x->quota.tokens, "tokens");
+    const enum MHD_Result ok = whole ? MHD_queue_response(x->connection, status, response) : http_reply_no_memory(x);
+    if (response) MHD_destroy_response(response);
+    return ok;
+}
+
+/* Reply with text [size], which is freed, and with one more header (NULL: none). */
+static enum MHD_Result reply_with(exchange *x, unsigned status, const char *type, char *text, size_t size, const char *header,
+                                  const char *value) {
+    if (!text) return http_reply_no_memory(x);
+    struct MHD_Response *response = MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE);
+    if (!response) free(text);
+    if (response && header && !MHD_add_response_header(response, header, value)) {
+        MHD_destroy_response(response);
+        return http_reply_no_memory(x);
+    }
+    return http_queue(x, status, type, response);
+}
+
+enum MHD_Result http_reply(exchange *x, unsigned status, const char *type, char *text, size_t size) {
+    return reply_with(x, status, type, text, size, NULL, NULL);
+}
+
+enum MHD_Result http_reply_json(exchange *x, unsigned status, openai_writer *json) {
+    size_t size;
+    char *text = writer_end(json, &size);
+    return http_reply(x, status, type_json, text, size);
+}
+
+enum MHD_Result http_reply_json_with(exchange *x, unsigned status, openai_writer *json, const char *header, const char *value) {
+    size_t size = 0;
+    char *text = json ? writer_end(json, &size) : strdup("");
+    return reply_with(x, status, type_json, text, size, header, value);
+}
+
+/* Reply with an error, and with one more header (NULL: none). */
+static enum MHD_Result reply_error_with(exchange *x, const openai_error *error, const char *header, const char *value) {
+    openai_writer w = {0};
+    size_t size;
+    x->failure = error->code ? error->code : error->type;
+    if (x->srv->config.log_prompts && !x->message) x->message = strdup(error->message);
+    x->dialect->write_error(&w, NULL, error);
+    char *text = writer_end(&w, &size);
+    return reply_with(x, (unsigned)error->status, type_json, text, size, header, value);
+}
+
+enum MHD_Result http_reply_error(exchange *x, const openai_error *error) {
+    char seconds[32];
+    if (error->retry_after_s == 0) return reply_error_with(x, error, NULL, NULL);
+    snprintf(seconds, sizeof seconds, "%" PRId64, error->retry_after_s);
+    return reply_error_with(x, error, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+}
+
+/* ---- Routing ---- */
+
+/* Reply with an error of the request, and with one more header (NULL: none). */
+static enum MHD_Result refuse_with(exchange *x, int status, const char *code, const char *message, const char *header,
+                                   const char *value) {
+    openai_error error;
+    openai_fail(&error, NULL, "%s", message);
+    error.code = code;
+    error.status = status;
+    return reply_error_with(x, &error, header, value);
+}
+
+static enum MHD_Result refuse(exchange *x, int status, const char *code, const char *message) {
+    return refuse_with(x, status, code, message, NULL, NULL);
+}
+
+/* A header's value [*size], terminated; NULL: it was not sent. */
+static const char *find_header(const exchange *x, const char *name, size_t *size) {
+    const char *value = NULL;
+    MHD_lookup_connection_value_n(x->connection, MHD_HEADER_KIND, name, strlen(name), &value, size);
+    return value;
+}
+
+/*
+ * Find the tenant of the API key that the client sent, as OpenAI's clients do or as Anthropic's do. Clients of Anthropic may
+ * send both headers, of which one has a key for something else.
+ */
+static void find_key(exchange *x) {
+    keyring *keys = &x->srv->keys;
+    size_t size = 0;
+    if (!keys->needed) return;
+    const char *sent = find_header(x, MHD_HTTP_HEADER_AUTHORIZATION, &size);
+    if (sent && strncasecmp(sent, "Bearer ", 7) == 0) {
+        const size_t begin = 7 + strspn(sent + 7, " ");
+        x->has_key = keyring_find(keys, sent + begin, size - begin, &x->domain);
+    }
+    sent = x->has_key ? NULL : find_header(x, "x-api-key", &size);
+    if (sent) x->has_key = keyring_find(keys, sent, size, &x->domain);
+}
+
+bool http_client_has(const exchange *x, const char *etag) {
+    const char *known = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_IF_NONE_MATCH);
+    return known && strstr(known, etag);
+}
+
+enum MHD_Result http_reply_not_found(exchange *x) {
+    char message[256];
+    snprintf(message, sizeof message, "there is no endpoint %.200s; GET / lists all endpoints", x->path);
+    return refuse(x, MHD_HTTP_NOT_FOUND, "not_found", message);
+}
+
+/*
+ * A browser asks whether a page of another origin may call the server, and with which headers. All headers are allowed: clients
+ * differ in what they add (OpenAI's for JavaScript sends a dozen "x-stainless-..."), "*" would exclude Authorization, and
+ * unknown headers have no effect here.
+ */
+static enum MHD_Result reply_preflight(exchange *x) {
+    struct MHD_Response *response = MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT);
+    if (!response) return http_reply_no_memory(x);
+    const char *wanted =
+        MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_HEADERS);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, DELETE");
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS,
+                            wanted && *wanted ? wanted : "Authorization, Content-Type");
+    return http_queue(x, MHD_HTTP_NO_CONTENT, "text/plain", response);
+}
+
+static enum MHD_Result reply_wrong_method(exchange *x, const char *method) {
+    char message[512], methods[96], allowed[128];
+    route_list_methods(x->path, methods, sizeof methods);
+    snprintf(message, sizeof message, "%.100s is not allowed for %.200s; use %s", method, x->path, methods);
+    snprintf(allowed, sizeof allowed, "%s%s", methods, x->srv->config.cors_origin ? ", OPTIONS" : "");
+    return refuse_with(x, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, message, MHD_HTTP_HEADER_ALLOW, allowed);
+}
+
+/* Nobody knows how long loading takes; a client that follows this header tries again soon. */
+static enum MHD_Result refuse_loading(exchange *x) {
+    openai_error error;
+    openai_fail(&error, NULL, "Loading model; send the request again later, or wait until /readyz answers 200");
+    error.status = MHD_HTTP_SERVICE_UNAVAILABLE;
+    error.type = "server_error";
+    error.code = "model_loading";
+    error.retry_after_s = 5;
+    return http_reply_error(x, &error);
+}
+
+static enum MHD_Result refuse_ending(exchange *x) {
+    openai_error error;
+    return http_reply_error(x, generation_stopped_error(&error));
+}
+
+/* A connection beyond the limit ends with its answer, and its place is for those that ask for the server's health. */
+static enum MHD_Result refuse_beyond(exchange *x, const route *r) {
+    openai_error error;
+    if (r && r->dialect) x->dialect = r->dialect;
+    return http_reply_error(x, acceptor_limit_error(x->srv->arrivals, &error));
+}
+
+typedef struct length_headers {
+    int n_lengths, n_encodings;
+} length_headers;
+
+static enum MHD_Result count_length_header(void *seen, enum MHD_ValueKind kind, const char *key, const char *value) {
+    (void)kind;
+    (void)value;
+    length_headers *l = seen;
+    l->n_lengths += strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
+    l->n_encodings += strcasecmp(key, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
+    return MHD_YES;
+}
+
+/*
+ * Whether the headers say twice where the body ends. libmicrohttpd would follow one of them, and a proxy in front of it perhaps
+ * the other; bytes that are body for one would then be the next request for the other.
+ */
+static bool is_ambiguous(const exchange *x) {
+    length_headers seen = {0};
+    MHD_get_connection_values(x->connection, MHD_HEADER_KIND, count_length_header, &seen);
+    return seen.n_lengths > 1 || (seen.n_lengths && seen.n_encodings);
+}
+
+static bool may_call(const exchange *x, const route *r) {
+    keyring *keys = &x->srv->keys;
+    const bool is_operator = x->has_key && x->domain == 0;
+    switch (r->access) {
+    case ROUTE_TENANTS: return !keys->needed || x->has_key;
+    case ROUTE_MONITOR: return is_operator || !keyring_has_tenants(keys);
+    case ROUTE_OPERATOR: return is_operator || !keys->needed;
+    default: return true;
+    }
+}
+
+static enum MHD_Result refuse_access(exchange *x) {
+    if (x->has_key)
+        return refuse(x, MHD_HTTP_FORBIDDEN, "forbidden",
+                      "this endpoint concerns the requests of all tenants; send a key of the tenant '" OPENAI_DEFAULT_TENANT
+                      "'");
+    return refuse_with(x, MHD_HTTP_UNAUTHORIZED, "invalid_api_key",
+                       "this server requires its API key; send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
+                       MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+}
+
+/* Whether a handler will read the body, judged by the headers alone. */
+static bool wants_body(const exchange *x, const char *path, const char *method) {
+    const route *r = route_find(path, method);
+    return r && strcmp(r->method, MHD_HTTP_METHOD_POST) == 0 && route_has_method(r, method) && may_call(x, r) && !x->loading &&
+           !x->ending && (!r->upload || x->srv->files);
+}
+
+static enum MHD_Result dispatch(exchange *x, const char *method) {
+    const route *r = route_find(x->path, method);
+    char message[256];
+    if (r && r->dialect) x->dialect = r->dialect;
+    if (x->srv->config.cors_origin && strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0) return reply_preflight(x);
+    if (!r) return http_reply_not_found(x);
+    if (!route_has_method(r, method)) return reply_wrong_method(x, method);
+    if (!may_call(x, r)) return refuse_access(x);
+    if (x->ending && !r->always) return refuse_ending(x);
+    if (x->loading && !r->always) return refuse_loading(x);
+    const char *coding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
+    if (coding && strcasecmp(coding, "identity") != 0) {
+        snprintf(message, sizeof message, "Content-Encoding %.100s is not supported; send the body uncompressed", coding);
+        return refuse_with(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL, message, MHD_HTTP_HEADER_ACCEPT_ENCODING, "identity");
+    }
+    if (x->too_large) {
+        snprintf(message, sizeof message, "the body is larger than %zu bytes, the limit of this server; send a smaller one",
+                 x->body_limit);
+        return refuse(x, MHD_HTTP_CONTENT_TOO_LARGE, "request_too_large", message);
+    }
+    if (x->no_memory) {
+        openai_error error;
+        return http_reply_error(x, generation_memory_error(&error));
+    }
+    return r->kind ? generation_begin(x, r->kind) : r->handle(x);
+}
+
+/* ---- The request ---- */
+
+/* Whether the headers announce a body that is too large. */
+static bool is_too_large(const exchange *x) {
+    const char *length = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    return length && strtoull(length, NULL, 10) > x->body_limit;
+}
+
+/*
+ * Add a piece of the body. A body that is too large or unwanted is read to its end and dropped: if the server replied and
+ * closed the connection before, most clients would report a broken connection instead of the reply; and if it kept such bodies,
+ * clients without the key could fill its memory. So is a body for which memory is lacking.
+ */
+static void add_body(exchange *x, const char *data, size_t size) {
+    if (x->unwanted || x->no_memory) return;
+    if (size > x->body_limit - x->body_size) x->too_large = true;
+    if (x->too_large) return;
+    if (x->upload) {
+        x->body_size += size;
+        upload_add(x->upload, data, size);
+        return;
+    }
+    if (x->body_size + size > x->body_capacity) {
+        const size_t capacity = 2 * (x->body_size + size);
+        char *grown = realloc(x->body, capacity);
+        if (!grown) {
+            x->no_memory = true;
+            return;
+        }
+        x->body = grown;
+        x->body_capacity = capacity;
+    }
+    memcpy(x->body + x->body_size, data, size);
+    x->body_size += size;
+}
+
+/* The path in a request's target, which may also be a whole URL (RFC 9112, 3.2.2). */
+static const char *path_of(const char *target) {
+    const size_t scheme = strncasecmp(target, "http://", 7) == 0 ? 7 : strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
+    if (!scheme) return target;
+    const char *path = strchr(target + scheme, '/');
+    return path ? path : "/";
+}
+
+/* Count the request as one that is to be answered before the server ends, unless it came too late. */
+static void accept_unless_ending(exchange *x) {
+    atomic_fetch_add(&x->srv->n_requests, 1);
+    x->ending = atomic_load(&x->srv->drains);
+    x->counted = !x->ending;
+    x->last |= x->ending;
+    if (x->ending) atomic_fetch_sub(&x->srv->n_requests, 1);
+}
+
+/* Set the limit of the body, which a route has, and what receives it. */
+static void begin_body(exchange *x, const route *r) {
+    const server_config *c = &x->srv->config;
+    const bool upload = r && r->upload && x->srv->files;
+    x->body_limit = upload ? (size_t)c->max_file_bytes + UPLOAD_FORM_BYTES : c->max_body_bytes;
+    x->too_large = is_too_large(x);
+    if (!upload || x->unwanted || x->too_large) return;
+    x->upload = jobs_begin_upload(x);
+    x->no_memory = !x->upload;
+}
+
+/*
+ * Check the head of a request. True: *result is what http_on_request returns, since the body follows or the request was
+ * refused. After a reply that does not wait for the body, libmicrohttpd closes the connection.
+ */
+static bool begin(exchange *x, const char *target, const char *method, const char *version, enum MHD_Result *result) {
+    x->begun = true;
+    *result = MHD_YES;
+    snprintf(x->method, sizeof x->method, "%s", method);
+    snprintf(x->endpoint, sizeof x->endpoint, "%s", path_of(target));
+    if (x->zero_in_target || head_has_zero(x->connection, method, target, x->target_size, version)) {
+        *result = refuse_with(
+            x, MHD_HTTP_BAD_REQUEST, "zero_character",
+            "the URL or a header contains a zero character, or a header has several lines; send one line without it",
+            MHD_HTTP_HEADER_CONNECTION, "close");
+        return true;
+    }
+    if (is_ambiguous(x)) {
+        *result = refuse_with(x, MHD_HTTP_BAD_REQUEST, "ambiguous_length",
+                              "the headers say twice where the body ends; send one Content-Length, or only Transfer-Encoding",
+                              MHD_HTTP_HEADER_CONNECTION, "close");
+        return true;
+    }
+    const route *r = route_find(path_of(target), method);
+    x->last = !acceptor_is_within(x->srv->arrivals, socket_of(x->connection));
+    if (x->last && !(r && r->beyond_limit)) {
+        *result = refuse_beyond(x, r);
+        return true;
+    }
+    accept_unless_ending(x);
+    find_key(x);
+    x->loading = !atomic_load_explicit(&x->srv->serves, memory_order_acquire);
+    x->unwanted = !wants_body(x, path_of(target), method);
+    begin_body(x, r);
+    /* A client that waits for "100 Continue" before it sends the body can be refused at once. */
+    const bool expects = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT);
+    return !expects || (!x->too_large && !x->unwanted);
+}
+
+enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, const char *target, const char *method,
+                                const char *version, const char *upload, size_t *upload_size, void **state) {
+    (void)cls;
+    exchange *x = *state;
+    enum MHD_Result result;
+    if (!x) return MHD_NO; /* memory was lacking */
+    if (!x->begun && begin(x, target, method, version, &result)) return result;
+    if (*upload_size > 0) {
+        acceptor_body_arrives(x->srv->arrivals, socket_of(connection), *upload_size);
+        add_body(x, upload, *upload_size);
+        *upload_size = 0;
+        return MHD_YES;
+    }
+    if (x->gen) return generation_resumed(x);
+    acceptor_request_complete(x->srv->arrivals, socket_of(connection));
+    x->path = path_of(target);
+    return dispatch(x, method);
+}
+
+void http_on_connection(void *cls, struct MHD_Connection *connection, void **state, enum MHD_ConnectionNotificationCode code) {
+    const server *s = cls;
+    (void)state;
+    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+        acceptor_connection_ends(s->arrivals, socket_of(connection));
+        return;
+    }
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    if (info && info->tls_session) tls_use(s->config.tls, info->tls_session);
+}
+
+void *http_on_request_line(void *cls, const char *target, struct MHD_Connection *connection) {
+    server *s = cls;
+    acceptor_request_begins(s->arrivals, socket_of(connection));
+    exchange *x = calloc(1, sizeof *x);
+    if (!x) return NULL;
+    x->srv = s;
+    x->arrived_at = clock_seconds();
+    x->connection = connection;
+    x->dialect = &openai_chat;
+    x->target_size = strlen(target);
+    x->zero_in_target = strstr(target, "%00");
+    return x;
+}
+
+void http_on_completed(void *cls, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code) {
+    server *s = cls;
+    acceptor_request_ends(s->arrivals, socket_of(connection));
+    exchange *x = *state;
+    if (!x) return;
+    *state = NULL;
+    if (x->begun) log_exchange(x, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    if (x->gen) generation_close(x->gen);
+    jobs_end_upload(x->srv, x->upload);
+    if (x->counted) atomic_fetch_sub(&s->n_requests, 1);
+    free(x->body);
+    free(x->message);
+    free(x);
+}

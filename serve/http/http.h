@@ -1,0 +1,145 @@
+/*
+ * One HTTP exchange: receives the request, finds its route, queues the reply. All functions run on the connection's thread.
+ */
+#ifndef SERVE_HTTP_HTTP_H
+#define SERVE_HTTP_HTTP_H
+
+#include "server_state.h"
+
+/* A request and its reply. It lives from the request's first line until http_on_completed, on its connection's thread. */
+typedef struct exchange {
+    server *srv;
+    struct MHD_Connection *connection;
+    const char *path; /* without the query; valid while a route's handler runs */
+    char *body;       /* [body_size], owned, not terminated; generation_begin takes it over */
+    size_t body_size, body_capacity;
+    struct upload *upload;         /* what receives the body instead, of a route with `upload`; owned; NULL: nothing does */
+    size_t body_limit;             /* bytes; larger bodies are dropped */
+    size_t target_size;            /* of the target as it was sent: path and query */
+    bool has_key;                  /* the client has sent an API key of the server */
+    uint32_t domain;               /* of its tenant; 0 without a key */
+    quota_state quota;             /* of its tenant, if the request is counted; for headers */
+    bool begun;                    /* the head is complete and was checked */
+    bool zero_in_target;           /* the target contains %00 */
+    bool too_large;                /* the body exceeds body_limit and is dropped */
+    bool no_memory;                /* the body is dropped because memory is lacking */
+    bool unwanted;                 /* the body is dropped: no handler will read it */
+    bool loading;                  /* the server did not serve its model yet when the head was complete */
+    bool counted;                  /* in n_requests of the server */
+    bool ending;                   /* the server was to end when the head was complete */
+    bool last;                     /* the connection ends with the reply */
+    char method[8], endpoint[96];  /* the path, as it was sent, for the log; longer ones are cut */
+    double arrived_at;             /* clock_seconds() when the first line came */
+    unsigned status;               /* of the reply; 0: none was queued */
+    const char *failure;           /* the code or type of the error that it reports, a static string; NULL: none */
+    char *message;                 /* its message, if the log has messages; owned; NULL: none */
+    struct generation *gen;        /* the generation that the connection waits for; NULL: none */
+    const openai_dialect *dialect; /* that of the path's route; openai_chat for routes that have none */
+} exchange;
+
+/* ---- Callbacks of the daemon; cls is the server ---- */
+
+void http_on_connection(void *cls, struct MHD_Connection *connection, void **state, enum MHD_ConnectionNotificationCode code);
+void *http_on_request_line(void *cls, const char *target, struct MHD_Connection *connection);
+enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, const char *target, const char *method,
+                                const char *version, const char *upload, size_t *upload_size, void **state);
+void http_on_completed(void *cls, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code);
+
+/*
+ * ---- Replies ----
+ *
+ * A route's handler ends with one of these, and returns its result. If memory is lacking for the reply, they reply with a
+ * constant error of status 500.
+ */
+
+/* Create and destroy that reply in all dialects, since there may be no memory for it later. False: memory is lacking. */
+bool http_create_no_memory_replies(server *s);
+void http_destroy_no_memory_replies(server *s);
+
+/* Reply with it. */
+enum MHD_Result http_reply_no_memory(exchange *x);
+
+/* Reply with text [size], which is freed afterwards; NULL: memory was lacking for it. */
+enum MHD_Result http_reply(exchange *x, unsigned status, const char *type, char *text, size_t size);
+
+/* Reply with the JSON that was written; the writer is empty afterwards. */
+enum MHD_Result http_reply_json(exchange *x, unsigned status, openai_writer *json);
+
+/* The same with one more header. A reply of status 304 has no JSON: NULL. */
+enum MHD_Result http_reply_json_with(exchange *x, unsigned status, openai_writer *json, const char *header, const char *value);
+
+/* Reply with the error object and its HTTP status. */
+enum MHD_Result http_reply_error(exchange *x, const openai_error *error);
+
+/* Whether the client has the version of the answer with this ETag; it then wants status 304. */
+bool http_client_has(const exchange *x, const char *etag);
+
+/* Reply that there is no endpoint with the request's path. */
+enum MHD_Result http_reply_not_found(exchange *x);
+
+/* Queue a response with the headers that every reply has. Takes the response over; NULL closes the connection. */
+enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response);
+
+/* ---- Heads (head.c) ---- */
+
+/*
+ * Whether the head of a request contains a zero character, outside its body. method, target and version are those that
+ * http_on_request receives first; target_size is the length of the target that http_on_request_line received.
+ */
+bool head_has_zero(struct MHD_Connection *connection, const char *method, const char *target, size_t target_size,
+                   const char *version);
+
+/* ---- Routes (routes.c) ---- */
+
+/* Who may use a route of a server with API keys. */
+typedef enum route_access {
+    ROUTE_ALL,
+    ROUTE_TENANTS,  /* clients with any key */
+    ROUTE_MONITOR,  /* all, but if there are several tenants only clients with a key of the tenant "default" */
+    ROUTE_OPERATOR, /* clients with a key of the tenant "default" */
+} route_access;
+
+typedef struct route {
+    const char *path;
+    const char *method;
+    bool prefix;        /* the route also serves all longer paths that begin with `path` */
+    const char *suffix; /* with prefix: only paths of `path`, a name without slashes, and this text; NULL: any */
+    bool upload;        /* the body is a form with a file, which goes to the disk (upload.h) */
+    bool always;        /* it also works before the server serves a model, and when it is to end */
+    bool beyond_limit;  /* it also works on connections beyond the limit */
+    route_access access;
+    enum MHD_Result (*handle)(exchange *x); /* answers at once; NULL with `kind` */
+    const struct generation_kind *kind;     /* what its requests ask for, if answering them takes time */
+    const openai_dialect *dialect;          /* of its requests and answers; NULL: errors are those of openai_chat */
+} route;
+
+/* The route that serves a path with a method; the first one of the path if none does; NULL: no method serves it. */
+const route *route_find(const char *path, const char *method);
+
+/* Whether a route's method is this one, or HEAD for GET: libmicrohttpd omits the body of the reply. */
+bool route_has_method(const route *r, const char *method);
+
+/* Write the methods that serve a path, such as "GET, HEAD, POST", to text [size]. */
+void route_list_methods(const char *path, char *text, size_t size);
+
+/* ---- Files in the program (page.c) ---- */
+
+/* A file of the sources. cmake/embed.cmake writes the table of them. */
+typedef struct embedded_file {
+    const char *path; /* from serve/, such as "web/app.js" */
+    const unsigned char *bytes;
+    size_t size;
+    const char *etag; /* as in a header; it differs where the bytes differ */
+} embedded_file;
+
+extern const embedded_file embedded_files[]; /* [n_embedded_files] */
+extern const size_t n_embedded_files;
+
+/* Whether the request asks for the page rather than the list of endpoints, as browsers do, and the server has it. */
+bool page_is_wanted(const exchange *x);
+
+enum MHD_Result page_handle_index(exchange *x);   /* the page itself */
+enum MHD_Result page_handle_file(exchange *x);    /* what it loads: /web/NAME */
+enum MHD_Result page_handle_openapi(exchange *x); /* the API's description, openapi.json */
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * What the server writes to its log: a line for each request that has been answered or given up, and one for its load while it
+ * is busy. Both are written on threads that no step waits for.
+ */
+#ifndef SERVE_HTTP_LOG_LINES_H
+#define SERVE_HTTP_LOG_LINES_H
+
+#include <stdarg.h>
+
+#include "http.h"
+
+/*
+ * The exchange ends; sent: its whole answer was sent. Counts the reply for /metrics, too. On the connection's thread, before
+ * generation_close.
+ */
+void log_exchange(exchange *x, bool sent);
+
+/* A connection was refused since there are too many. The callback of the acceptor; s is the server. */
+void log_refused_connection(void *s);
+
+/*
+ * libmicrohttpd reports something. Of requests that it refuses itself, such as one whose head is too long, nothing else is
+ * known than the status: they get a line, and /metrics counts them. MHD_OPTION_EXTERNAL_LOGGER; s is the server.
+ */
+void log_daemon(void *s, const char *format, va_list values);
+
+/* The load since the last call, if there was any. The callback of server_log_every; s is the server. */
+void log_load(void *s, server_log *log);
+
+#endif

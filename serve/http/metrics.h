@@ -1,0 +1,79 @@
+/* Counts what /metrics reports, in Prometheus' text format, under vLLM's names where vLLM has the same metric. */
+#ifndef SERVE_HTTP_METRICS_H
+#define SERVE_HTTP_METRICS_H
+
+#include <pthread.h>
+
+#include "chunkllama/engine/engine.h"
+
+enum {
+    METRICS_MOST_BUCKETS = 23, /* with bounds, of a histogram */
+    METRICS_FIRST_STATUS = 100,
+    METRICS_N_STATUS = 500, /* of HTTP */
+};
+
+/* A distribution of durations or numbers. */
+typedef struct histogram {
+    const double *bounds; /* [n_bounds] the buckets' upper bounds; static */
+    int32_t n_bounds;
+    uint64_t buckets[METRICS_MOST_BUCKETS + 1]; /* values in each bucket; the last one, [n_bounds], has no bound */
+    double sum;
+} histogram;
+
+/* What is known of a request to the engine: of one prompt, with all its choices. Times are in seconds. */
+typedef struct metrics_request {
+    cl_engine_finish finish;
+    double total;            /* since its arrival */
+    double queued;           /* until it was admitted */
+    double prefill;          /* from then to its first token; 0: there was none */
+    double decode;           /* from there to its last token */
+    int64_t n_prompt;        /* tokens */
+    int64_t n_choices;       /* the request's n */
+    const int64_t *n_tokens; /* [n_choices] generated; borrowed for the call */
+    int64_t max_tokens;      /* that the request asked for; < 0: it did not */
+} metrics_request;
+
+/* The metrics that the engine does not count itself. Its functions may be called on any thread. */
+typedef struct server_metrics {
+    pthread_mutex_t lock; /* guards what follows */
+    histogram first_token, inter_token, per_token, total, queued, prefill, decode, inference;
+    histogram prompt_tokens, tokens, max_tokens, choices;
+    uint64_t finished[CL_ENGINE_ERROR + 1]; /* ended requests by their cl_engine_finish */
+    uint64_t replies[METRICS_N_STATUS];     /* by their status, from METRICS_FIRST_STATUS on */
+} server_metrics;
+
+void metrics_init(server_metrics *m);
+void metrics_destroy(server_metrics *m);
+
+/* Count the time from a request's arrival to its first token. */
+void metrics_first_token(server_metrics *m, double seconds);
+
+/* Count the time from one token of a choice to its next. */
+void metrics_inter_token(server_metrics *m, double seconds);
+
+/*
+ * The mean time from one token of a choice to its next, of choices that generated n_tokens together. seconds: from the first of
+ * these tokens to the last. A choice's first token has no time of its own; < 0: none has another one.
+ */
+double metrics_token_s(double seconds, int64_t n_tokens, int64_t n_choices);
+
+/* Count a request that has ended. */
+void metrics_finished(server_metrics *m, const metrics_request *r);
+
+/* Count a reply of this HTTP status. */
+void metrics_reply(server_metrics *m, unsigned status);
+
+/* What the page shows beside the server's own metrics. */
+typedef struct metrics_source {
+    cl_engine_stats engine;
+    cattn_stats kv;
+    const char *model_name;
+    int64_t n_ctx;       /* tokens; 0: no model is served yet */
+    int32_t chunk_size;  /* tokens of a chunk of the K/V cache */
+    uint64_t lost_lines; /* of the log */
+} metrics_source;
+
+/* The page as allocated text [*size]; NULL if memory is lacking. */
+char *metrics_write(server_metrics *m, const metrics_source *source, size_t *size);
+
+#endif

@@ -1,0 +1,296 @@
+/* Starts and stops the server. */
+#include "server.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "chunkattn/base/clock.h"
+#include "chunkattn/base/signals.h"
+#include "chunkllama/common/str.h"
+#include "generation.h"
+#include "http.h"
+#include "jobs.h"
+#include "log_lines.h"
+#include "serve/protocol/json.h"
+#include "server_state.h"
+
+void server_config_init(server_config *config) {
+    *config = (server_config){
+        .host = "127.0.0.1",
+        .port = 8080,
+        .unix_listener = -1,
+        .model_path = "model",
+        .max_body_bytes = 16 << 20,
+        .max_connections = 1024,
+        .timeout_s = 60,
+        .chunk_size = 64,
+        .max_seqs = 32,
+        .max_file_bytes = INT64_C(512) << 20,
+        .batch_choices = 24,
+        .log_load_s = 10,
+        .request_timeout_s = 10,
+        .n_threads = 2,
+    };
+    openai_defaults_init(&config->request);
+}
+
+static cl_status check(const server_config *c, cl_error *error) {
+    if (c->n_threads < 1 || c->n_threads > 64)
+        return cl_fail(error, CL_ERR_ARG, "n_threads is %d; it must be from 1 to 64", c->n_threads);
+    if (c->max_connections < c->n_threads || c->max_connections > 65536)
+        return cl_fail(error, CL_ERR_ARG, "max_connections is %d; it must be from n_threads (%d) to 65536", c->max_connections,
+                       c->n_threads);
+    if (!c->host && c->unix_listener < 0)
+        return cl_fail(error, CL_ERR_ARG, "host is NULL and unix_listener -1, so nobody could connect; set one of them");
+    if (c->timeout_s < 1) return cl_fail(error, CL_ERR_ARG, "timeout_s is %d; it must be at least 1", c->timeout_s);
+    if (c->request_timeout_s < 1)
+        return cl_fail(error, CL_ERR_ARG, "request_timeout_s is %d; it must be at least 1", c->request_timeout_s);
+    if (!(c->generation_timeout_s >= 0))
+        return cl_fail(error, CL_ERR_ARG, "generation_timeout_s is %g; it must be above 0, or 0 for no limit",
+                       c->generation_timeout_s);
+    if (!(c->queue_timeout_s >= 0))
+        return cl_fail(error, CL_ERR_ARG, "queue_timeout_s is %g; it must be above 0, or 0 for no limit", c->queue_timeout_s);
+    if (!(c->log_load_s >= 0))
+        return cl_fail(error, CL_ERR_ARG, "log_load_s is %g; it must be above 0, or 0 for no lines about the load",
+                       c->log_load_s);
+    const char *name = c->model_name ? c->model_name : "";
+    const size_t valid = cl_utf8_valid(name, strlen(name));
+    if (name[valid]) return cl_fail(error, CL_ERR_ARG, "model_name is not UTF-8 at byte %zu; JSON needs UTF-8", valid);
+    if (c->cors_origin && (!*c->cors_origin || strpbrk(c->cors_origin, "\r\n\t")))
+        return cl_fail(error, CL_ERR_ARG,
+                       "cors_origin is empty or contains control characters; set it to an origin or *, or to NULL");
+    if (c->keys && c->keys->n == 0) return cl_fail(error, CL_ERR_ARG, "keys has no key; add one, or set it to NULL");
+    if (c->batch_choices < 1) return cl_fail(error, CL_ERR_ARG, "batch_choices is %d; it must be at least 1", c->batch_choices);
+    if (c->max_file_bytes < 1)
+        return cl_fail(error, CL_ERR_ARG, "max_file_bytes is %lld; it must be at least 1", (long long)c->max_file_bytes);
+    if (c->max_body_bytes < 1024)
+        return cl_fail(error, CL_ERR_ARG, "max_body_bytes is %zu; it must be at least 1024", c->max_body_bytes);
+    return CL_OK;
+}
+
+/*
+ * Memory of a connection, which bounds the head of a request. libmicrohttpd clears all of it after each request, so an idle
+ * connection has all of it in use: with its own default, twice as much, a thousand of them would take 32 MB.
+ */
+enum { CONNECTION_BYTES = 16 << 10 };
+
+/* GnuTLS's defaults without the versions that RFC 8996 forbids. */
+#define TLS_PRIORITIES "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
+
+/*
+ * Start libmicrohttpd without a listening socket. The acceptor limits the connections of all threads together, so each thread
+ * may have all of them. STRICT refuses HTTP/1.1 without a Host header, as RFC 9112 requires. encryption: NULL: there is none.
+ */
+static struct MHD_Daemon *start_daemon(server *s, const tls *encryption) {
+    const server_config *c = &s->config;
+    struct MHD_OptionItem more[5];
+    size_t n = 0;
+    if (c->n_threads > 1) /* a pool has at least two threads */
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, c->n_threads, NULL};
+    if (encryption) {
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)tls_cert(encryption)};
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)tls_key(encryption)};
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)TLS_PRIORITIES};
+    }
+    more[n] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
+    const unsigned flags =
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG;
+    return MHD_start_daemon(flags | (encryption ? MHD_USE_TLS : 0), 0, NULL, NULL, http_on_request, s,
+                            MHD_OPTION_EXTERNAL_LOGGER, log_daemon, s, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, s,
+                            MHD_OPTION_URI_LOG_CALLBACK, http_on_request_line, s, MHD_OPTION_NOTIFY_COMPLETED,
+                            http_on_completed, s, MHD_OPTION_CONNECTION_LIMIT,
+                            (unsigned)((c->max_connections + acceptor_spare(c->max_connections)) * c->n_threads),
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
+                            (unsigned)c->timeout_s, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, more, MHD_OPTION_END);
+}
+
+/* Add a listener, and the daemon of its connections, which is started if no other listener has it yet. */
+static void add_listener(server *s, acceptor_config *config, struct MHD_Daemon **daemons, int fd, const tls *encryption) {
+    struct MHD_Daemon **daemon = encryption ? &s->tls_daemon : &s->daemon;
+    if (fd < 0) return;
+    if (!*daemon) *daemon = start_daemon(s, encryption);
+    daemons[config->n_listeners] = *daemon;
+    config->listeners[config->n_listeners++] = (acceptor_listener){.fd = fd, .encrypted = encryption};
+}
+
+static void stop_daemons(server *s) {
+    if (s->daemon) MHD_stop_daemon(s->daemon);
+    if (s->tls_daemon) MHD_stop_daemon(s->tls_daemon);
+}
+
+/* Start the daemons, and the acceptor of their connections from the listening sockets. */
+static bool start_serving(server *s) {
+    const server_config *c = &s->config;
+    acceptor_config config = {.max_connections = c->max_connections,
+                              .max_spare = acceptor_spare(c->max_connections),
+                              .request_timeout_s = c->request_timeout_s,
+                              .idle_timeout_s = c->timeout_s,
+                              .on_refused = log_refused_connection,
+                              .ctx = s,
+                              .cors_origin = c->cors_origin};
+    struct MHD_Daemon *daemons[ACCEPTOR_MAX_LISTENERS] = {NULL};
+    add_listener(s, &config, daemons, s->listener, c->tls);
+    add_listener(s, &config, daemons, c->unix_listener, NULL);
+    bool ok = true;
+    for (int i = 0; i < config.n_listeners; i++) ok = ok && daemons[i];
+    if (ok) s->arrivals = acceptor_create(&config);
+    if (s->arrivals && acceptor_start(s->arrivals, daemons)) return true;
+    stop_daemons(s);
+    return false;
+}
+
+/* Start all threads with all signals blocked, since the program handles them on its own threads. */
+static bool start_threads(server *s) {
+    sigset_t before;
+    signals_block_all(&before);
+    s->hangups = watch_create(generation_hung_up);
+    s->requests = preparer_create(generation_prepare);
+    const bool ok = s->hangups && s->requests && start_serving(s);
+    signals_restore(&before);
+    return ok;
+}
+
+/* Open the folder of files with all signals blocked, for its threads. */
+static cl_status start_jobs(server *s, cl_error *error) {
+    sigset_t before;
+    signals_block_all(&before);
+    const cl_status status = jobs_open(s, error);
+    signals_restore(&before);
+    return status;
+}
+
+static void server_free(server *s) {
+    http_destroy_no_memory_replies(s);
+    acceptor_destroy(&s->arrivals);
+    watch_destroy(&s->hangups);
+    preparer_destroy(&s->requests);
+    jobs_close(s);
+    metrics_destroy(&s->metrics);
+    pins_destroy(&s->pins);
+    keyring_destroy(&s->keys);
+    quota_destroy(&s->quotas);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->freed);
+    free(s->model_name);
+    free(s);
+}
+
+static bool set_quotas(server *s, const server_keys *keys) {
+    quota_entry *entries = quota_reserve(keys->n_quotas);
+    if (entries) quota_set(&s->quotas, entries, keys->quotas, keys->n_quotas, clock_seconds());
+    return entries;
+}
+
+cl_status server_start(const server_config *config, server **started, cl_error *error) {
+    *started = NULL;
+    if (check(config, error) != CL_OK) return CL_ERR_ARG;
+    int fd = -1;
+    const int32_t n_daemons = config->tls && config->unix_listener >= 0 ? 2 : 1;
+    uint16_t port = config->host ? config->port : 0;
+    int32_t max_connections = config->max_connections;
+    cl_status status =
+        files_fit_connections(config->n_threads, n_daemons, config->files_dir ? JOBS_FILES : 0, &max_connections, error);
+    if (status == CL_OK && config->host) status = listener_open(config->host, &port, &fd, error);
+    if (status != CL_OK) return status;
+    openai_json_init();
+    server *s = calloc(1, sizeof *s);
+    if (!s) goto no_memory;
+    s->config = *config;
+    s->config.max_connections = max_connections;
+    s->port = port;
+    s->listener = fd;
+    s->started_at = (int64_t)time(NULL);
+    s->model_name = config->model_name ? strdup(config->model_name) : cl_model_file_name(config->model_path);
+    atomic_init(&s->serves, false);
+    atomic_init(&s->drains, false);
+    atomic_init(&s->n_requests, 0);
+    atomic_init(&s->n_transfers, 0);
+    metrics_init(&s->metrics);
+    pins_init(&s->pins);
+    quota_init(&s->quotas);
+    const bool has_keyring = keyring_init(&s->keys, config->keys) && (!config->keys || set_quotas(s, config->keys));
+    pthread_mutex_init(&s->lock, NULL);
+    clock_cond_init(&s->freed);
+    status = start_jobs(s, error);
+    if (status == CL_OK && (!has_keyring || !s->model_name || !http_create_no_memory_replies(s) || !start_threads(s)))
+        goto no_memory;
+    if (status != CL_OK) {
+        server_free(s);
+        if (fd >= 0) close(fd);
+        return status;
+    }
+    *started = s;
+    return CL_OK;
+
+no_memory:
+    if (s) server_free(s);
+    if (fd >= 0) close(fd);
+    return cl_fail(error, CL_ERR_NOMEM, "memory, threads or files are lacking for the server");
+}
+
+void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *chat, const json_t *chat_kwargs) {
+    s->engine = e;
+    s->context = (openai_context){.model = m,
+                                  .model_name = s->model_name,
+                                  .names = s->config.names,
+                                  .chat = chat,
+                                  .chat_kwargs = chat_kwargs,
+                                  .n_ctx = (int32_t)cl_engine_n_ctx(e),
+                                  .timeout_s = s->config.generation_timeout_s,
+                                  .queue_timeout_s = s->config.queue_timeout_s,
+                                  .can_pin = s->config.can_pin,
+                                  .defaults = s->config.request};
+    if (s->batches) worker_serve(s->batches, e, &s->context);
+    s->logged.struct_size = sizeof s->logged; /* what was computed before, such as pins, is no load */
+    cl_engine_get_stats(e, &s->logged);
+    s->logged_at = clock_seconds();
+    if (s->config.log_load_s > 0) server_log_every(s->config.log, s->config.log_load_s, log_load, s);
+    atomic_store_explicit(&s->serves, true, memory_order_release);
+}
+
+cl_status server_replace_keys(server *s, server_keys *keys, cl_error *error) {
+    server_keys quotas = {.quotas = keys->quotas, .n_quotas = keys->n_quotas};
+    quota_entry *entries = quota_reserve(quotas.n_quotas);
+    if (!entries) return cl_fail(error, CL_ERR_NOMEM, "no memory for the quotas");
+    keys->quotas = NULL;
+    keys->n_quotas = 0;
+    const cl_status status = keyring_replace(&s->keys, keys, error);
+    if (status == CL_OK)
+        quota_set(&s->quotas, entries, quotas.quotas, quotas.n_quotas, clock_seconds());
+    else
+        free(entries);
+    server_keys_free(&quotas);
+    return status;
+}
+
+void server_tick(server *s) { generation_end_pins(s); }
+
+/* A request is counted before it looks at `drains` (http.c), so either it is refused, or server_n_requests counts it. */
+void server_drain(server *s) {
+    atomic_store(&s->drains, true);
+    acceptor_drain(s->arrivals);
+    if (s->batches) worker_drain(s->batches);
+}
+
+int32_t server_n_requests(const server *s) { return atomic_load(&s->n_requests); }
+
+const char *server_model_name(const server *s) { return s->model_name; }
+
+uint16_t server_port(const server *s) { return s->port; }
+
+void server_stop(server **address) {
+    server *s = address ? *address : NULL;
+    if (!s) return;
+    *address = NULL;
+    server_drain(s);
+    server_log_every(s->config.log, 0, NULL, NULL);
+    acceptor_stop(s->arrivals);
+    if (s->listener >= 0) close(s->listener);
+    generation_stop_all(s);
+    generation_wait_all(s, 2);
+    stop_daemons(s);            /* by now no connection is suspended */
+    generation_wait_all(s, -1); /* until the engine's last events, and the preparer's last task */
+    server_free(s);
+}

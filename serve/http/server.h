@@ -1,0 +1,122 @@
+/*
+ * An OpenAI-compatible HTTP/1.1 server on an engine. routes.c lists its endpoints.
+ *
+ * It listens from server_start on, before its model is loaded, so that whoever waits for it can tell a server that loads from
+ * one that is gone, and a port that is in use is noticed at once. Until server_serve it answers most requests with status 503.
+ *
+ * Between server_start and server_stop it runs on threads of its own, in which all signals are blocked. generation.h describes
+ * these threads and the order of the locks. All functions here are called on the program's thread.
+ */
+#ifndef SERVE_HTTP_SERVER_H
+#define SERVE_HTTP_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "chunkllama/engine/engine.h"
+#include "chunkllama/model/model.h"
+#include "keys.h"
+#include "log.h"
+#include "serve/protocol/openai.h"
+#include "tls.h"
+
+typedef struct server server;
+
+/*
+ * The settings of a server. Fill them with server_config_init, then change fields as needed. Strings, keys, sockets and
+ * TLS are borrowed until server_stop.
+ */
+typedef struct server_config {
+    const char *host;          /* address or name to listen on; default "127.0.0.1"; NULL: no port, only unix_listener */
+    uint16_t port;             /* default 8080; 0: any free port, which server_port reports */
+    tls *tls;                  /* encrypts the connections to the port, not those of unix_listener; NULL (default): none are */
+    int unix_listener;         /* also accept connections from this Unix socket, which listens; -1 (default): there is none */
+    const char *model_name;    /* the model's name for clients, UTF-8; NULL (default): cl_model_file_name of model_path */
+    const char *model_path;    /* default "model" */
+    const openai_names *names; /* that requests may send; NULL (default): any, and /v1/models lists model_name */
+    openai_defaults request;   /* values of fields that requests leave out; default: OpenAI's */
+    const server_keys *keys;   /* clients must send "Authorization: Bearer KEY" to /v1; NULL (default): no key is needed */
+    const char *cors_origin;   /* web pages of this origin may call the server, "*": all pages; NULL (default): none */
+    bool no_page;              /* browsers get no page at /, only the list of endpoints; default false */
+    size_t max_body_bytes;     /* larger requests are refused with status 413; default 16 MiB */
+    /*
+     * Further connections are refused with status 503; default 1024. server_start raises the process's soft limit of open files
+     * for them, and allows fewer if the hard limit is too low.
+     */
+    int32_t max_connections;
+    int32_t timeout_s; /* seconds after which an idle connection is closed; default 60 */
+    /* Seconds for a request to arrive, and one more for each 64 KiB of its body; default 10. */
+    int32_t request_timeout_s;
+    /* Seconds from a request's submission to the engine after which it ends with status 504; 0 (default): no limit. */
+    double generation_timeout_s;
+    /* Seconds from then for which a request may wait, after which it is refused with status 429; 0 (default): no limit. */
+    double queue_timeout_s;
+    bool can_pin;       /* the engine has pin_bytes, so /cache/pin may be used; default false */
+    int32_t chunk_size; /* tokens of a chunk of the engine's K/V cache, for /metrics and /cache; default 64 */
+    int32_t max_seqs;   /* sequences that the engine has at once, for /cache; default 32 */
+    /*
+     * The folder of files and batches (serve/batches/store.h), which is created if its parent exists; NULL (default): there are
+     * none. One server at a time has it. Strings of keys' tenants must mean the same in all servers that use it.
+     */
+    const char *files_dir;
+    int64_t max_file_bytes; /* of a file that a client sends; default 512 MiB */
+    int32_t batch_choices;  /* choices of batches in the engine at once; default 24 */
+    server_log *log;        /* where lines about requests go; NULL (default): nowhere */
+    bool log_prompts;       /* they have prompts, and messages of errors, which may quote them; default false */
+    double log_load_s;      /* seconds between two lines about the load of a busy server; 0: none; default 10 */
+    int32_t n_threads;      /* threads that receive requests and write answers, besides one that parses them; default 2 */
+} server_config;
+
+/* Set all fields to their defaults. */
+void server_config_init(server_config *config);
+
+/*
+ * Open files_dir, and listen. Two settings of the process change: the soft limit of open files, if it is too low for
+ * max_connections, and jansson's allocation functions, so no other thread may use jansson meanwhile. Errors: CL_ERR_ARG names
+ * the field; CL_ERR_FILE says why host and port cannot be listened on, or why files_dir cannot be used; CL_ERR_FORMAT names a
+ * damaged file there; CL_ERR_LIMIT if the limit of open files is too low for any connections; CL_ERR_NOMEM.
+ */
+cl_status server_start(const server_config *config, server **s, cl_error *error);
+
+/*
+ * From now on serve a model; to be called once. chat: how chats are written; NULL: chats are refused. chat_kwargs: variables of
+ * the chat template that requests do not set, an object; NULL: none. All are borrowed until server_stop.
+ */
+void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *chat, const json_t *chat_kwargs);
+
+/*
+ * From now on accept these keys and no others; requests that were accepted go on. *keys is taken over, and empty afterwards;
+ * weights in it do not count, since they are the engine's, and of quotas remains used what was. Errors, after which no key has
+ * changed, are those of keyring_replace (keyring.h); CL_ERR_NOMEM if memory is lacking for the quotas.
+ */
+cl_status server_replace_keys(server *s, server_keys *keys, cl_error *error);
+
+/*
+ * End what has come to its end although no request came: pins of cache_control, whose memory the system may need. To be called
+ * once a second or so, after server_serve.
+ */
+void server_tick(server *s);
+
+/*
+ * Begin to end: from now on /readyz and all requests but those for the server's state get status 503, connections without a
+ * request are closed, and batches begin no more requests. What was accepted before goes on.
+ */
+void server_drain(server *s);
+
+/* The requests that were accepted and whose answers have not been sent yet; those of batches do not count. */
+int32_t server_n_requests(const server *s);
+
+/* The port that the server listens on; 0: none. */
+uint16_t server_port(const server *s);
+
+/* The model's name for clients; valid until server_stop. */
+const char *server_model_name(const server *s);
+
+/*
+ * Drain, accept no more connections, end all generations with an error, let pending answers be sent for up to two seconds, free
+ * everything, and set *s to NULL. NULL and pointers to NULL are ignored.
+ */
+void server_stop(server **s);
+
+#endif

@@ -1,0 +1,80 @@
+/* The server's state, which its source files share. */
+#ifndef SERVE_HTTP_SERVER_STATE_H
+#define SERVE_HTTP_SERVER_STATE_H
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "acceptor.h"
+#include "keyring.h"
+#include "metrics.h"
+#include "pins.h"
+#include "preparer.h"
+#include "serve/batches/worker.h"
+#include "serve/protocol/dialect.h"
+#include "server.h"
+#include "watch.h"
+
+struct generation;
+
+struct server {
+    /* Constant once `serves` is true; not to be read before. */
+    cl_engine *engine;
+    openai_context context;
+    atomic_bool serves; /* set once, by server_serve */
+
+    /* Constant while the server runs. */
+    server_config config;
+    char *model_name;                                  /* owned; context.model_name points to it */
+    int64_t started_at;                                /* seconds since 1970 */
+    uint16_t port;                                     /* 0: none */
+    int listener;                                      /* the socket that listens on it, owned; -1: none */
+    struct MHD_Daemon *daemon, *tls_daemon;            /* of connections without and with TLS; NULL: there are none */
+    struct MHD_Response *no_memory[OPENAI_N_DIALECTS]; /* http_reply_no_memory */
+    acceptor *arrivals;                                /* accepts the daemon's connections */
+    preparer *requests;                                /* generations whose requests are to be read */
+    watch *hangups;                                    /* the sockets of clients that may hang up */
+    store *files;                                      /* NULL: config.files_dir is not set, as the next two */
+    preparer *disk;                                    /* generations that write to it */
+    worker *batches;
+    atomic_bool drains;     /* set once, by server_drain */
+    atomic_int n_requests;  /* as server_n_requests */
+    atomic_int n_transfers; /* files that clients send or receive */
+
+    /* Of the log's thread. */
+    cl_engine_stats logged; /* what the last line about the load has reported, and when, by clock_seconds() */
+    double logged_at;
+
+    server_metrics metrics;
+    server_pins pins;
+    keyring keys;
+    quota quotas;
+
+    /* Guarded by `lock`, as are the generations' n_owners. generation.h describes the order of locks. */
+    pthread_mutex_t lock;
+    pthread_cond_t freed; /* a generation was freed */
+    struct generation *generations;
+    bool stopping;
+};
+
+/*
+ * Connections that wait to be accepted. The acceptor accepts or refuses one in microseconds, so only a burst fills this
+ * backlog. A longer one would mostly hold connections whose clients have hung up.
+ */
+enum { LISTENER_BACKLOG = 512 };
+
+/*
+ * Listen on host and *port (0: any free port; set to the one chosen). The socket is the caller's to close. Errors: CL_ERR_ARG
+ * if the host cannot be resolved, CL_ERR_FILE if it cannot be listened on.
+ */
+cl_status listener_open(const char *host, uint16_t *port, int *fd, cl_error *error);
+
+/*
+ * Raise the process's soft limit of open files, up to the hard one, to what the server needs for its daemons of n_threads each,
+ * beside `more` for what else it opens, and lower *max_connections to what the limit then allows. The server must not have
+ * opened its files yet. CL_ERR_LIMIT: the limit does not allow a connection for each thread.
+ */
+cl_status files_fit_connections(int32_t n_threads, int32_t n_daemons, int32_t more, int32_t *max_connections, cl_error *error);
+
+#endif

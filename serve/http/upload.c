@@ -1,0 +1,136 @@
+/* Reads a form with libmicrohttpd's post processor. */
+#include "upload.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "chunkllama/common/str.h"
+
+/* Bytes of the buffer in which the form's lines are found; a line of a part's head must fit. */
+enum { FORM_BUFFER = 16 << 10 };
+
+struct upload {
+    store_upload *file;
+    struct MHD_PostProcessor *form; /* NULL: the body is no form, or it is complete */
+    char purpose[STORE_MAX_PURPOSE + 1];
+    size_t purpose_size;
+    char name[STORE_MAX_NAME + 1]; /* of the file */
+    bool has_file;
+    bool failed;
+    openai_error error;
+};
+
+static void fail(upload *u, const char *param, const char *message) {
+    if (u->failed) return;
+    u->failed = true;
+    openai_fail(&u->error, param, "%s", message);
+}
+
+/* The last part of a path, since some clients send all of it. */
+static const char *last_part(const char *name) {
+    for (const char *c = name; *c; c++)
+        if (*c == '/' || *c == '\\') name = c + 1;
+    return name;
+}
+
+/* Set the file's name, cut to whole characters. */
+static void set_name(upload *u, const char *name) {
+    const size_t size = strnlen(name, STORE_MAX_NAME);
+    const size_t valid = cl_utf8_valid(name, size);
+    memcpy(u->name, name, valid);
+    u->name[valid] = '\0';
+}
+
+static void add_file(upload *u, const char *name, const char *data, uint64_t offset, size_t size) {
+    if (offset == 0 && store_upload_bytes(u->file) > 0)
+        fail(u, "file", "the form has several parts called file; send them one by one");
+    u->has_file = true;
+    if (!name) {
+        fail(u, "file", "file has no file name; send it as a file of the form, with filename in Content-Disposition");
+        return;
+    }
+    if (u->failed) return;
+    if (offset == 0) set_name(u, last_part(name));
+    if (size > 0) store_upload_write(u->file, data, size);
+}
+
+static void add_purpose(upload *u, const char *data, uint64_t offset, size_t size) {
+    if (offset != u->purpose_size || size > STORE_MAX_PURPOSE - u->purpose_size) {
+        fail(u, "purpose", "purpose must be \"batch\", once");
+        return;
+    }
+    memcpy(u->purpose + u->purpose_size, data, size);
+    u->purpose_size += size;
+}
+
+/* libmicrohttpd's callback for each piece of a part. Other parts are ignored, as unknown fields of JSON bodies are. */
+static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *key, const char *name, const char *type,
+                               const char *encoding, const char *data, uint64_t offset, size_t size) {
+    upload *u = cls;
+    (void)kind, (void)type;
+    if (!key) return MHD_YES;
+    if (encoding && strcasecmp(encoding, "binary") != 0 && strcasecmp(encoding, "8bit") != 0 &&
+        strcasecmp(encoding, "7bit") != 0)
+        fail(u, NULL, "a part of the form has another Content-Transfer-Encoding than binary; send it as it is");
+    else if (strcmp(key, "file") == 0)
+        add_file(u, name, data, offset, size);
+    else if (strcmp(key, "purpose") == 0)
+        add_purpose(u, data, offset, size);
+    return u->failed ? MHD_NO : MHD_YES;
+}
+
+upload *upload_begin(store *s, struct MHD_Connection *connection, int64_t max_bytes) {
+    static const char wanted[] = "multipart/form-data";
+    const char *type = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_TYPE);
+    upload *u = calloc(1, sizeof *u);
+    if (!u) return NULL;
+    u->file = store_upload_begin(s, max_bytes);
+    if (!u->file) {
+        free(u);
+        return NULL;
+    }
+    if (type && strncasecmp(type, wanted, sizeof wanted - 1) == 0)
+        u->form = MHD_create_post_processor(connection, FORM_BUFFER, on_part, u);
+    if (!u->form) {
+        fail(u, NULL, "the body must be a form: Content-Type multipart/form-data with a boundary");
+        u->error.status = MHD_HTTP_UNSUPPORTED_MEDIA_TYPE;
+    }
+    return u;
+}
+
+void upload_add(upload *u, const char *data, size_t size) {
+    if (u->failed || !u->form) return;
+    if (MHD_post_process(u->form, data, size) != MHD_YES) fail(u, NULL, "the form is not valid multipart/form-data");
+}
+
+void upload_complete(upload *u) {
+    if (!u->form) return;
+    if (MHD_destroy_post_processor(u->form) != MHD_YES) fail(u, NULL, "the form ends before its last boundary");
+    u->form = NULL;
+}
+
+bool upload_end(upload *u, const store_owner *owner, json_t **record, openai_error *error) {
+    cl_error cause;
+    if (!u->has_file) fail(u, "file", "the form has no file; send it as a part called file");
+    if (strcmp(u->purpose, "batch") != 0)
+        fail(u, "purpose", "purpose must be \"batch\", the only kind of files that this server uses");
+    if (u->failed) {
+        *error = u->error;
+        return false;
+    }
+    const cl_status status = store_upload_end(u->file, owner, u->name, u->purpose, record, &cause);
+    if (status == CL_OK) return true;
+    openai_fail_from(error, "file", &cause);
+    if (status == CL_ERR_ARG) error->status = MHD_HTTP_CONTENT_TOO_LARGE;
+    if (status == CL_ERR_LIMIT) error->code = "too_many_files";
+    return false;
+}
+
+void upload_free(upload *u) {
+    if (!u) return;
+    if (u->form) MHD_destroy_post_processor(u->form);
+    store_upload_free(&u->file);
+    free(u);
+}

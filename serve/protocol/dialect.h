@@ -1,0 +1,51 @@
+/*
+ * The APIs that clients speak: how each reads a body, and writes answers, errors and streams. The server and the `batch`
+ * command know only this table.
+ *
+ * Streams consist of server-sent events; each function writes whole ones, with all that frames them. If memory is lacking, the
+ * writer fails, and what it holds is replaced by a constant text.
+ */
+#ifndef SERVE_PROTOCOL_DIALECT_H
+#define SERVE_PROTOCOL_DIALECT_H
+
+#include "openai.h"
+
+typedef struct openai_dialect {
+    const char *path; /* of the endpoint, such as "/v1/completions" */
+    /* Read and check a request's body, as openai_request_parse does. */
+    bool (*parse)(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+    /* Write the body of a refusal, as the value of `key` (NULL: no key). */
+    void (*write_error)(openai_writer *w, const char *key, const openai_error *error);
+    /* Write the whole answer of a request that is not streamed, as the value of `key` (NULL: no key). */
+    void (*write_answer)(openai_writer *w, const char *key, const openai_result *result);
+    /* Write what a stream begins with, before the first event of the engine. */
+    void (*stream_begin)(openai_writer *w, openai_result *result);
+    /* Write what an event of prompt i, which was just added to the result, adds to the stream; possibly nothing. */
+    void (*stream_event)(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event);
+    /* Write the end of a stream; error: what ended it early, or NULL. */
+    void (*stream_end)(openai_writer *w, openai_result *result, const openai_error *error);
+    /* The body, and the end of a stream, in place of one for which memory is lacking. */
+    const char *no_memory_body, *no_memory_end;
+} openai_dialect;
+
+extern const openai_dialect openai_chat, openai_completion, openai_embedding, openai_responses, anthropic_messages;
+
+enum { OPENAI_N_DIALECTS = 5 };
+extern const openai_dialect *const openai_dialects[OPENAI_N_DIALECTS];
+
+/* The dialect of a body that does not come with a path: a chat if it has `messages`. */
+const openai_dialect *openai_dialect_of(const json_t *body);
+
+/*
+ * Read the path `url`, called `param` in messages, that a body comes with outside of its endpoint, as in a line of a batch.
+ * NULL with *error filled, which lists the paths that there are: there is no such dialect.
+ */
+const openai_dialect *openai_dialect_read(const json_t *url, const char *param, openai_error *error);
+
+/*
+ * Count the tokens of the prompt that a body of anthropic_messages makes, and write the answer of /v1/messages/count_tokens.
+ * False with *error filled: the body is wrong, or memory is lacking; then nothing is written.
+ */
+bool anthropic_count_tokens(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error);
+
+#endif

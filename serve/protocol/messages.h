@@ -1,0 +1,24 @@
+/*
+ * The messages and tools of a chat, as a chat template gets them (cl_chat_input): checked, without what it does not know.
+ *
+ * Both functions return a new reference, or NULL with *error filled: it names the field, such as
+ * "messages[3].tool_calls[0].function.arguments".
+ */
+#ifndef SERVE_PROTOCOL_MESSAGES_H
+#define SERVE_PROTOCOL_MESSAGES_H
+
+#include "openai.h"
+
+enum {
+    OPENAI_MAX_TOOLS = 512,
+    OPENAI_MAX_TOOL_CALLS = 512, /* of a message */
+    OPENAI_MAX_TOOL_NAME = 64,   /* bytes, as in OpenAI's API */
+};
+
+/* value: the field `messages`. argument_text: cl_chat_takes_argument_text. */
+json_t *openai_read_messages(const json_t *value, bool argument_text, openai_error *error);
+
+/* value: the field `tools`, or NULL, which reads as no tools. */
+json_t *openai_read_tools(const json_t *value, openai_error *error);
+
+#endif

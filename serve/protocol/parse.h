@@ -1,0 +1,97 @@
+/*
+ * The parts of openai_request_parse, and the typed fields of JSON objects that they read.
+ *
+ * All functions that return bool return false with *error filled: it names the field, its value and its limits.
+ */
+#ifndef SERVE_PROTOCOL_PARSE_H
+#define SERVE_PROTOCOL_PARSE_H
+
+#include "openai.h"
+
+/* ---- Parts of a request; each reads its fields of the body into *request ---- */
+
+/* Refuse a `model` by whose name the model may not be called (names.c). */
+bool openai_parse_model(const openai_context *context, const json_t *body, openai_error *error);
+
+/* Refuse known fields that are not offered and would change the result (refused.c). */
+bool openai_check_offered(openai_endpoint endpoint, const json_t *body, openai_error *error);
+
+/* Read how to generate and what to report (params.c). */
+bool openai_parse_params(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+
+/* Read which tokens may be drawn, once the number of tokens is known (rules.c). */
+bool openai_parse_rules(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+void openai_rules_free(openai_rules *rules);
+
+/* Read what the text must match: response_format, structured_outputs, guided_*, grammar or json_schema (constraint.c). */
+bool openai_parse_constraint(const json_t *body, openai_request *request, openai_error *error);
+
+/* Read a chat's tools, which of them may be called, and what an answer has of a reply (tools.c). */
+bool openai_parse_tools(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+
+/*
+ * Set how the replies to a chat are split, and the grammar that constrains them where calls are required or strict (tools.c).
+ * The prompt has been read.
+ */
+bool openai_prepare_replies(const openai_context *context, openai_request *request, openai_error *error);
+
+/* Read `messages` or `prompt` as token ids (prompt.c), once all else of the body has been read. */
+bool openai_parse_prompts(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+
+/* Read a chat, with its tools and what else its template gets, as token ids (chat.c). */
+bool openai_parse_chat(const openai_context *context, const json_t *body, const openai_request *request, openai_prompt *prompt,
+                       openai_error *error);
+
+/*
+ * Read the value of a field called `name` as at most `most` prompts: a string, an array of token ids, or an array of either.
+ */
+bool openai_parse_prompt_list(const openai_context *context, const json_t *value, const char *name, size_t most,
+                              openai_request *request, openai_error *error);
+
+/*
+ * Refuse text of `size` bytes that cannot fit the context whatever it contains (prompt.c). The engine would refuse it too, by
+ * its number of tokens; but tokenizing megabytes takes seconds, during which all requests behind this one wait. where: the
+ * text's field.
+ */
+bool openai_check_size(const openai_context *context, const char *where, size_t size, openai_error *error);
+
+/* ---- Fields of an object (field.c); an absent field and null leave *value unchanged ---- */
+
+/* The field's value; NULL if it is absent or null. Borrowed from the object. */
+const json_t *field_get(const json_t *object, const char *name);
+
+/* The field's value; NULL also if it is false, 0 or empty, and so requests nothing. */
+const json_t *field_get_requested(const json_t *object, const char *name);
+
+/* What kind of value this is, for messages: "a string", "an integer", ... */
+const char *field_kind(const json_t *value);
+
+/*
+ * Read a field of the type; a value of another type or outside [min, max] is an error. Integers may be written with a fraction
+ * of 0, as in 3.0.
+ */
+bool field_bool(const json_t *object, const char *name, bool *value, openai_error *error);
+bool field_int(const json_t *object, const char *name, int64_t min, int64_t max, int64_t *value, openai_error *error);
+bool field_int32(const json_t *object, const char *name, int32_t min, int32_t max, int32_t *value, openai_error *error);
+bool field_float(const json_t *object, const char *name, double min, double max, float *value, openai_error *error);
+
+/*
+ * Read a value as a name, which is compared with others: a string without zero characters, which would end it. *name is
+ * borrowed from the value. param is the value's name in messages.
+ */
+bool field_name(const json_t *value, const char *param, const char **name, openai_error *error);
+
+/* Read a value as one of the model's token ids. param is the value's name in messages, such as "prompt[3]". */
+bool field_token(const json_t *value, const char *param, const cl_model *model, int32_t *id, openai_error *error);
+
+/*
+ * Read a field as an array of at most max elements; *array is NULL if it is absent. `what` names the elements in messages, such
+ * as "token ids".
+ */
+bool field_array(const json_t *object, const char *name, const char *what, size_t max, const json_t **array,
+                 openai_error *error);
+
+/* Whether a value is an integer, or a number with a fraction of 0. *integer is set only then. */
+bool field_is_integer(const json_t *value, int64_t *integer);
+
+#endif

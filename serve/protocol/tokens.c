@@ -1,0 +1,316 @@
+/* Requests about tokens, which need no engine: tokenize, detokenize, and what another request would compute. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chunkllama/common/str.h"
+#include "parse.h"
+
+static bool no_memory(openai_error *error) {
+    return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the tokens"});
+}
+
+static bool check_body(const openai_context *context, const json_t *body, openai_error *error) {
+    if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
+    return openai_parse_model(context, body, error);
+}
+
+static void write_ids(openai_writer *w, const char *key, const cl_token_list *list) {
+    writer_open(w, key, '[');
+    for (size_t i = 0; i < list->n; i++) writer_integer(w, NULL, list->ids[i]);
+    writer_close(w);
+}
+
+/* The text of tokens [n], allocated, with the names of special tokens; NULL if memory is lacking. */
+static char *text_of(const cl_tokenizer *tok, const int32_t *ids, size_t n, size_t *size) {
+    char nothing[1];
+    *size = 0;
+    for (size_t i = 0; i < n; i++) *size += cl_tokenizer_piece(tok, ids[i], true, nothing, 0);
+    char *text = malloc(*size + 1);
+    for (size_t i = 0, at = 0; text && i < n; i++) at += cl_tokenizer_piece(tok, ids[i], true, text + at, *size - at);
+    return text;
+}
+
+/* ---- Tokenize ---- */
+
+/* How text is tokenized. */
+typedef struct text_form {
+    const char *name; /* of the field with the text */
+    bool begins;      /* a BOS token comes first if the model wants one */
+    bool special;     /* the names of special tokens stand for these tokens */
+} text_form;
+
+static bool encode(const openai_context *context, const json_t *body, const text_form *form, cl_token_list *tokens,
+                   openai_error *error) {
+    const cl_tokenizer *tok = context->model->tok;
+    const json_t *value = field_get(body, form->name);
+    const char *text = json_string_value(value);
+    const size_t size = json_string_length(value);
+    cl_error cause;
+    if (!text) return openai_fail(error, form->name, "'%s' must be a string, not %s", form->name, field_kind(value));
+    if (!openai_check_size(context, form->name, size, error)) return false;
+    cl_status status = CL_OK;
+    if (form->begins && cl_tokenizer_adds_bos(tok)) status = cl_token_list_add(tokens, cl_tokenizer_bos(tok), &cause);
+    if (status == CL_OK)
+        status = (form->special ? cl_tokenizer_encode_template : cl_tokenizer_encode)(tok, text, size, true, tokens, &cause);
+    return status == CL_OK || openai_fail_from(error, form->name, &cause);
+}
+
+/* A token with its text, in llama-server's form: text that is not UTF-8 is an array of bytes. */
+static void write_piece(openai_writer *w, const cl_tokenizer *tok, int32_t id) {
+    size_t size;
+    char *text = text_of(tok, &id, 1, &size);
+    writer_open(w, NULL, '{');
+    writer_integer(w, "id", id);
+    if (!text) {
+        writer_fail(w);
+    } else if (cl_utf8_valid(text, size) == size) {
+        writer_bytes(w, "piece", text, size);
+    } else {
+        writer_open(w, "piece", '[');
+        for (size_t i = 0; i < size; i++) writer_integer(w, NULL, (unsigned char)text[i]);
+        writer_close(w);
+    }
+    writer_close(w);
+    free(text);
+}
+
+static bool tokenize_content(const openai_context *context, const json_t *body, cl_token_list *tokens, openai_writer *w,
+                             openai_error *error) {
+    text_form form = {.name = "content", .special = true};
+    bool with_pieces = false;
+    if (!field_bool(body, "add_special", &form.begins, error) || !field_bool(body, "parse_special", &form.special, error) ||
+        !field_bool(body, "with_pieces", &with_pieces, error) || !encode(context, body, &form, tokens, error))
+        return false;
+    writer_open(w, NULL, '{');
+    if (with_pieces) {
+        writer_open(w, "tokens", '[');
+        for (size_t i = 0; i < tokens->n; i++) write_piece(w, context->model->tok, tokens->ids[i]);
+        writer_close(w);
+    } else {
+        write_ids(w, "tokens", tokens);
+    }
+    writer_close(w);
+    return true;
+}
+
+/* The tokens of a chat, as its request would compute them. */
+static bool encode_messages(const openai_context *context, const json_t *body, cl_token_list *tokens, openai_error *error) {
+    openai_request chat;
+    if (!openai_request_parse(context, OPENAI_CHAT, body, &chat, error)) return false;
+    *tokens = chat.prompts->tokens;
+    chat.prompts->tokens = (cl_token_list){0};
+    openai_request_free(&chat);
+    return true;
+}
+
+static void write_strings(openai_writer *w, const cl_tokenizer *tok, const cl_token_list *tokens) {
+    writer_open(w, "token_strs", '[');
+    for (size_t i = 0; i < tokens->n; i++) {
+        size_t size;
+        char *text = text_of(tok, &tokens->ids[i], 1, &size);
+        text ? writer_bytes(w, NULL, text, size) : writer_fail(w);
+        free(text);
+    }
+    writer_close(w);
+}
+
+static bool tokenize_prompt(const openai_context *context, const json_t *body, cl_token_list *tokens, openai_writer *w,
+                            openai_error *error) {
+    text_form form = {.name = "prompt", .begins = true, .special = true};
+    bool with_strings = false;
+    if (!field_bool(body, "add_special_tokens", &form.begins, error) ||
+        !field_bool(body, "parse_special", &form.special, error) ||
+        !field_bool(body, "return_token_strs", &with_strings, error))
+        return false;
+    const bool chat = field_get(body, "messages");
+    if (!(chat ? encode_messages(context, body, tokens, error) : encode(context, body, &form, tokens, error))) return false;
+    writer_open(w, NULL, '{');
+    writer_integer(w, "count", (int64_t)tokens->n);
+    writer_integer(w, "max_model_len", context->n_ctx);
+    write_ids(w, "tokens", tokens);
+    if (with_strings)
+        write_strings(w, context->model->tok, tokens);
+    else
+        writer_null(w, "token_strs");
+    writer_close(w);
+    return true;
+}
+
+bool openai_tokenize(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
+    cl_token_list tokens = {0};
+    if (!check_body(context, body, error)) return false;
+    if (!field_get(body, "prompt") && !field_get(body, "messages") && !field_get(body, "content"))
+        return openai_fail(error, "prompt", "'prompt' is missing; send 'prompt' or 'content', a string, or 'messages'");
+    const bool ok = (field_get(body, "content") ? tokenize_content : tokenize_prompt)(context, body, &tokens, w, error);
+    cl_token_list_free(&tokens);
+    return ok;
+}
+
+/* ---- Detokenize ---- */
+
+static bool read_ids(const openai_context *context, const json_t *value, int32_t *ids, openai_error *error) {
+    char where[64];
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        snprintf(where, sizeof where, "tokens[%zu]", i);
+        if (!field_token(json_array_get(value, i), where, context->model, &ids[i], error)) return false;
+    }
+    return true;
+}
+
+bool openai_detokenize(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
+    if (!check_body(context, body, error)) return false;
+    const json_t *value = field_get(body, "tokens");
+    const size_t n = json_array_size(value);
+    if (!json_is_array(value))
+        return openai_fail(error, "tokens", "'tokens' must be an array of token ids%s%s", value ? ", not " : "",
+                           value ? field_kind(value) : "");
+    int32_t *ids = calloc(n + 1, sizeof *ids);
+    if (!ids) return no_memory(error);
+    const bool ok = read_ids(context, value, ids, error);
+    size_t size;
+    char *text = ok ? text_of(context->model->tok, ids, n, &size) : NULL;
+    free(ids);
+    if (!ok) return false;
+    if (!text) return no_memory(error);
+    writer_open(w, NULL, '{');
+    writer_bytes(w, "prompt", text, size);
+    writer_bytes(w, "content", text, size);
+    writer_close(w);
+    free(text);
+    return true;
+}
+
+/* ---- Rendering ---- */
+
+static void write_integers(openai_writer *w, const char *key, const int32_t *values, int32_t n) {
+    writer_open(w, key, '[');
+    for (int32_t i = 0; i < n; i++) writer_integer(w, NULL, values[i]);
+    writer_close(w);
+}
+
+/* Which tokens may be drawn, without what allows all. */
+static void write_rules(openai_writer *w, const json_t *body, const cl_engine_request *p) {
+    const json_t *bad_words = field_get_requested(body, "bad_words");
+    writer_integer(w, "min_tokens", p->min_tokens);
+    if (p->n_logit_bias > 0) {
+        writer_open(w, "logit_bias", '{');
+        for (int32_t i = 0; i < p->n_logit_bias; i++) {
+            char token[16];
+            snprintf(token, sizeof token, "%d", p->logit_bias[i].token);
+            if (isinf(p->logit_bias[i].bias)) /* never drawn: llama-server's form, as JSON has no infinity */
+                writer_value(w, token, json_false());
+            else
+                writer_real(w, token, (double)p->logit_bias[i].bias);
+        }
+        writer_close(w);
+    }
+    if (p->n_allowed_tokens > 0) write_integers(w, "allowed_token_ids", p->allowed_tokens, p->n_allowed_tokens);
+    if (bad_words) writer_value(w, "bad_words", json_incref((json_t *)bad_words));
+    if (p->grammar_kind == CL_GRAMMAR_NONE) return;
+    writer_open(w, "structured_outputs", '{');
+    writer_bytes(w,
+                 p->grammar_kind == CL_GRAMMAR_JSON_SCHEMA ? "json"
+                 : p->grammar_kind == CL_GRAMMAR_REGEX     ? "regex"
+                                                           : "grammar",
+                 p->grammar, p->grammar_size);
+    writer_close(w);
+}
+
+static void write_sampling(openai_writer *w, const openai_context *context, const json_t *body, const openai_request *r,
+                           size_t prompt) {
+    const cl_engine_request *p = &r->params;
+    const int64_t room = context->n_ctx > 0 ? context->n_ctx - (int64_t)r->prompts[prompt].tokens.n : INT32_MAX;
+    const int64_t max_tokens = openai_max_tokens(r, prompt);
+    writer_open(w, "sampling_params", '{');
+    writer_integer(w, "n", r->n);
+    writer_real(w, "temperature", (double)p->sampling.temperature);
+    writer_real(w, "top_p", (double)p->sampling.top_p);
+    writer_integer(w, "top_k", p->sampling.top_k);
+    writer_real(w, "min_p", (double)p->sampling.min_p);
+    writer_real(w, "presence_penalty", (double)p->sampling.presence_penalty);
+    writer_real(w, "frequency_penalty", (double)p->sampling.frequency_penalty);
+    writer_real(w, "repetition_penalty", (double)p->sampling.repetition_penalty);
+    writer_integer(w, "seed", (int64_t)p->sampling.seed);
+    writer_integer(w, "max_tokens", max_tokens < 0 ? room : max_tokens);
+    writer_value(w, "ignore_eos", json_boolean(p->ignore_eos));
+    writer_open(w, "stop", '[');
+    for (int32_t i = 0; i < p->n_stop; i++) writer_string(w, NULL, p->stop[i]);
+    writer_close(w);
+    write_integers(w, "stop_token_ids", p->stop_tokens, p->n_stop_tokens);
+    writer_value(w, "include_stop_str_in_output", json_boolean(p->include_stop));
+    writer_value(w, "skip_special_tokens", json_boolean(!p->show_special));
+    write_rules(w, body, p);
+    if (r->logprobs)
+        writer_integer(w, "logprobs", r->n_top);
+    else
+        writer_null(w, "logprobs");
+    if (r->n_prompt_top >= 0)
+        writer_integer(w, "prompt_logprobs", r->n_prompt_top);
+    else
+        writer_null(w, "prompt_logprobs");
+    writer_close(w);
+}
+
+/* Write prompt i. body: of the request that would be sent; id: its id. */
+static void write_rendered(openai_writer *w, const openai_context *context, const json_t *body, const openai_request *r,
+                           size_t i, const char *id) {
+    char name[OPENAI_MAX_REQUEST_ID + 64];
+    snprintf(name, sizeof name, "%s-%zu", id, i);
+    writer_open(w, NULL, '{');
+    writer_string(w, "request_id", name);
+    write_ids(w, "token_ids", &r->prompts[i].tokens);
+    write_sampling(w, context, body, r, i);
+    writer_string(w, "model", context->model_name);
+    writer_value(w, "stream", json_boolean(r->stream));
+    writer_integer(w, "priority", r->params.priority);
+    writer_close(w);
+}
+
+bool openai_render(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_writer *w,
+                   openai_error *error) {
+    openai_request r;
+    openai_result result; /* for the id */
+    if (!openai_request_parse(context, endpoint, body, &r, error)) return false;
+    const bool ok = openai_result_init(&result, context, &r);
+    if (ok) {
+        if (endpoint == OPENAI_COMPLETION) writer_open(w, NULL, '[');
+        for (size_t i = 0; i < r.n_prompts; i++) write_rendered(w, context, body, &r, i, result.id);
+        if (endpoint == OPENAI_COMPLETION) writer_close(w);
+        openai_result_free(&result);
+    }
+    openai_request_free(&r);
+    return ok || no_memory(error);
+}
+
+/* ---- The tokenizer ---- */
+
+/* Write the name of a special token; -1: null. */
+static void write_name(openai_writer *w, const char *key, const cl_tokenizer *tok, int32_t id) {
+    size_t size = 0;
+    char *name = id < 0 ? NULL : text_of(tok, &id, 1, &size);
+    if (id < 0)
+        writer_null(w, key);
+    else
+        name ? writer_bytes(w, key, name, size) : writer_fail(w);
+    free(name);
+}
+
+void openai_write_tokenizer_info(openai_writer *w, const openai_context *context) {
+    const cl_model *m = context->model;
+    const cl_str template = context->chat ? cl_chat_text(context->chat, false) : (cl_str){0};
+    writer_open(w, NULL, '{');
+    writer_string(w, "tokenizer_class", "PreTrainedTokenizerFast");
+    write_name(w, "bos_token", m->tok, cl_tokenizer_bos(m->tok));
+    write_name(w, "eos_token", m->tok, cl_tokenizer_eos(m->tok));
+    writer_value(w, "add_bos_token", json_boolean(cl_tokenizer_adds_bos(m->tok)));
+    writer_value(w, "add_eos_token", json_boolean(cl_tokenizer_adds_eos(m->tok)));
+    writer_integer(w, "model_max_length", context->n_ctx);
+    writer_integer(w, "vocab_size", cl_tokenizer_n_vocab(m->tok));
+    if (template.data)
+        writer_bytes(w, "chat_template", template.data, template.size);
+    else
+        writer_null(w, "chat_template");
+    writer_close(w);
+}

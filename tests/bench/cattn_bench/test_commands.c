@@ -1,0 +1,306 @@
+/* Each subcommand of cattn-bench on tiny shapes: its rows, its files, and its messages for wrong options. */
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support/testing.h"
+
+enum { MAX_TEXT = 1 << 18, MAX_ROWS = 1024, MAX_KEYS = 8 };
+
+typedef struct command {
+    const char *name, *options;
+    int n_rows;
+    const char *keys[MAX_KEYS]; /* every row has them */
+    bool plots;
+} command;
+
+static const command commands[] = {
+    {"machine", "", 7, {"figure", "one_thread", "all_threads", "unit"}, true},
+    {"kernel", "--steps 2", 5, {"method", "level", "step_us", "gflops", "kv_gbs", "prefix", "shared", "kv_type"}, true},
+    {"table1", "--steps 2", 36, {"part", "phase", "batch", "gflop", "mbytes", "intensity", "step_us"}, true},
+    {"table3", "--steps 2", 60, {"prompt", "shared", "method", "step_us", "read_fraction", "times_faster_than"}, true},
+    {"fig3", "--steps 2", 90, {"prompt", "completion", "tokens_per_s", "method", "step_us"}, true},
+    {"fig4", "--steps 2", 75, {"varied", "batch", "shared", "tokens_per_s", "method", "step_us"}, true},
+    {"trees",
+     "--steps 2",
+     74,
+     {"tree", "head_counts", "chunk_us", "paged_us", "paged_shared_us", "times_faster", "flag"},
+     true},
+    {"ablation", "--steps 2", 28, {"study", "tree", "method", "step_us", "over_first"}, true},
+    {"moved", "", 50, {"batch", "context", "shared_fraction", "formula_chunk", "chunk", "paged", "formula_naive"}, true},
+    {"prefill", "--steps 2", 8, {"head_counts", "tokens", "attend_ms", "gflops", "level"}, true},
+    {"balance", "", 7, {"tree", "threads", "tasks", "busy"}, true},
+    {"write", "", 3, {"rows", "kv_type", "write_us", "percent"}, true},
+    {"retention", "--workloads " CATTN_WORKLOADS, 50, {"trace", "policy"}, true},
+    {"never_worse", "", 18, {"level", "work", "shared_ms", "private_ms", "ratio", "low", "high", "rounds"}, true},
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static char folder[] = "/tmp/cattn_bench_XXXXXX";
+
+/* Run cattn-bench and return its exit status; text: what it printed, errors too where the options redirect them. */
+static int run(const char *arguments, char *text) {
+    char line[1024];
+    snprintf(line, sizeof line, "%s %s", CATTN_BENCH, arguments);
+    FILE *f = popen(line, "r"); // NOLINT(cert-env33-c): a fixed program
+    assert_non_null(f);
+    const size_t n = fread(text, 1, MAX_TEXT - 1, f);
+    text[n] = 0;
+    const int status = pclose(f);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* The lines of NAME.jsonl in the folder, of which line 0 is the head; returns their number. */
+static int load(const char *name, json_t **lines) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s.jsonl", folder, name);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    int n = 0;
+    while ((lines[n] = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL))) {
+        n++;
+        assert_true(n < MAX_ROWS);
+    }
+    assert_true(feof(f));
+    fclose(f);
+    return n;
+}
+
+static void assert_file(const char *name, const char *ending, const char *begin) {
+    char path[256], text[256] = "";
+    snprintf(path, sizeof path, "%s/%s.%s", folder, name, ending);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    assert_true(fread(text, 1, sizeof text - 1, f) > strlen(begin));
+    fclose(f);
+    if (strncmp(text, begin, strlen(begin)) != 0) fail_msg("%s begins with: %s", path, text);
+}
+
+static double number(const json_t *row, const char *key) { return json_number_value(json_object_get(row, key)); }
+static const char *text_of(const json_t *row, const char *key) { return json_string_value(json_object_get(row, key)); }
+
+static void check_head(const json_t *line, const char *name) {
+    static const char *const keys[] = {"title", "date", "command", "cpu", "compiler", "flags"};
+    assert_string_equal(text_of(line, "results"), name);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) assert_non_null(text_of(line, keys[i]));
+    assert_int_equal(number(line, "threads"), 2);
+    assert_true(json_is_true(json_object_get(line, "quick")));
+    assert_true(number(line, "read_gbs") > 0);
+}
+
+static void check_row(const json_t *row, const command *c) {
+    for (int k = 0; k < MAX_KEYS && c->keys[k]; k++) {
+        const json_t *value = json_object_get(row, c->keys[k]);
+        if (!value) fail_msg("%s: a row has no %s", c->name, c->keys[k]);
+    }
+    const json_t *us = json_object_get(row, "step_us");
+    if (us) assert_true(json_is_real(us) && json_real_value(us) > 0);
+}
+
+static void rows_and_files(void **state) {
+    (void)state;
+    static char text[MAX_TEXT];
+    static json_t *lines[MAX_ROWS];
+    for (int i = 0; i < N_COMMANDS; i++) {
+        const command *c = &commands[i];
+        char arguments[256], heading[32];
+        snprintf(arguments, sizeof arguments, "%s --quick --threads 2 %s -o %s", c->name, c->options, folder);
+        assert_int_equal(run(arguments, text), 0);
+        const int n = load(c->name, lines);
+        if (n - 1 != c->n_rows) fail_msg("%s has %d rows, not %d", c->name, n - 1, c->n_rows);
+        check_head(lines[0], c->name);
+        for (int k = 1; k < n; k++) check_row(lines[k], c);
+        for (int k = 0; k < n; k++) json_decref(lines[k]);
+        snprintf(heading, sizeof heading, "# %s\n", c->name);
+        assert_file(c->name, "md", heading);
+        if (c->plots) assert_file(c->name, "svg", "<svg ");
+    }
+}
+
+/* Where nothing is shared and a context is one segment, the plan moves what the formula says, to the element. */
+static void counted_as_the_formula_says(void **state) {
+    (void)state;
+    static json_t *lines[MAX_ROWS];
+    const int n = load("moved", lines);
+    int n_equal = 0;
+    for (int i = 1; i < n; i++) {
+        const json_t *row = lines[i];
+        const double paged = number(row, "paged"), naive = number(row, "formula_naive"), chunk = number(row, "chunk");
+        assert_float_equal(paged, naive, 1e-5 * naive);
+        if (number(row, "shared_fraction") == 0) assert_float_equal(chunk, paged, 1e-5 * paged);
+        if (number(row, "batch") > 1 && number(row, "shared") >= 16) assert_true(chunk < paged); /* a chunk of 16 */
+        n_equal += chunk == paged;
+    }
+    assert_in_range(n_equal, 10, n - 2);
+    for (int i = 0; i < n; i++) json_decref(lines[i]);
+}
+
+/* Tokens a second follow from the steps' latencies: n_c * batch over the time from the start. */
+static void throughput_is_cumulative(void **state) {
+    (void)state;
+    static json_t *lines[MAX_ROWS];
+    const int n = load("fig4", lines);
+    for (int i = 1; i < n; i++) {
+        const double batch = number(lines[i], "batch") > 8 ? 8 : number(lines[i], "batch"); /* with --quick */
+        assert_float_equal(number(lines[i], "tokens_per_s"), batch / number(lines[i], "step_us") * 1e6,
+                           1e-4 * number(lines[i], "tokens_per_s"));
+    }
+    for (int i = 0; i < n; i++) json_decref(lines[i]);
+}
+
+/* All parts but the one that needs a model, in one folder of their own, and an index with links to them. */
+static void paper_runs_all(void **state) {
+    (void)state;
+    static char text[MAX_TEXT];
+    static const char *const parts[] = {"machine", "table1",  "table3", "fig3",    "fig4",  "trees", "ablation",
+                                        "moved",   "prefill", "plan",   "balance", "write", "kernel"};
+    char arguments[256], path[256];
+    snprintf(arguments, sizeof arguments, "paper --quick --threads 2 -o %s --json 2>&1 >/dev/null", folder);
+    unsetenv("CHUNKLLAMA_MODEL");
+    assert_int_equal(run(arguments, text), 0);
+    assert_non_null(strstr(text, "[1/14] machine: 0 s elapsed, about"));
+    assert_non_null(strstr(text, "table2: skipped, it needs --model"));
+    assert_non_null(strstr(text, "[14/14] done: "));
+    snprintf(path, sizeof path, "%s/README.md", folder);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    text[fread(text, 1, MAX_TEXT - 1, f)] = 0;
+    fclose(f);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char page[64], link[64];
+        snprintf(page, sizeof page, "[md](%s.md)", parts[i]);
+        snprintf(link, sizeof link, "[jsonl](%s.jsonl)", parts[i]);
+        if (!strstr(text, page) || !strstr(text, link)) fail_msg("the index lacks %s", parts[i]);
+    }
+}
+
+static char *read_file(const char *name, char *text) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    text[fread(text, 1, MAX_TEXT - 1, f)] = 0;
+    fclose(f);
+    return text;
+}
+
+/* The page and the plot follow from the lines of JSON alone, also of a file that has lost the others. */
+static void render_gives_the_same_files(void **state) {
+    (void)state;
+    static char page[MAX_TEXT], plot[MAX_TEXT], again[MAX_TEXT];
+    char arguments[256], path[256];
+    read_file("table3.md", page);
+    read_file("table3.svg", plot);
+    assert_non_null(strstr(page, "\n    cattn-bench table3 --quick --threads 2"));
+    assert_non_null(strstr(page, "](table3.svg)"));
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/table3.%s", folder, i ? "svg" : "md");
+        assert_int_equal(unlink(path), 0);
+    }
+    snprintf(arguments, sizeof arguments, "render %s/table3.jsonl", folder);
+    assert_int_equal(run(arguments, again), 0);
+    assert_string_equal(read_file("table3.md", again), page);
+    assert_string_equal(read_file("table3.svg", again), plot);
+}
+
+/* Messages name the file and what is wrong with it: its first line, or a later one. */
+static void render_refuses_other_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *content, *says;
+    } files[] = {{"{\"n\": 1}\n{\"n\": 2}\n", "its first line does not describe results"},
+                 {"[1]\n", "its first line does not describe results"},
+                 {"{\"results\": \"x\"}\n{\"n\"; 2}\n", "':' expected"}};
+    static char text[MAX_TEXT];
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char arguments[300], path[256];
+        snprintf(path, sizeof path, "%s/other.jsonl", folder);
+        FILE *f = fopen(path, "we");
+        assert_non_null(f);
+        fputs(files[i].content, f);
+        assert_int_equal(fclose(f), 0);
+        snprintf(arguments, sizeof arguments, "render %s 2>&1", path);
+        assert_int_equal(run(arguments, text), 1);
+        if (!strstr(text, path) || !strstr(text, files[i].says)) fail_msg("file %d: %s", (int)i, text);
+    }
+}
+
+static void json_is_what_the_file_has(void **state) {
+    (void)state;
+    static char text[MAX_TEXT];
+    assert_int_equal(run("kernel --quick --threads 2 --steps 2 --json", text), 0);
+    int n = 0;
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), n++) {
+        json_t *row = json_loads(line, 0, NULL);
+        assert_non_null(row);
+        assert_non_null(json_object_get(row, n ? "method" : "cpu"));
+        json_decref(row);
+    }
+    assert_int_equal(n, 6);
+}
+
+static void wrong_options_name_the_field(void **state) {
+    (void)state;
+    static const struct {
+        const char *arguments, *says;
+    } wrong[] = {
+        {"machine --threads many", "--threads is \"many\"; it must be a whole number"},
+        {"machine --steps 3", "--steps"},
+        {"machine -o /dev/null/x", "--out /dev/null/x cannot be made"},
+        {"kernel --kv-type f8", "--kv-type is \"f8\"; it must be"},
+        {"kernel --methods chunk,chunk", "--methods is \"chunk,chunk\"; it must list"},
+        {"kernel --heads 3 --kv-heads 2", "--heads must be a multiple of --kv-heads"},
+        {"kernel --prefix 5 --shared 6", "--shared must be at most --prefix"},
+        {"table3 --steps 0", "--steps is \"0\""},
+        {"trees --methods chunk", "--methods must have paged, paged_shared and chunk"},
+        {"paper --quick", "--out must name a folder"},
+        {"fig3 --quick --threads 2 --methods chunk_only", "chunk_only cannot cut its sequences"},
+        {"fig3 4096", "\"4096\" is not an option"},
+        {"render", "usage: cattn-bench render FILE.jsonl"},
+        {"render /dev/null/x", "cattn-bench render: /dev/null/x: "},
+        {"render /dev/null", "cattn-bench render: /dev/null: "},
+        {"memory", "--model must name a GGUF file"},
+        {"memory --only chats,chat", "--only is \"chats,chat\"; it must be some of chats,itl,"},
+        {"nothing", "there is no command \"nothing\""},
+    };
+    static char text[MAX_TEXT];
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char arguments[256];
+        snprintf(arguments, sizeof arguments, "%s %s2>&1", wrong[i].arguments,
+                 strncmp(wrong[i].arguments, "trees", 5) == 0 ? "--quick --threads 2 " : "");
+        const int status = run(arguments, text);
+        if (!strstr(text, wrong[i].says)) fail_msg("%s says: %s", wrong[i].arguments, text);
+        assert_in_range(status, 1, 2);
+    }
+}
+
+static int make_folder(void **state) {
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    char line[64];
+    snprintf(line, sizeof line, "rm -r %s", folder);
+    return system(line); // NOLINT(cert-env33-c): a name of mkdtemp's
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_and_files),
+        cmocka_unit_test(counted_as_the_formula_says),
+        cmocka_unit_test(throughput_is_cumulative),
+        cmocka_unit_test(json_is_what_the_file_has),
+        cmocka_unit_test(render_gives_the_same_files),
+        cmocka_unit_test(render_refuses_other_files),
+        cmocka_unit_test(paper_runs_all),
+        cmocka_unit_test(wrong_options_name_the_field),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

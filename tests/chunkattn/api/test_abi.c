@@ -1,0 +1,444 @@
+/*
+ * Programs and libraries of different versions: structs of version 0.1.0 are always accepted. Larger structs of a later version
+ * are accepted if the additional bytes are zero, and refused with the struct's name otherwise.
+ */
+#define CATTN_EXPERIMENTAL
+#include "tests/support/testing.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "abi_0_1_0.h"
+#include "cache.h"
+#include "chunkattn/api/struct_size.h"
+#include "chunkattn_cuda.h"
+
+/* ---- No field of 0.1.0 has moved ---- */
+
+#define SAME(type, field)                                                                                                      \
+    _Static_assert(offsetof(abi_0_1_0_##type, field) == offsetof(cattn_##type, field) &&                                       \
+                       sizeof((abi_0_1_0_##type *)0)->field == sizeof((cattn_##type *)0)->field,                               \
+                   "cattn_" #type "." #field " is not where 0.1.0 has it; new fields go to the end of a struct")
+/* Structs without a struct_size stay as they are. */
+#define SAME_SIZE(type) _Static_assert(sizeof(abi_0_1_0_##type) == sizeof(cattn_##type), "cattn_" #type " must not grow")
+
+SAME(error, code);
+SAME(error, entry);
+SAME(error, message);
+SAME_SIZE(error);
+
+SAME(allocator, alloc);
+SAME(allocator, free);
+SAME(allocator, ctx);
+SAME_SIZE(allocator);
+
+SAME(parallel, run);
+SAME(parallel, ctx);
+SAME_SIZE(parallel);
+
+SAME(config, struct_size);
+SAME(config, n_layers);
+SAME(config, n_heads);
+SAME(config, n_kv_heads);
+SAME(config, head_dim);
+SAME(config, head_dim_v);
+SAME(config, chunk_size);
+SAME(config, kv_type);
+SAME(config, sharing);
+SAME(config, retention);
+SAME(config, scale);
+SAME(config, budget_bytes);
+SAME(config, n_threads);
+SAME(config, level);
+SAME(config, allocator);
+SAME(config, parallel);
+SAME(config, windows);
+SAME(config, n_sink_tokens);
+SAME(config, softcap);
+SAME(config, sink_logits);
+SAME(config, alibi_slopes);
+SAME(config, cuda_device);
+SAME(config, reserved);
+
+SAME(stats, struct_size);
+SAME(stats, budget_bytes);
+SAME(stats, bytes_in_use);
+SAME(stats, bytes_peak);
+SAME(stats, chunk_bytes);
+SAME(stats, chunks_live);
+SAME(stats, chunks_live_peak);
+SAME(stats, chunks_retained);
+SAME(stats, chunks_reserved);
+SAME(stats, chunks_capacity);
+SAME(stats, chunks_unshared);
+SAME(stats, chunks_unshared_peak);
+SAME(stats, tokens_stored);
+SAME(stats, tokens_referenced);
+SAME(stats, tokens_joined);
+SAME(stats, tokens_matched);
+SAME(stats, tokens_evicted);
+SAME(stats, n_seqs);
+SAME(stats, n_nodes);
+
+SAME(fit_request, struct_size);
+SAME(fit_request, n_tokens);
+SAME(fit_request, n_seqs);
+SAME(fit_request, reserve_tokens);
+SAME(fit_request, headroom_bytes);
+
+SAME(fit_result, struct_size);
+SAME(fit_result, max_reserve_tokens);
+SAME(fit_result, bytes_needed);
+SAME(fit_result, bytes_available);
+
+SAME(node_info, struct_size);
+SAME(node_info, id);
+SAME(node_info, parent_id);
+SAME(node_info, depth);
+SAME(node_info, domain);
+SAME(node_info, first_pos);
+SAME(node_info, n_tokens);
+SAME(node_info, n_ready);
+SAME(node_info, n_chunks);
+SAME(node_info, tokens);
+SAME(node_info, first_seq);
+SAME(node_info, n_seqs);
+
+SAME(join_options, struct_size);
+SAME(join_options, domain);
+SAME(join_options, reserve_tokens);
+
+SAME(join_result, n_matched);
+SAME(join_result, n_ready);
+SAME_SIZE(join_result);
+
+SAME(seq_info, struct_size);
+SAME(seq_info, domain);
+SAME(seq_info, n_tokens);
+SAME(seq_info, n_ready);
+SAME(seq_info, n_reserved);
+
+SAME(entry, seq);
+SAME(entry, max_rows);
+SAME(entry, first_pos);
+SAME(entry, n_rows);
+SAME_SIZE(entry);
+
+SAME(view, data);
+SAME(view, type);
+SAME(view, row_stride);
+SAME(view, head_stride);
+SAME_SIZE(view);
+
+SAME(cuda_device_info, struct_size);
+SAME(cuda_device_info, name);
+SAME(cuda_device_info, major);
+SAME(cuda_device_info, minor);
+SAME(cuda_device_info, n_processors);
+SAME(cuda_device_info, memory_bytes);
+
+/* No field may be added where an older program has padding, whose bytes may be anything. */
+#define NO_PADDING(type, last)                                                                                                 \
+    _Static_assert(offsetof(cattn_##type, last) + sizeof((cattn_##type *)0)->last == sizeof(cattn_##type),                     \
+                   "cattn_" #type " ends with padding; fill it with a reserved field")
+NO_PADDING(config, tier_fingerprint);
+NO_PADDING(stats, tokens_imported);
+NO_PADDING(fit_request, headroom_bytes);
+NO_PADDING(fit_result, bytes_available);
+NO_PADDING(node_info, idle_seconds);
+NO_PADDING(walk_options, node_id);
+NO_PADDING(explanation, reserved2);
+NO_PADDING(join_options, flags);
+NO_PADDING(seq_info, n_coming);
+NO_PADDING(cuda_device_info, memory_bytes);
+
+/* ---- Calls with structs of any size ---- */
+
+/* Memory whose end is the end of a struct: a page that cannot be accessed follows. */
+typedef struct guarded {
+    char *page;
+    void *at;
+} guarded;
+
+enum { PAGE = 4096 };
+
+static guarded guarded_new(const void *from, size_t size) {
+    guarded g;
+    g.page = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(g.page != MAP_FAILED && size <= PAGE);
+    assert_int_equal(mprotect(g.page + PAGE, PAGE, PROT_NONE), 0);
+    g.at = g.page + PAGE - size;
+    memcpy(g.at, from, size);
+    return g;
+}
+
+static void guarded_free(guarded *g) { munmap(g->page, 2 * PAGE); }
+
+static void set_size(void *of, size_t size) { memcpy(of, &size, sizeof size); }
+
+/* A running sequence, for the calls below. */
+typedef struct world {
+    cattn_cache *cache;
+    cattn_seq seq;
+} world;
+
+static const int32_t some_tokens[] = {1, 2, 3, 4, 5};
+
+static cattn_config small(void) {
+    cattn_config c;
+    cattn_config_init(&c);
+    c.n_layers = c.n_heads = c.n_kv_heads = 1;
+    c.head_dim = 64;
+    c.n_threads = 1;
+    c.budget_bytes = (uint64_t)4 << 20;
+    return c;
+}
+
+static cattn_status call_create(world *w, void *config, cattn_error *error) {
+    (void)w;
+    cattn_cache *cache;
+    const cattn_status status = cattn_cache_create(config, &cache, error);
+    cattn_cache_destroy(&cache);
+    return status;
+}
+
+static cattn_status call_join(world *w, void *options, cattn_error *error) {
+    cattn_seq seq;
+    const cattn_status status = cattn_seq_join(w->cache, some_tokens, 5, options, &seq, NULL, error);
+    if (status == CATTN_OK) assert_int_equal(cattn_seq_leave(w->cache, &seq, NULL), CATTN_OK);
+    return status;
+}
+
+static cattn_status call_fit(world *w, void *request, cattn_error *error) {
+    return cattn_cache_can_fit(w->cache, request, NULL, error);
+}
+
+static cattn_status call_stats(world *w, void *stats, cattn_error *error) {
+    const cattn_status status = cattn_cache_stats(w->cache, stats);
+    error->code = status; /* the call has no error */
+    return status;
+}
+
+static cattn_status call_info(world *w, void *info, cattn_error *error) {
+    return cattn_seq_get_info(w->cache, w->seq, info, error);
+}
+
+static cattn_status call_fit_result(world *w, void *result, cattn_error *error) {
+    cattn_fit_request request;
+    cattn_fit_request_init(&request);
+    request.n_tokens = 10;
+    return cattn_cache_can_fit(w->cache, &request, result, error);
+}
+
+static cattn_status call_device(world *w, void *info, cattn_error *error) {
+    (void)w;
+    return cattn_cuda_device_get_info(0, info, error);
+}
+
+static int no_node(void *ctx, const cattn_node_info *node) { return (void)ctx, (void)node, 0; }
+
+static cattn_status call_walk(world *w, void *options, cattn_error *error) {
+    uint64_t cursor = 0;
+    return cattn_cache_walk(w->cache, options, &cursor, no_node, NULL, error);
+}
+
+static cattn_status call_explain(world *w, void *explanation, cattn_error *error) {
+    return cattn_cache_explain(w->cache, some_tokens, 5, NULL, explanation, error);
+}
+
+typedef struct struct_case {
+    const char *type;
+    size_t first; /* the smallest size that is accepted */
+    size_t old;   /* in 0.1.0 */
+    size_t now;
+    bool input;
+    cattn_status (*call)(world *w, void *of, cattn_error *error);
+} struct_case;
+
+#define CASE(type, first, input, call)                                                                                         \
+    { "cattn_" #type, first, sizeof(abi_0_1_0_##type), sizeof(cattn_##type), input, call }
+/* A struct that 0.1.0 did not have. */
+#define LATER(type, input, call)                                                                                               \
+    { "cattn_" #type, sizeof(cattn_##type), sizeof(cattn_##type), sizeof(cattn_##type), input, call }
+static const struct_case struct_cases[] = {
+    CASE(config, offsetof(abi_0_1_0_config, windows), true, call_create),
+    CASE(join_options, sizeof(abi_0_1_0_join_options), true, call_join),
+    CASE(fit_request, sizeof(abi_0_1_0_fit_request), true, call_fit),
+    CASE(stats, sizeof(abi_0_1_0_stats), false, call_stats),
+    CASE(seq_info, sizeof(abi_0_1_0_seq_info), false, call_info),
+    CASE(fit_result, sizeof(abi_0_1_0_fit_result), false, call_fit_result),
+    CASE(cuda_device_info, sizeof(abi_0_1_0_cuda_device_info), false, call_device),
+    LATER(walk_options, true, call_walk),
+    LATER(explanation, false, call_explain),
+};
+enum { N_CASES = sizeof struct_cases / sizeof *struct_cases, BEYOND = 24, MOST = 1024 };
+
+/* A struct as a present caller fills it, followed by zeros. */
+static void fill(const struct_case *c, char at[MOST]) {
+    memset(at, 0, MOST);
+    if (c->call == call_create) {
+        const cattn_config config = small();
+        memcpy(at, &config, sizeof config);
+    } else if (c->call == call_join) {
+        cattn_join_options_init((cattn_join_options *)at);
+    } else if (c->call == call_fit) {
+        cattn_fit_request_init((cattn_fit_request *)at);
+        ((cattn_fit_request *)at)->n_tokens = 5;
+    } else if (c->call == call_walk) {
+        cattn_walk_options_init((cattn_walk_options *)at);
+    }
+    set_size(at, c->now);
+}
+
+static world world_new(void) {
+    const cattn_config config = small();
+    world w = {.cache = create(&config)};
+    assert_int_equal(cattn_seq_join(w.cache, some_tokens, 5, NULL, &w.seq, NULL, NULL), CATTN_OK);
+    return w;
+}
+
+/* Make a call with a struct of `size` bytes, behind which nothing may be accessed. *result: the struct afterwards. */
+static cattn_status call_with(const struct_case *c, const char at[MOST], size_t size, char result[MOST], cattn_error *error) {
+    world w = world_new();
+    guarded g = guarded_new(at, size);
+    *error = (cattn_error){.message = ""};
+    set_size(g.at, size);
+    const cattn_status status = c->call(&w, g.at, error);
+    memcpy(result, g.at, size);
+    guarded_free(&g);
+    cattn_cache_destroy(&w.cache);
+    return status;
+}
+
+/* Without a device, the call that returns its properties fails with any struct. */
+static bool runs(const struct_case *c) {
+    int32_t n;
+    return c->call != call_device || cattn_cuda_device_count(&n, NULL) == CATTN_OK;
+}
+
+static void programs_of_older_versions_run(void **state) {
+    (void)state;
+    char at[MOST], got[MOST], full[MOST];
+    cattn_error error;
+    for (const struct_case *c = struct_cases; c < struct_cases + N_CASES; c++) {
+        if (!runs(c)) continue;
+        fill(c, at);
+        assert_int_equal(call_with(c, at, c->now, full, &error), CATTN_OK);
+        const size_t sizes[] = {c->first, c->old};
+        for (int i = 0; i < 2; i++) {
+            if (call_with(c, at, sizes[i], got, &error)) fail_msg("%s of %zu bytes: %s", c->type, sizes[i], error.message);
+            /* As many bytes as the struct has are what a present caller gets. */
+            assert_memory_equal(got + sizeof(size_t), full + sizeof(size_t), sizes[i] - sizeof(size_t));
+            size_t kept;
+            memcpy(&kept, got, sizeof kept);
+            assert_int_equal(kept, sizes[i]);
+        }
+    }
+}
+
+/* Fields beyond the end of an older caller's struct have their defaults, whatever the bytes there are. */
+static void what_an_older_program_lacks_has_its_default(void **state) {
+    (void)state;
+    cattn_config config = small();
+    cattn_cache *cache;
+    config.softcap = -1;
+    config.cuda_device = 7;
+    assert_int_equal(cattn_cache_create(&config, &cache, NULL), CATTN_ERR_ARG);
+    config.struct_size = offsetof(cattn_config, windows);
+    assert_int_equal(cattn_cache_create(&config, &cache, NULL), CATTN_OK);
+    cattn_cache_destroy(&cache);
+}
+
+static void programs_of_newer_versions_run(void **state) {
+    (void)state;
+    char at[MOST], got[MOST];
+    cattn_error error;
+    for (const struct_case *c = struct_cases; c < struct_cases + N_CASES; c++) {
+        if (!runs(c)) continue;
+        fill(c, at);
+        if (!c->input) memset(at + c->now, 0x55, BEYOND);
+        if (call_with(c, at, c->now + BEYOND, got, &error)) fail_msg("%s: %s", c->type, error.message);
+        for (size_t i = c->now; i < c->now + BEYOND; i++) assert_int_equal(got[i], 0);
+    }
+}
+
+static void unknown_fields_that_are_set_are_refused(void **state) {
+    (void)state;
+    char at[MOST], got[MOST], text[128];
+    cattn_error error;
+    for (const struct_case *c = struct_cases; c < struct_cases + N_CASES; c++)
+        for (size_t byte = c->now; c->input && byte < c->now + BEYOND; byte++) {
+            fill(c, at);
+            at[byte] = 1;
+            assert_int_equal(call_with(c, at, c->now + BEYOND, got, &error), CATTN_ERR_UNSUPPORTED);
+            snprintf(text, sizeof text, "field at byte %zu of %s is set; this library is version %s", byte, c->type,
+                     cattn_version());
+            if (!strstr(error.message, text)) fail_msg("\"%s\" does not say \"%s\"", error.message, text);
+        }
+}
+
+static void sizes_that_cannot_be_are_refused(void **state) {
+    (void)state;
+    char at[MOST];
+    cattn_error error;
+    for (const struct_case *c = struct_cases; c < struct_cases + N_CASES; c++) {
+        const size_t sizes[] = {0, 7, c->first - 1, SIZE_MAX};
+        for (int i = 0; i < 4; i++) {
+            world w = world_new();
+            fill(c, at);
+            set_size(at, sizes[i]);
+            assert_int_equal(c->call(&w, at, &error), CATTN_ERR_ARG);
+            if (c->call != call_stats && !strstr(error.message, c->type)) fail_msg("%s", error.message);
+            cattn_cache_destroy(&w.cache);
+        }
+    }
+}
+
+/* ---- A struct that has grown ---- */
+
+typedef struct grown {
+    size_t struct_size;
+    int64_t first, second, third; /* the first two are of the first version */
+} grown;
+
+static void a_grown_struct_is_read_from_any_version(void **state) {
+    (void)state;
+    const grown of_caller = {sizeof of_caller, 1, 2, 3};
+    grown g = {.third = 42};
+    assert_int_equal(CA_STRUCT_READ(grown, second, &g, &of_caller, NULL), CATTN_OK);
+    assert_int_equal(g.third, 3);
+    const grown older = {offsetof(grown, third), 1, 2, 3};
+    g = (grown){.third = 42};
+    assert_int_equal(CA_STRUCT_READ(grown, second, &g, &older, NULL), CATTN_OK);
+    assert_int_equal(g.second, 2);
+    assert_int_equal(g.third, 42);
+    assert_int_equal(g.struct_size, sizeof g);
+}
+
+static void a_grown_struct_is_written_to_any_version(void **state) {
+    (void)state;
+    const grown of_library = {0, 1, 2, 3};
+    grown g = {.struct_size = sizeof g};
+    assert_int_equal(CA_STRUCT_WRITE(grown, second, &g, &of_library, NULL), CATTN_OK);
+    assert_int_equal(g.third, 3);
+    g = (grown){.struct_size = offsetof(grown, third), .third = 42};
+    assert_int_equal(CA_STRUCT_WRITE(grown, second, &g, &of_library, NULL), CATTN_OK);
+    assert_int_equal(g.second, 2);
+    assert_int_equal(g.third, 42);
+    assert_int_equal(g.struct_size, offsetof(grown, third));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(programs_of_older_versions_run),
+        cmocka_unit_test(what_an_older_program_lacks_has_its_default),
+        cmocka_unit_test(programs_of_newer_versions_run),
+        cmocka_unit_test(unknown_fields_that_are_set_are_refused),
+        cmocka_unit_test(sizes_that_cannot_be_are_refused),
+        cmocka_unit_test(a_grown_struct_is_read_from_any_version),
+        cmocka_unit_test(a_grown_struct_is_written_to_any_version),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

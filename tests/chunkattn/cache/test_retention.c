@@ -1,0 +1,251 @@
+/* Which leaf is evicted: by least recent use, by what is learnt from uses, by duels of both; the same for equal calls. */
+#include "tests/support/testing.h"
+
+#include "small_tree.h"
+
+enum { PROMPT = 32, N_CHUNKS = 64 };
+
+/* A request for prompt number i of PROMPT tokens and one more, all of which become ready. Returns the tokens found ready. */
+static int64_t request(world *w, int32_t i) {
+    int32_t tokens[PROMPT + 1];
+    cattn_join_result result;
+    cattn_seq id;
+    for (int32_t k = 0; k <= PROMPT; k++) tokens[k] = i * 64 + k;
+    assert_int_equal(ca_tree_join(w->tree, tokens, PROMPT + 1, 0, 0, &id, &result, NULL), CATTN_OK);
+    ca_seq *seq = ca_tree_find(w->tree, id);
+    ca_path_claim(seq->leaf, PROMPT + 1);
+    ca_path_commit(seq->leaf);
+    ca_tree_leave(w->tree, seq);
+    return result.n_ready;
+}
+
+static int64_t found(const world *w, int32_t i) {
+    int32_t tokens[PROMPT + 1];
+    for (int32_t k = 0; k <= PROMPT; k++) tokens[k] = i * 64 + k;
+    return ca_tree_find_prefix(w->tree, tokens, PROMPT + 1, 0).n_ready;
+}
+
+static void the_least_recently_used_leaf_is_evicted_first(void **state) {
+    (void)state;
+    const cattn_retention both[] = {CATTN_RETAIN_LRU, CATTN_RETAIN_LEARNED}; /* the latter before it has learnt anything */
+    for (int r = 0; r < 2; r++) {
+        world w;
+        setup(&w, CATTN_SHARED, both[r], N_CHUNKS);
+        for (int32_t i = 1; i <= 3; i++) request(&w, i);
+        request(&w, 1);
+        assert_true(ca_evict_one(w.tree));
+        assert_int_equal(found(&w, 2), PROMPT - C); /* a chunk at a time, the last first */
+        for (int i = 1; i < PROMPT / C; i++) assert_true(ca_evict_one(w.tree));
+        assert_int_equal(found(&w, 2), 0);
+        for (int i = 0; i < PROMPT / C; i++) assert_true(ca_evict_one(w.tree));
+        assert_int_equal(found(&w, 3), 0);
+        assert_int_equal(found(&w, 1), PROMPT);
+        check_tree(w.tree, w.pool, &w.layout);
+        teardown(&w);
+    }
+}
+
+/* Tokens that are found, of `rounds` times the prompts [0, n) one after the other. */
+static int64_t cycle(world *w, int32_t n, int rounds) {
+    int64_t sum = 0;
+    for (int r = 0; r < rounds; r++)
+        for (int32_t i = 0; i < n; i++) sum += request(w, i);
+    return sum;
+}
+
+static int32_t prompts_that_fit(const world *w) { return (int32_t)ca_chunk_pool_n_free(w->pool, 0) / (PROMPT / C) - 1; }
+
+static void a_part_of_cyclic_prompts_stays(void **state) {
+    (void)state;
+    enum { ROUNDS = 50 };
+    world w;
+    setup(&w, CATTN_SHARED, CATTN_RETAIN_LRU, 4 * N_CHUNKS);
+    const int32_t n = prompts_that_fit(&w) + 4;
+    assert_int_equal(cycle(&w, n, ROUNDS), 0);
+    teardown(&w);
+    setup(&w, CATTN_SHARED, CATTN_RETAIN_LEARNED, 4 * N_CHUNKS);
+    assert_true(cycle(&w, n, ROUNDS) > (int64_t)ROUNDS * n * PROMPT / 2);
+    check_tree(w.tree, w.pool, &w.layout);
+    teardown(&w);
+}
+
+/* Tokens of one prompt that are found when it comes back after more others than fit, which are used once. */
+static int64_t washed(cattn_retention retention) {
+    enum { ROUNDS = 40 };
+    world w;
+    setup(&w, CATTN_SHARED, retention, 4 * N_CHUNKS);
+    const int32_t n_others = prompts_that_fit(&w) + 4;
+    int64_t sum = 0;
+    for (int32_t r = 0; r < ROUNDS; r++) {
+        sum += request(&w, 0);
+        for (int32_t i = 0; i < n_others; i++) request(&w, 1 + r * n_others + i);
+    }
+    teardown(&w);
+    return sum / ROUNDS;
+}
+
+static void one_time_prompts_do_not_displace_a_hot_one(void **state) {
+    (void)state;
+    assert_int_equal(washed(CATTN_RETAIN_LRU), 0);
+    assert_in_range(washed(CATTN_RETAIN_LEARNED), PROMPT / 2, PROMPT);
+}
+
+/* Duels: prefix 1 is evicted by one policy, prefix 2 is kept; the clock was 10. */
+static ca_duel a_duel(bool learned) {
+    return (ca_duel){.evicted = 1,
+                     .kept = 2,
+                     .n_evicted_tokens = C,
+                     .n_kept_tokens = C,
+                     .last_use = 5,
+                     .started = 10,
+                     .choice = 3,
+                     .learned = learned};
+}
+
+/* Whether what is learnt is trusted after n duels, each of which ends with a use of prefix `used`. */
+static bool trusted_after(ca_duels *duels, bool learned, uint32_t used, bool found, int n) {
+    for (int i = 0; i < n; i++) {
+        const ca_duel duel = a_duel(learned);
+        ca_duels_start(duels, &duel, 1000);
+        ca_duels_note(duels, used, 20, found);
+        ca_duels_note(duels, 3 - used, 20, false); /* comes too late, or ends a duel in which `used` did not count */
+    }
+    return ca_duels_trust(duels, 3);
+}
+
+static void a_policy_gains_where_what_it_keeps_is_used_first(void **state) {
+    (void)state;
+    ca_duels duels = {.c = C};
+    assert_false(trusted_after(&duels, true, 2, true, 2));
+    assert_true(trusted_after(&duels, true, 2, true, 1));
+    assert_false(ca_duels_trust(&duels, 2));
+    assert_false(trusted_after(&duels, true, 1, false, 1)); /* it has evicted what was used first */
+    assert_true(trusted_after(&duels, true, 2, true, 1));
+    assert_false(trusted_after(&duels, false, 2, true, 1)); /* the other policy has kept it */
+
+    duels = (ca_duels){.c = C};
+    assert_false(trusted_after(&duels, false, 1, false, 8)); /* it would have been found: a quarter */
+    assert_true(trusted_after(&duels, false, 1, false, 1));
+}
+
+static void what_its_policy_has_lost_by_then_is_no_gain(void **state) {
+    (void)state;
+    ca_alloc alloc = ca_alloc_default();
+    ca_reuse reuse;
+    assert_int_equal(ca_reuse_init(&reuse, &alloc, 16, 1024), 0);
+    for (int learned = 0; learned < 2; learned++) {
+        ca_duels duels = {.c = C};
+        assert_true(trusted_after(&duels, true, 2, true, 3));
+        const ca_duel duel = a_duel(learned);
+        ca_duels_start(&duels, &duel, 1000);
+        ca_duels_follow(&duels, &reuse, 12, 4, 0); /* the other policy would evict something else */
+        assert_int_equal(duels.duels[0].lost, 0);
+        ca_duels_follow(&duels, &reuse, 14, 6, 1e9); /* it would evict what has been evicted */
+        assert_int_equal(duels.duels[0].lost, 14);
+        const int32_t n_ahead = duels.n_ahead[3];
+        ca_duels_note(&duels, 1, 9, true); /* from a sequence that joined before */
+        ca_duels_note(&duels, 1, 20, false);
+        assert_int_equal(duels.n_ahead[3], n_ahead);
+        ca_duels_note(&duels, 1, 14, false); /* a sequence that joined before it was lost would have found it */
+        assert_int_not_equal(duels.n_ahead[3], n_ahead);
+    }
+    ca_reuse_free(&reuse, &alloc);
+}
+
+static void duels_leave_room_for_other_choices(void **state) {
+    (void)state;
+    ca_duels duels = {.c = C};
+    int n = 0;
+    for (uint32_t i = 0; i < 2 * CA_DUELS; i++) {
+        ca_duel duel = a_duel(true);
+        duel.evicted = 2 * i + 1;
+        duel.kept = 2 * i + 2;
+        ca_duels_start(&duels, &duel, 1000);
+    }
+    for (int i = 0; i < CA_DUELS; i++) n += duels.duels[i].started != 0;
+    assert_in_range(n, 1, CA_DUELS / 2);
+    ca_duel late = a_duel(true); /* those before have taken too long */
+    late.started = 2000;
+    ca_duels_start(&duels, &late, 1000);
+    assert_int_equal(duels.duels[0].started, 2000);
+}
+
+static void sequences_that_run_at_once_count_as_one_use(void **state) {
+    (void)state;
+    world w;
+    setup(&w, CATTN_SHARED, CATTN_RETAIN_LEARNED, N_CHUNKS);
+    join(&w, "abcdefghi");
+    compute(&w, 1, 9);
+    join(&w, "abcdefghj");
+    fork_of(&w, 2);
+    const ca_chunk_id first = ca_path_chunk(w.tree, at(&w, 1)->leaf, 0);
+    for (int i = 1; i <= 3; i++) leave(&w, i);
+    assert_int_equal(ca_chunk_at(w.pool, first)->n_uses, 1);
+    assert_int_equal(join(&w, "abcdefghk"), 8);
+    leave(&w, 4);
+    assert_int_equal(ca_chunk_at(w.pool, first)->n_uses, 2);
+    teardown(&w);
+}
+
+static void the_end_of_a_shared_prefix_counts_as_the_prefix(void **state) {
+    (void)state;
+    world w;
+    setup(&w, CATTN_SHARED, CATTN_RETAIN_LEARNED, N_CHUNKS);
+    join(&w, "abcdefghi");
+    compute(&w, 1, 9);
+    leave(&w, 1);
+    assert_int_equal(join(&w, "abcdxyzwv"), C);
+    compute(&w, 2, 5);
+    leave(&w, 2);
+    assert_true(ca_evict_one(w.tree)); /* efgh; abcd, which both have used, and xyzw become one leaf */
+    const ca_node *leaf = w.tree->root->children[0];
+    assert_int_equal(leaf->n_tokens, 2 * C);
+    assert_int_equal(leaf->use_class, ca_use_class(2));
+    teardown(&w);
+}
+
+/* The history knows a prompt's uses after its chunks have been evicted. */
+static void evicted_chunks_are_remembered(void **state) {
+    (void)state;
+    world w;
+    setup(&w, CATTN_SHARED, CATTN_RETAIN_LEARNED, 4 * N_CHUNKS);
+    for (int use = 1; use <= 3; use++) {
+        assert_int_equal(request(&w, 7), 0);
+        int32_t tokens[PROMPT + 1];
+        for (int32_t k = 0; k <= PROMPT; k++) tokens[k] = 7 * 64 + k;
+        const ca_match match = ca_tree_match(w.tree, tokens, PROMPT, 0);
+        assert_int_equal(ca_chunk_at(w.pool, match.node->chunks[0])->n_uses, use);
+        ca_tree_drop_retained(w.tree);
+    }
+    teardown(&w);
+}
+
+static void the_same_calls_evict_the_same(void **state) {
+    (void)state;
+    uint64_t hashes[2];
+    for (int i = 0; i < 2; i++) {
+        world w;
+        setup(&w, CATTN_SHARED, CATTN_RETAIN_LEARNED, 4 * N_CHUNKS);
+        cycle(&w, 40, 10);
+        for (int32_t k = 0; k < 500; k++) request(&w, k * k % 97);
+        hashes[i] = hash_tree(w.tree, w.pool);
+        teardown(&w);
+    }
+    assert_true(hashes[0] == hashes[1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_least_recently_used_leaf_is_evicted_first),
+        cmocka_unit_test(a_part_of_cyclic_prompts_stays),
+        cmocka_unit_test(one_time_prompts_do_not_displace_a_hot_one),
+        cmocka_unit_test(a_policy_gains_where_what_it_keeps_is_used_first),
+        cmocka_unit_test(what_its_policy_has_lost_by_then_is_no_gain),
+        cmocka_unit_test(duels_leave_room_for_other_choices),
+        cmocka_unit_test(sequences_that_run_at_once_count_as_one_use),
+        cmocka_unit_test(the_end_of_a_shared_prefix_counts_as_the_prefix),
+        cmocka_unit_test(evicted_chunks_are_remembered),
+        cmocka_unit_test(the_same_calls_evict_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

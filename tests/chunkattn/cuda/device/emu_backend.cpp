@@ -1,0 +1,308 @@
+/* The backend's table on the emulation. */
+#include "emu_backend.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "tests/chunkattn/cuda/emu/emu.h"
+#include "tests/chunkattn/cuda/emu/kernels.h"
+
+struct ca_cuda_event {
+    int recorded = 0, passed = 0;
+};
+
+namespace {
+
+enum { SHARED_OF_SM_80 = 163 << 10 }; /* bytes, of a multiprocessor */
+
+struct kernel {
+    const char *name;
+    int threads, blocks;
+    size_t shared, args_bytes;
+    int sm;
+    bool attends;
+    std::function<void(const void *)> run;
+};
+
+const std::vector<kernel> &kernels() {
+    static const std::vector<kernel> all = {
+#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
+    {#name, threads, blocks, shared, sizeof(args), sm, !strcmp(#family, "attend"), [](const void *a) {                         \
+         ca_cuda_##name(*static_cast<const args *>(a));                                                                        \
+     }},
+#include "chunkattn/cuda/kernels.def"
+#undef CA_CUDA_KERNEL
+    };
+    return all;
+}
+
+struct noted_launch {
+    int kernel, blocks;
+    std::vector<unsigned char> args;
+};
+
+struct machine {
+    emu::device device;
+    emu_streams how = EMU_IMMEDIATE;
+    std::mt19937_64 rng{1};
+    std::map<ca_cuda_stream, std::deque<std::function<void()>>> queues;
+    std::set<const void *> own; /* device memory of the backend */
+    std::set<int> prepared;
+    int errors = 0, n_live = 0, fail_at = -1, fail_copy_at = -1, current = 0, n_processors = 2;
+    bool by_wgmma = false, capturing = false;
+    std::vector<noted_launch> noted;
+    emu_totals totals = {};
+};
+
+machine &m() {
+    static machine *one = new machine;
+    return *one;
+}
+
+void complain(const char *what) {
+    printf("emulated device: %s\n", what);
+    m().errors++;
+}
+
+/* ---- Streams ---- */
+
+void run_first(std::deque<std::function<void()>> &queue) {
+    const std::function<void()> work = queue.front();
+    queue.pop_front();
+    work();
+}
+
+void run_some() {
+    for (auto &queue : m().queues)
+        for (uint64_t n = m().rng() % 8 ? m().rng() % 3 : m().rng() % 40; n > 0 && !queue.second.empty(); n--)
+            run_first(queue.second);
+}
+
+void run_all() {
+    for (auto &queue : m().queues)
+        while (!queue.second.empty()) run_first(queue.second);
+}
+
+void queue_work(ca_cuda_stream stream, std::function<void()> work) {
+    if (m().capturing) complain("a call that cannot be captured");
+    m().queues[stream].push_back(std::move(work));
+    if (m().how == EMU_DEFERRED)
+        run_some();
+    else
+        run_all();
+}
+
+/* ---- Devices ---- */
+
+const char *count_devices(int32_t *n) {
+    *n = 1;
+    return nullptr;
+}
+
+const char *get_device(int32_t, ca_cuda_device *info) {
+    *info = {"emulated device", 9, 0, m().n_processors, (uint64_t)1 << 30, 232448, 233472, m().by_wgmma};
+    return nullptr;
+}
+
+const char *use_device(int32_t device, int32_t *before) {
+    if (before) *before = m().current;
+    m().current = device;
+    return nullptr;
+}
+
+/* ---- Memory ---- */
+
+bool fails() { return m().fail_at >= 0 && m().fail_at-- == 0; }
+
+const char *allocate(void **p, size_t bytes) {
+    *p = nullptr;
+    if (m().capturing) complain("memory is allocated during a capture");
+    if (fails()) return "out of memory, as the test wants it";
+    *p = m().device.alloc(bytes, "cache's memory " + std::to_string(bytes));
+    m().own.insert(*p);
+    m().n_live++;
+    return nullptr;
+}
+
+void free_now(void *p) {
+    if (m().own.erase(p) == 0) {
+        complain("memory is freed that was not allocated");
+        return;
+    }
+    m().device.free(p);
+    m().n_live--;
+}
+
+const char *free_memory(void *p) {
+    if (!p) return nullptr;
+    run_all();
+    free_now(p);
+    return nullptr;
+}
+
+const char *acquire(void **p, size_t bytes, ca_cuda_stream) { return allocate(p, bytes); }
+
+const char *release(void *p, ca_cuda_stream stream) {
+    if (p && m().how == EMU_NOTHING) free_now(p);
+    if (p && m().how != EMU_NOTHING) queue_work(stream, [p] { free_now(p); });
+    return nullptr;
+}
+
+const char *allocate_host(void **p, size_t bytes) {
+    *p = fails() ? nullptr : malloc(bytes);
+    if (!*p) return "out of pinned memory, as the test wants it";
+    memset(*p, 0xff, bytes);
+    m().n_live++;
+    return nullptr;
+}
+
+const char *free_host(void *p) {
+    if (p) m().n_live--;
+    free(p);
+    return nullptr;
+}
+
+const char *copy(void *to, const void *from, size_t bytes, ca_cuda_stream stream) {
+    if (m().fail_copy_at >= 0 && m().fail_copy_at-- == 0) return "the copy fails, as the test wants it";
+    if (m().how == EMU_NOTHING) return nullptr;
+    queue_work(stream, [=] {
+        if (!m().device.owns(to, bytes)) complain("a copy to what is no device memory");
+        memcpy(to, from, bytes);
+        m().totals.copies++;
+        m().totals.copied_bytes += bytes;
+    });
+    return nullptr;
+}
+
+const char *zero(void *p, size_t bytes, ca_cuda_stream stream) {
+    if (m().how == EMU_NOTHING) return nullptr;
+    queue_work(stream, [=] {
+        if (!m().device.owns(p, bytes)) complain("what is cleared is no device memory");
+        memset(p, 0, bytes);
+    });
+    return nullptr;
+}
+
+/* ---- Launches ---- */
+
+const char *prepare(int32_t kernel) {
+    m().prepared.insert(kernel);
+    return nullptr;
+}
+
+void run_kernel(const noted_launch &l) {
+    const kernel &k = kernels()[(size_t)l.kernel];
+    emu::config c;
+    c.blocks = l.blocks;
+    c.threads = k.threads;
+    c.shared_bytes = k.shared;
+    c.seed = m().rng();
+    c.resident = 1 + (int)(m().rng() % 4);
+    c.sm = k.sm;
+    c.blocks_per_sm = k.sm == 80 ? std::min(k.blocks, (int)(SHARED_OF_SM_80 / (k.shared + 1024))) : k.blocks;
+    const emu::report r = m().device.launch(c, [&] { k.run(l.args.data()); });
+    if (!r.errors.empty()) {
+        printf("%s:\n", k.name);
+        complain(r.text().c_str());
+    }
+    m().totals.launches++;
+    if (k.attends) m().totals.kv_bytes += r.n.async_bytes + r.n.bulk_bytes;
+    m().totals.wgmma += r.n.wgmma;
+}
+
+const char *launch(int32_t id, int32_t blocks, const void *args, ca_cuda_stream stream) {
+    if (!m().prepared.count(id)) complain("a kernel is launched that was not prepared");
+    if (m().how == EMU_NOTHING) return nullptr;
+    const unsigned char *a = static_cast<const unsigned char *>(args);
+    const noted_launch l = {id, blocks, {a, a + kernels()[(size_t)id].args_bytes}};
+    if (m().capturing)
+        m().noted.push_back(l);
+    else
+        queue_work(stream, [l] { run_kernel(l); });
+    return nullptr;
+}
+
+/* ---- Events ---- */
+
+const char *create_event(ca_cuda_event **event) {
+    *event = new ca_cuda_event;
+    m().n_live++;
+    return nullptr;
+}
+
+void destroy_event(ca_cuda_event *event) {
+    delete event;
+    m().n_live--;
+}
+
+const char *record(ca_cuda_event *event, ca_cuda_stream stream) {
+    if (m().how == EMU_NOTHING) return nullptr;
+    event->recorded++;
+    queue_work(stream, [event] { event->passed++; });
+    return nullptr;
+}
+
+bool passed(ca_cuda_event *event) { return event->passed == event->recorded; }
+
+const char *synchronize() {
+    run_all();
+    return nullptr;
+}
+
+const ca_cuda_backend backend = {
+    count_devices, get_device, use_device, allocate, free_memory,  acquire,       release, allocate_host, free_host,
+    copy,          zero,       prepare,    launch,   create_event, destroy_event, record,  passed,        synchronize,
+};
+
+} // namespace
+
+extern "C" {
+
+const ca_cuda_backend *ca_cuda_linked(void) { return &backend; }
+
+void emu_set_streams(emu_streams how, uint64_t seed) {
+    run_all();
+    m().how = how;
+    m().rng.seed(seed);
+    if (how != EMU_NOTHING) m().n_processors = 1 + (int)(seed % 3);
+}
+
+void emu_set_processors(int n) { m().n_processors = n; }
+void emu_set_wgmma(bool by_wgmma) { m().by_wgmma = by_wgmma; }
+
+void *emu_alloc(size_t bytes, const char *name) { return m().device.alloc(bytes, name); }
+void emu_free(void *p) { m().device.free(p); }
+void emu_finish(void) { run_all(); }
+ca_cuda_stream emu_stream(int i) {
+    static char places[16];
+    return i == 0 ? nullptr : reinterpret_cast<ca_cuda_stream>(&places[i]);
+}
+int emu_errors(void) { return m().errors; }
+int emu_fail_allocation(int n) {
+    std::swap(n, m().fail_at);
+    return n;
+}
+void emu_fail_copy(int n) { m().fail_copy_at = n; }
+int emu_n_live(void) { return m().n_live; }
+emu_totals emu_get_totals(void) { return m().totals; }
+
+void emu_begin_capture(void) {
+    m().noted.clear();
+    m().capturing = true;
+}
+int emu_end_capture(void) {
+    m().capturing = false;
+    return (int)m().noted.size();
+}
+void emu_replay(ca_cuda_stream stream) {
+    for (const noted_launch &l : m().noted) queue_work(stream, [l] { run_kernel(l); });
+}
+
+} // extern "C"

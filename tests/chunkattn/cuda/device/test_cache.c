@@ -1,0 +1,605 @@
+/*
+ * A cache on an emulated device: what it refuses, what its memory is, failures of every allocation, streams, graphs, and that
+ * shared chunks are read once.
+ */
+#define CATTN_EXPERIMENTAL
+#include <stdlib.h>
+#include <string.h>
+
+#include "chunkattn/base/half.h"
+#include "chunkattn_cuda.h"
+#include "emu_testing.h"
+#include "tests/support/failing_alloc.h"
+#include "tests/support/rng.h"
+
+enum { HEADS = 4, KV_HEADS = 2, DIM = 64, LAYERS = 2, MAX_ROWS = 1200 };
+
+static cattn_config config_of(uint64_t megabytes) {
+    cattn_config c;
+    cattn_config_init(&c);
+    c.n_layers = LAYERS;
+    c.n_heads = HEADS;
+    c.n_kv_heads = KV_HEADS;
+    c.head_dim = DIM;
+    c.budget_bytes = megabytes << 20;
+    c.cuda_device = 0;
+    return c;
+}
+
+static cattn_cache *create(const cattn_config *config) {
+    cattn_cache *cache;
+    cattn_error error = {0};
+    if (cattn_cache_create(config, &cache, &error)) fail_msg("%s", error.message);
+    return cache;
+}
+
+/* ---- Sequences of made-up tokens, whose rows follow from token and position ---- */
+
+static cattn_seq join(cattn_cache *cache, int n_shared, int n_own, int which) {
+    int32_t tokens[MAX_ROWS];
+    for (int i = 0; i < n_shared + n_own; i++) tokens[i] = i < n_shared ? i : 1000 * (which + 1) + i;
+    cattn_seq seq;
+    cattn_error error = {0};
+    check(cattn_seq_join(cache, tokens, n_shared + n_own, NULL, &seq, NULL, &error), &error);
+    return seq;
+}
+
+static void append(cattn_cache *cache, cattn_seq seq, int32_t token) {
+    assert_int_equal(cattn_seq_append(cache, seq, &token, 1, NULL), CATTN_OK);
+}
+
+/* The tensors of a step on the device. */
+typedef struct tensors {
+    float *q, *k, *v, *out, *lse;
+} tensors;
+
+static tensors new_tensors(void) {
+    return (tensors){
+        emu_alloc(sizeof(float) * MAX_ROWS * HEADS * DIM, "q"), emu_alloc(sizeof(float) * MAX_ROWS * KV_HEADS * DIM, "k"),
+        emu_alloc(sizeof(float) * MAX_ROWS * KV_HEADS * DIM, "v"), emu_alloc(sizeof(float) * MAX_ROWS * HEADS * DIM, "out"),
+        emu_alloc(sizeof(float) * MAX_ROWS * HEADS, "lse")};
+}
+
+static void free_tensors(tensors *t) {
+    emu_finish();
+    float *all[] = {t->q, t->k, t->v, t->out, t->lse};
+    for (int i = 0; i < 5; i++) emu_free(all[i]);
+}
+
+static void fill(float *to, int n, uint64_t seed) {
+    rng r = {seed};
+    for (int i = 0; i < n; i++) to[i] = rng_float(&r);
+}
+
+static void fill_tensors(const cattn_cache *cache, tensors *t, const cattn_entry *entries, int n) {
+    int row = 0;
+    emu_finish();
+    memset(t->out, 0xff, sizeof(float) * MAX_ROWS * HEADS * DIM); /* NaN: no result of an earlier step counts */
+    memset(t->lse, 0xff, sizeof(float) * MAX_ROWS * HEADS);
+    for (int i = 0; i < n; i++)
+        for (int64_t p = entries[i].first_pos; p < entries[i].first_pos + entries[i].n_rows; p++, row++) {
+            int32_t token;
+            assert_int_equal(cattn_seq_get_tokens(cache, entries[i].seq, p, 1, &token, NULL), CATTN_OK);
+            const uint64_t seed = (uint64_t)token * 5000 + (uint64_t)p * 3;
+            fill(t->q + row * HEADS * DIM, HEADS * DIM, seed);
+            fill(t->k + row * KV_HEADS * DIM, KV_HEADS * DIM, seed + 1);
+            fill(t->v + row * KV_HEADS * DIM, KV_HEADS * DIM, seed + 2);
+        }
+}
+
+static const cattn_view K_VIEW = {NULL, CATTN_F32, KV_HEADS *DIM, DIM}, Q_VIEW = {NULL, CATTN_F32, HEADS *DIM, DIM};
+
+static cattn_view view_of(cattn_view view, void *data) {
+    view.data = data;
+    return view;
+}
+
+static void write_layer(cattn_cache *cache, int layer, tensors *t) {
+    const cattn_view k = view_of(K_VIEW, t->k), v = view_of(K_VIEW, t->v);
+    cattn_error error = {0};
+    check(cattn_cuda_step_write(cache, layer, &k, &v, NULL, &error), &error);
+}
+
+/* Run all layers of the open step, which have the same input. */
+static void run_layers(cattn_cache *cache, tensors *t) {
+    const cattn_view q = view_of(Q_VIEW, t->q), out = view_of(Q_VIEW, t->out);
+    cattn_error error = {0};
+    for (int layer = 0; layer < LAYERS; layer++) {
+        write_layer(cache, layer, t);
+        check(cattn_cuda_step_attend(cache, layer, &q, &out, t->lse, NULL, &error), &error);
+    }
+}
+
+static uint64_t step(cattn_cache *cache, tensors *t, cattn_entry *entries, int n) {
+    cattn_error error = {0};
+    uint64_t graph = 0;
+    check(cattn_cuda_step_begin(cache, entries, n, 0, NULL, &graph, &error), &error);
+    fill_tensors(cache, t, entries, n);
+    run_layers(cache, t);
+    assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
+    return graph;
+}
+
+/* A step that writes K and V and attends to nothing: attention of long prompts takes most of the emulation's time. */
+static void write_prompt(cattn_cache *cache, tensors *t, cattn_entry *entry) {
+    cattn_error error = {0};
+    check(cattn_cuda_step_begin(cache, entry, 1, 0, NULL, NULL, &error), &error);
+    fill_tensors(cache, t, entry, 1);
+    for (int layer = 0; layer < LAYERS; layer++) write_layer(cache, layer, t);
+    assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
+}
+
+/* ---- Refusals ---- */
+
+static void refuse(void (*change)(cattn_config *c), const char *text) {
+    cattn_config c = config_of(8);
+    cattn_cache *cache = NULL;
+    cattn_error error = {0};
+    change(&c);
+    expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_ARG, &error, text);
+    assert_null(cache);
+}
+static void type_f32(cattn_config *c) { c->kv_type = CATTN_F32; }
+static void type_i8(cattn_config *c) { c->kv_type = CATTN_I8; }
+static void type_5(cattn_config *c) { c->kv_type = (cattn_type)5; }
+static void chunks_of_32(cattn_config *c) { c->chunk_size = 32; }
+static void heads_of_80(cattn_config *c) { c->head_dim = 80; }
+static void values_of_128(cattn_config *c) { c->head_dim_v = 128; }
+static void groups_of_17(cattn_config *c) { c->n_kv_heads = 1, c->n_heads = 17; }
+static void another_device(cattn_config *c) { c->cuda_device = 1; }
+
+static void what_a_device_lacks_is_refused(void **state) {
+    (void)state;
+    refuse(type_f32, "kv_type is 0");
+    refuse(type_i8, "kv_type is 3; on a CUDA device it must be CATTN_BF16, CATTN_F16 or CATTN_E4M3");
+    refuse(type_5, "kv_type is 5; it must be from 0 to 4");
+    refuse(chunks_of_32, "chunk_size is 32; on a CUDA device it must be 64");
+    refuse(heads_of_80, "head_dim is 80; on a CUDA device it must be 64, 96, 128 or 256");
+    refuse(values_of_128, "head_dim_v is 128");
+    refuse(groups_of_17, "at most 16 query heads");
+    refuse(another_device, "must be from 0 to 0");
+    cattn_config c = config_of(8);
+    c.budget_bytes = 1000;
+    cattn_cache *cache;
+    cattn_error error = {0};
+    expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_BUDGET, &error, "does not hold one chunk");
+    assert_int_equal(emu_n_live(), 0);
+}
+
+static void calls_for_the_other_kind_of_cache_are_refused(void **state) {
+    (void)state;
+    cattn_config config = config_of(8);
+    cattn_cache *device = create(&config);
+    config.cuda_device = -1;
+    config.n_threads = 1;
+    cattn_cache *cpu = create(&config);
+    cattn_error error = {0};
+    cattn_entry entry = {.max_rows = 1};
+    expect(cattn_step_begin(device, &entry, 1, 0, &error), CATTN_ERR_ARG, &error, "use cattn_cuda_step_begin");
+    expect(cattn_step_write(device, 0, NULL, NULL, &error), CATTN_ERR_ARG, &error, "use cattn_cuda_step_write");
+    expect(cattn_step_attend(device, 0, NULL, NULL, NULL, &error), CATTN_ERR_ARG, &error, "use cattn_cuda_step_attend");
+    expect(cattn_cuda_step_begin(cpu, &entry, 1, 0, NULL, NULL, &error), CATTN_ERR_ARG, &error, "on the CPU");
+    expect(cattn_cuda_step_write(cpu, 0, NULL, NULL, NULL, &error), CATTN_ERR_ARG, &error, "on the CPU");
+    expect(cattn_cuda_step_attend(cpu, 0, NULL, NULL, NULL, NULL, &error), CATTN_ERR_ARG, &error, "on the CPU");
+    expect(cattn_seq_export(device, 1, 1, NULL, NULL, &error), CATTN_ERR_UNSUPPORTED, &error, "neither exports nor imports");
+    expect(cattn_seq_import(device, "", 1, NULL, &entry.seq, NULL, &error), CATTN_ERR_UNSUPPORTED, &error, "neither exports");
+    assert_int_equal(cattn_cache_export_bytes(device, 100), 0);
+    assert_string_equal(cattn_cache_level(device), "cuda");
+    assert_int_equal(cattn_cache_prefault(device, 100), 0);
+    cattn_cache_destroy(&cpu);
+    cattn_cache_destroy(&device);
+    assert_int_equal(emu_n_live(), 0);
+}
+
+static void sequences_may_not_be_too_long(void **state) {
+    (void)state;
+    const cattn_config config = config_of(8);
+    cattn_cache *cache = create(&config);
+    const int32_t token = 1;
+    cattn_seq seq;
+    cattn_error error = {0};
+    expect(cattn_seq_join(cache, &token, (1 << 25) + 1, NULL, &seq, NULL, &error), CATTN_ERR_ARG, &error, "at most 33554432");
+    seq = join(cache, 1, 0, 0);
+    static int32_t tokens[1 << 25];
+    expect(cattn_seq_append(cache, seq, tokens, 1 << 25, &error), CATTN_ERR_ARG, &error, "would have 33554433 tokens");
+    cattn_cache_destroy(&cache);
+}
+
+static void wrong_arguments_of_a_step_are_named(void **state) {
+    (void)state;
+    const cattn_config config = config_of(8);
+    cattn_cache *cache = create(&config);
+    cattn_error error = {0};
+    tensors t = new_tensors();
+    cattn_entry entry = {.seq = 99, .max_rows = 1};
+    const cattn_view k = view_of(K_VIEW, t.k), q = view_of(Q_VIEW, t.q), out = view_of(Q_VIEW, t.out);
+    cattn_view bad = k;
+    expect(cattn_cuda_step_write(cache, 0, &k, &k, NULL, &error), CATTN_ERR_STATE, &error, "no step is open");
+    expect(cattn_cuda_step_begin(cache, &entry, 1, 0, NULL, NULL, &error), CATTN_ERR_ARG, &error, "entries[0].seq is 99");
+    entry.seq = join(cache, 70, 0, 0);
+    entry.max_rows = 100;
+    check(cattn_cuda_step_begin(cache, &entry, 1, 0, NULL, NULL, &error), &error);
+    expect(cattn_cuda_step_write(cache, LAYERS, &k, &k, NULL, &error), CATTN_ERR_ARG, &error, "layer is 2");
+    expect(cattn_cuda_step_write(cache, 0, &k, NULL, NULL, &error), CATTN_ERR_ARG, &error, "v is NULL");
+    bad.type = CATTN_I8;
+    expect(cattn_cuda_step_write(cache, 0, &bad, &k, NULL, &error), CATTN_ERR_UNSUPPORTED, &error, "k->type");
+    bad = k;
+    bad.row_stride++;
+    expect(cattn_cuda_step_write(cache, 0, &k, &bad, NULL, &error), CATTN_ERR_ARG, &error, "v: data, row_stride");
+    bad = q;
+    bad.data = (char *)q.data + 4;
+    expect(cattn_cuda_step_attend(cache, 0, &bad, &out, NULL, NULL, &error), CATTN_ERR_ARG, &error, "multiples of 16 bytes");
+    assert_int_equal(cattn_step_abort(cache, NULL), CATTN_OK);
+    free_tensors(&t);
+    cattn_cache_destroy(&cache);
+}
+
+/* ---- Memory ---- */
+
+static uint64_t chunk_bytes(const cattn_config *config) {
+    cattn_cache *cache = create(config);
+    cattn_stats stats = {.struct_size = sizeof stats};
+    assert_int_equal(cattn_cache_stats(cache, &stats), CATTN_OK);
+    cattn_cache_destroy(&cache);
+    return stats.chunk_bytes;
+}
+
+static void the_budget_is_of_device_memory(void **state) {
+    (void)state;
+    const cattn_config config = config_of(4);
+    cattn_cache *cache = create(&config);
+    cattn_stats stats = {.struct_size = sizeof stats};
+    cattn_error error = {0};
+    tensors t = new_tensors();
+    assert_int_equal(cattn_cache_stats(cache, &stats), CATTN_OK);
+    const uint64_t chunk = (uint64_t)LAYERS * KV_HEADS * 2 * 64 * DIM * 2;
+    assert_int_equal(stats.chunk_bytes, chunk);
+    cattn_config bytes = config;
+    bytes.kv_type = CATTN_E4M3;
+    assert_int_equal(chunk_bytes(&bytes), chunk / DIM * (DIM + 4) / 2);
+    assert_in_range(stats.chunks_capacity, 14 * ((4 << 20) / 16) / chunk, 15 * ((4 << 20) / 16) / chunk);
+    cattn_entry entry = {.seq = join(cache, 600, 0, 0), .max_rows = 200};
+    step(cache, &t, &entry, 1);
+    assert_int_equal(cattn_cache_stats(cache, &stats), CATTN_OK);
+    assert_int_equal(stats.chunks_live, 10);
+    assert_in_range(stats.bytes_in_use, 10 * chunk, 4 << 20);
+    int32_t tokens[64 * 64] = {0};
+    cattn_seq seq;
+    expect(cattn_seq_join(cache, tokens, 64 * 64, NULL, &seq, NULL, &error), CATTN_ERR_BUDGET, &error, "join: needs 64 chunks");
+    assert_int_equal(cattn_seq_leave(cache, &entry.seq, NULL), CATTN_OK);
+    assert_int_equal(cattn_cache_drop_retained(cache, NULL), CATTN_OK);
+    assert_int_equal(cattn_cache_stats(cache, &stats), CATTN_OK);
+    assert_int_equal(stats.chunks_retained, 0);
+    free_tensors(&t);
+    cattn_cache_destroy(&cache);
+    assert_int_equal(emu_n_live(), 0);
+}
+
+static void a_step_whose_workspace_is_too_large_is_refused(void **state) {
+    (void)state;
+    cattn_config config = config_of(1);
+    config.n_layers = 1;
+    cattn_cache *cache = create(&config);
+    cattn_error error = {0};
+    cattn_entry entry = {.seq = join(cache, 1000, 0, 0), .max_rows = 1000}; /* states of two segments */
+    expect(cattn_cuda_step_begin(cache, &entry, 1, 0, NULL, NULL, &error), CATTN_ERR_BUDGET, &error,
+           "the step's workspace on the device");
+    check(cattn_cuda_step_begin(cache, &entry, 1, 100, NULL, NULL, &error), &error);
+    assert_int_equal(cattn_step_abort(cache, NULL), CATTN_OK);
+    cattn_cache_destroy(&cache);
+    assert_int_equal(emu_n_live(), 0);
+}
+
+/* ---- Allocation failures ---- */
+
+/*
+ * Two steps of two sequences that part within a chunk, whose results go to `out`. Calls that fail for lack of memory are
+ * repeated until they succeed. Returns whether one failed.
+ */
+static bool run_with_failures(const cattn_config *config, tensors *t, float *out) {
+    cattn_cache *cache;
+    cattn_error error = {0};
+    bool failed = false;
+    while (cattn_cache_create(config, &cache, &error)) {
+        assert_int_equal(error.code, CATTN_ERR_NOMEM);
+        assert_int_equal(emu_n_live(), 0);
+        failed = true;
+    }
+    cattn_seq seqs[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        int32_t tokens[90];
+        for (int k = 0; k < 90; k++) tokens[k] = k < 70 ? k : 1000 * (i + 1) + k;
+        while (cattn_seq_join(cache, tokens, 90, NULL, &seqs[i], NULL, &error)) {
+            assert_int_equal(error.code, CATTN_ERR_NOMEM);
+            failed = true;
+        }
+    }
+    for (int s = 0; s < 2; s++) {
+        cattn_entry entries[2] = {{.seq = seqs[0], .max_rows = 80}, {.seq = seqs[1], .max_rows = 80}};
+        while (cattn_cuda_step_begin(cache, entries, 2, 0, NULL, NULL, &error)) {
+            assert_int_equal(error.code, CATTN_ERR_NOMEM);
+            failed = true;
+        }
+        fill_tensors(cache, t, entries, 2);
+        run_layers(cache, t);
+        assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
+        emu_finish();
+        int n_rows = (int)(entries[0].n_rows + entries[1].n_rows);
+        memcpy(out, t->out, (size_t)(n_rows * HEADS * DIM) * sizeof *out);
+        out += n_rows * HEADS * DIM;
+    }
+    cattn_cache_destroy(&cache);
+    assert_int_equal(emu_n_live(), 0);
+    return failed;
+}
+
+static void every_allocation_may_fail(void **state) {
+    (void)state;
+    enum { ROWS = 110 };
+    static float want[ROWS * HEADS * DIM], got[ROWS * HEADS * DIM];
+    emu_set_streams(EMU_DEFERRED, 3);
+    tensors t = new_tensors();
+    cattn_config config = config_of(2);
+    failing host = {.times = 2}; /* a step that lacks memory is tried a second time */
+    int n_failed = 0, n = 0;
+    assert_false(run_with_failures(&config, &t, want));
+    for (;; n++) { /* the device's memory and pinned memory; the second time they suffice */
+        emu_fail_allocation(n);
+        run_with_failures(&config, &t, got);
+        if (emu_fail_allocation(-1) >= 0) break; /* there are no more */
+        assert_memory_equal(want, got, sizeof want);
+    }
+    assert_true(n > 5);
+    config.allocator = (cattn_allocator){failing_alloc, failing_free, &host};
+    for (n = 0;; n++) { /* the host's */
+        host.left = n;
+        n_failed += run_with_failures(&config, &t, got);
+        if (host.left >= 0) break;
+        assert_memory_equal(want, got, sizeof want);
+    }
+    assert_true(n_failed > 20);
+    free_tensors(&t);
+    emu_set_streams(EMU_IMMEDIATE, 1);
+}
+
+/* ---- Failures of the runtime ---- */
+
+/* The device's copy of the plan lacks what was not copied, so no later step may run. */
+static void a_failed_copy_ends_all_steps(void **state) {
+    (void)state;
+    const cattn_config config = config_of(8);
+    for (int n = 0; n < 3; n++) {
+        cattn_cache *cache = create(&config);
+        cattn_error error = {0};
+        cattn_entry entry = {.seq = join(cache, 70, 0, 0), .max_rows = 100};
+        emu_fail_copy(n);
+        for (int i = 0; i < 2; i++)
+            expect(cattn_cuda_step_begin(cache, &entry, 1, 0, NULL, NULL, &error), CATTN_ERR_STATE, &error,
+                   "destroy the cache");
+        cattn_cache_destroy(&cache);
+        assert_int_equal(emu_n_live(), 0);
+    }
+}
+
+/* ---- Graphs ---- */
+
+/* A cache with four sequences that have been prefilled, and one row of each. */
+static cattn_cache *start_decoding(tensors *t, cattn_entry *entries) {
+    const cattn_config config = config_of(8);
+    cattn_cache *cache = create(&config);
+    for (int i = 0; i < 4; i++) entries[i] = (cattn_entry){.seq = join(cache, 100, 5, i), .max_rows = 200};
+    step(cache, t, entries, 4);
+    for (int i = 0; i < 4; i++) entries[i].max_rows = 1;
+    return cache;
+}
+
+static void a_captured_step_is_replayed(void **state) {
+    (void)state;
+    enum { STEPS = 30 };
+    static float want[STEPS][4 * HEADS * DIM];
+    cattn_entry entries[4];
+    tensors t = new_tensors();
+    for (int replays = 0; replays < 2; replays++) {
+        emu_set_streams(replays ? EMU_DEFERRED : EMU_IMMEDIATE, 7);
+        cattn_cache *cache = start_decoding(&t, entries);
+        uint64_t captured = 0;
+        int n_replayed = 0, n_launches = 0;
+        for (int s = 0; s < STEPS; s++) {
+            cattn_error error = {0};
+            uint64_t graph;
+            for (int i = 0; i < 4; i++) append(cache, entries[i].seq, 7000 + 10 * s + i);
+            check(cattn_cuda_step_begin(cache, entries, 4, 0, NULL, &graph, &error), &error);
+            fill_tensors(cache, &t, entries, 4);
+            if (!replays) {
+                run_layers(cache, &t);
+            } else {
+                if (graph != captured) {
+                    emu_begin_capture();
+                    run_layers(cache, &t);
+                    n_launches = emu_end_capture();
+                    captured = graph;
+                } else {
+                    n_replayed++;
+                }
+                emu_replay(NULL);
+            }
+            assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
+            emu_finish();
+            if (!replays)
+                memcpy(want[s], t.out, sizeof want[s]);
+            else
+                assert_memory_equal(want[s], t.out, sizeof want[s]);
+        }
+        if (replays) assert_true(n_replayed >= STEPS - 4 && n_launches >= 2 * LAYERS);
+        cattn_cache_destroy(&cache);
+    }
+    free_tensors(&t);
+    emu_set_streams(EMU_IMMEDIATE, 1);
+}
+
+/* A prefill step between decode steps has another number and leaves that of the decode steps alone. */
+static void prefill_leaves_the_graphs_of_decode_steps_valid(void **state) {
+    (void)state;
+    cattn_entry entries[5];
+    tensors t = new_tensors();
+    cattn_cache *cache = start_decoding(&t, entries);
+    for (int i = 0; i < 4; i++) append(cache, entries[i].seq, 7000 + i);
+    const uint64_t before = step(cache, &t, entries, 4);
+    for (int i = 0; i < 4; i++) append(cache, entries[i].seq, 7010 + i);
+    entries[4] = (cattn_entry){.seq = join(cache, 50, 30, 9), .max_rows = 200};
+    assert_true(step(cache, &t, entries, 5) != before);
+    assert_int_equal(cattn_seq_leave(cache, &entries[4].seq, NULL), CATTN_OK);
+    for (int i = 0; i < 4; i++) append(cache, entries[i].seq, 7020 + i);
+    assert_true(step(cache, &t, entries, 4) == before);
+    free_tensors(&t);
+    cattn_cache_destroy(&cache);
+}
+
+/* ---- What moves ---- */
+
+static void a_step_without_structural_change_copies_positions(void **state) {
+    (void)state;
+    cattn_entry entries[4];
+    tensors t = new_tensors();
+    cattn_cache *cache = start_decoding(&t, entries);
+    for (int s = 0; s < 6; s++) {
+        for (int i = 0; i < 4; i++) append(cache, entries[i].seq, 7000 + 10 * s + i);
+        const emu_totals before = emu_get_totals();
+        step(cache, &t, entries, 4);
+        const emu_totals after = emu_get_totals();
+        if (s == 0) continue; /* the first step after prefill */
+        assert_int_equal(after.copies - before.copies, 1);
+        assert_int_equal(after.copied_bytes - before.copied_bytes, 4 * sizeof(int32_t));
+    }
+    free_tensors(&t);
+    cattn_cache_destroy(&cache);
+}
+
+/* Bytes of K and V that a decode step of four sequences reads. */
+static uint64_t kv_bytes(cattn_type type, cattn_sharing sharing, int n_shared, int n_own) {
+    cattn_config config = config_of(8);
+    config.kv_type = type;
+    config.sharing = sharing;
+    cattn_cache *cache = create(&config);
+    cattn_entry entries[4];
+    tensors t = new_tensors();
+    for (int i = 0; i < 4; i++) {
+        entries[i] = (cattn_entry){.seq = join(cache, n_shared, n_own, i), .max_rows = 1000};
+        write_prompt(cache, &t, &entries[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        append(cache, entries[i].seq, 7000 + i);
+        entries[i].max_rows = 1;
+    }
+    const emu_totals before = emu_get_totals();
+    step(cache, &t, entries, 4);
+    const emu_totals after = emu_get_totals();
+    free_tensors(&t);
+    cattn_cache_destroy(&cache);
+    return after.kv_bytes - before.kv_bytes;
+}
+
+static void shared_chunks_are_read_once(void **state) {
+    (void)state;
+    static const cattn_type types[] = {CATTN_BF16, CATTN_E4M3};
+    static const uint64_t token_bytes[] = {DIM * 2, DIM + 4}; /* of K, and of V */
+    for (int i = 0; i < 2; i++) {
+        const cattn_type t = types[i];
+        const uint64_t chunk = (uint64_t)LAYERS * KV_HEADS * 2 * 64 * token_bytes[i];
+        assert_int_equal(kv_bytes(t, CATTN_SHARED, 576, 10), (9 + 4) * chunk); /* they part at the beginning of a chunk */
+        assert_int_equal(kv_bytes(t, CATTN_SHARED, 400, 30), (6 + 4) * chunk); /* within a segment: sums are carried */
+        assert_int_equal(kv_bytes(t, CATTN_SHARED_STORAGE, 400, 30), 4 * 7 * chunk);
+        /* No worse where nothing is shared. */
+        assert_int_equal(kv_bytes(t, CATTN_SHARED, 0, 430), kv_bytes(t, CATTN_PRIVATE, 0, 430));
+    }
+}
+
+/* ---- Streams ---- */
+
+/* Private forks copy more chunks than commands may be pending, so some are copied at once, behind all queued work. */
+static void forks_are_copied_in_order(void **state) {
+    (void)state;
+    cattn_config config = config_of(24);
+    config.sharing = CATTN_PRIVATE;
+    float want[HEADS * DIM];
+    tensors t = new_tensors();
+    emu_set_streams(EMU_DEFERRED, 11);
+    cattn_cache *cache = create(&config);
+    cattn_entry entries[16] = {{.seq = join(cache, 1000, 0, 0), .max_rows = 1000}};
+    write_prompt(cache, &t, entries);
+    for (int i = 1; i < 8; i++) assert_int_equal(cattn_seq_fork(cache, entries[0].seq, 0, &entries[i].seq, NULL), CATTN_OK);
+    for (int i = 0; i < 8; i++) {
+        append(cache, entries[i].seq, 7000);
+        entries[i].max_rows = 1;
+    }
+    step(cache, &t, entries, 8);
+    emu_finish();
+    memcpy(want, t.out, sizeof want);
+    for (int i = 1; i < 8; i++) assert_memory_equal(want, t.out + i * HEADS * DIM, sizeof want);
+    free_tensors(&t);
+    cattn_cache_destroy(&cache);
+    emu_set_streams(EMU_IMMEDIATE, 1);
+    assert_int_equal(emu_n_live(), 0);
+}
+
+/* bf16 and f16 tensors give the bits of f32 tensors with the same values. */
+static void compare_tensor_types(cattn_type kv_type) {
+    cattn_config config = config_of(8);
+    config.kv_type = kv_type;
+    static const cattn_type types[] = {CATTN_F32, CATTN_BF16, CATTN_F16};
+    static float want[100 * HEADS * DIM];
+    tensors t = new_tensors();
+    for (int i = 0; i < 3; i++) {
+        cattn_cache *cache = create(&config);
+        cattn_entry entry = {.seq = join(cache, 100, 0, 0), .max_rows = 100};
+        cattn_error error = {0};
+        check(cattn_cuda_step_begin(cache, &entry, 1, 0, NULL, NULL, &error), &error);
+        fill_tensors(cache, &t, &entry, 1);
+        float *inputs[] = {t.q, t.k, t.v};
+        const int n[] = {100 * HEADS * DIM, 100 * KV_HEADS * DIM, 100 * KV_HEADS * DIM};
+        for (int k = 0; k < 3; k++)
+            for (int j = 0; j < n[k]; j++) { /* few bits, so that every type holds them */
+                const float x = (float)(int)(inputs[k][j] * 64) / 64;
+                inputs[k][j] = x;
+                if (types[i] == CATTN_BF16) ((uint16_t *)inputs[k])[j] = ca_bf16_from_f32(x);
+                if (types[i] == CATTN_F16) ((uint16_t *)inputs[k])[j] = ca_f16_from_f32(x);
+            }
+        cattn_view q = view_of(Q_VIEW, t.q), k = view_of(K_VIEW, t.k), v = view_of(K_VIEW, t.v), out = view_of(Q_VIEW, t.out);
+        q.type = k.type = v.type = types[i];
+        check(cattn_cuda_step_write(cache, 0, &k, &v, NULL, &error), &error);
+        check(cattn_cuda_step_attend(cache, 0, &q, &out, NULL, NULL, &error), &error);
+        assert_int_equal(cattn_step_abort(cache, NULL), CATTN_OK);
+        if (i == 0)
+            memcpy(want, t.out, sizeof want);
+        else
+            assert_memory_equal(want, t.out, sizeof want);
+        cattn_cache_destroy(&cache);
+    }
+    free_tensors(&t);
+}
+
+static void tensors_may_be_of_other_types(void **state) {
+    (void)state;
+    compare_tensor_types(CATTN_BF16);
+    compare_tensor_types(CATTN_E4M3);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        EMU_TEST(what_a_device_lacks_is_refused),
+        EMU_TEST(calls_for_the_other_kind_of_cache_are_refused),
+        EMU_TEST(sequences_may_not_be_too_long),
+        EMU_TEST(wrong_arguments_of_a_step_are_named),
+        EMU_TEST(the_budget_is_of_device_memory),
+        EMU_TEST(a_step_whose_workspace_is_too_large_is_refused),
+        EMU_TEST(every_allocation_may_fail),
+        EMU_TEST(a_failed_copy_ends_all_steps),
+        EMU_TEST(a_captured_step_is_replayed),
+        EMU_TEST(prefill_leaves_the_graphs_of_decode_steps_valid),
+        EMU_TEST(a_step_without_structural_change_copies_positions),
+        EMU_TEST(shared_chunks_are_read_once),
+        EMU_TEST(forks_are_copied_in_order),
+        EMU_TEST(tensors_may_be_of_other_types),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

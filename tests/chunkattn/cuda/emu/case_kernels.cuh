@@ -1,0 +1,287 @@
+/*
+ * Kernels for the files in cases/: each executes one primitive on the inputs of a case. They run in the emulation and, compiled
+ * by nvcc, on a device, so both are compared with the same file (cases.h reads it).
+ */
+#ifndef TESTS_CHUNKATTN_CUDA_EMU_CASE_KERNELS_CUH
+#define TESTS_CHUNKATTN_CUDA_EMU_CASE_KERNELS_CUH
+
+#include "chunkattn/cuda/primitives.h"
+
+enum { CASE_ARGS = 24 };
+
+/* All pointers are to device memory. Words of shared memory are given by their offsets. */
+struct case_args {
+    const u32 *in;               /* [registers][threads] */
+    u32 *out;                    /* [registers][threads] */
+    u32 *device;                 /* the case's device memory, a multiple of 16 bytes */
+    const u32 *image_at, *image; /* [n_image] shared memory before */
+    const u32 *after_at;         /* [n_after] which words of it are wanted afterwards */
+    u32 *after;                  /* [n_after] */
+    int n_image, n_after, threads;
+    u32 arg[CASE_ARGS];
+    int n_args;
+};
+
+/* ---- Registers and shared memory of a case ---- */
+
+DEV u32 in_register(const case_args &a, int r) { return ld_global(a.in + r * a.threads + thread_index()); }
+DEV float in_float(const case_args &a, int r) { return as_float(in_register(a, r)); }
+DEV void out_register(const case_args &a, int r, u32 v) { st_global(a.out + r * a.threads + thread_index(), v); }
+DEV void out_float(const case_args &a, int r, float v) { out_register(a, r, as_bits(v)); }
+
+DEV void begin_case(const case_args &a) {
+    for (int i = thread_index(); i < a.n_image; i += a.threads)
+        st_shared(shared_base() + ld_global(a.image_at + i), ld_global(a.image + i));
+    fence_async();
+    sync_block();
+}
+DEV void end_case(const case_args &a) {
+    sync_block();
+    for (int i = thread_index(); i < a.n_after; i += a.threads)
+        st_global(a.after + i, ld_shared<u32>(shared_base() + ld_global(a.after_at + i)));
+}
+
+/* ---- Matrices of a warp ---- */
+
+DEV void out_four(const case_args &a, const u32 (&r)[4]) {
+    UNROLL
+    for (int i = 0; i < 4; i++) out_register(a, i, r[i]);
+}
+DEV void case_ldmatrix(const case_args &a) {
+    u32 r[4];
+    ldmatrix(r, shared_base() + in_register(a, 0));
+    out_four(a, r);
+}
+DEV void case_ldmatrix_trans(const case_args &a) {
+    u32 r[4];
+    ldmatrix_trans(r, shared_base() + in_register(a, 0));
+    out_four(a, r);
+}
+DEV void case_stmatrix(const case_args &a) {
+    const u32 r[4] = {in_register(a, 1), in_register(a, 2), in_register(a, 3), in_register(a, 4)};
+    stmatrix(shared_base() + in_register(a, 0), r);
+}
+DEV void case_stmatrix_trans(const case_args &a) {
+    const u32 r[4] = {in_register(a, 1), in_register(a, 2), in_register(a, 3), in_register(a, 4)};
+    stmatrix_trans(shared_base() + in_register(a, 0), r);
+}
+DEV void case_movmatrix(const case_args &a) { out_register(a, 0, movmatrix(in_register(a, 0))); }
+
+template <element E> DEV void case_mma(const case_args &args) {
+    u32 a[4], b[2];
+    float c[4];
+    UNROLL
+    for (int i = 0; i < 4; i++) a[i] = in_register(args, i);
+    UNROLL
+    for (int i = 0; i < 2; i++) b[i] = in_register(args, 4 + i);
+    UNROLL
+    for (int i = 0; i < 4; i++) c[i] = in_float(args, 6 + i);
+    mma<E>(c, a, b);
+    UNROLL
+    for (int i = 0; i < 4; i++) out_float(args, i, c[i]);
+}
+DEV void case_mma_bf16(const case_args &a) { case_mma<BF16>(a); }
+DEV void case_mma_f16(const case_args &a) { case_mma<F16>(a); }
+
+/* ---- Matrices of a warp group: arguments are (at, leading, stride, swizzle) of A and of B, then whether to add ---- */
+
+DEV u64 describe(const u32 *arg) {
+    const u32 at = shared_base() + arg[0];
+    if (arg[3] == 128) return wgmma_descriptor<128>(at, arg[1], arg[2]);
+    if (arg[3] == 64) return wgmma_descriptor<64>(at, arg[1], arg[2]);
+    if (arg[3] == 32) return wgmma_descriptor<32>(at, arg[1], arg[2]);
+    return wgmma_descriptor<0>(at, arg[1], arg[2]);
+}
+template <int ROWS> DEV void in_sums(const case_args &a, int first, float (&d)[ROWS][4]) {
+    UNROLL
+    for (int i = 0; i < ROWS * 4; i++) d[i / 4][i % 4] = a.arg[8] ? in_float(a, first + i) : 0;
+}
+template <int ROWS> DEV void finish_sums(const case_args &a, float (&d)[ROWS][4]) {
+    wgmma_commit();
+    wgmma_wait<0>(d);
+    UNROLL
+    for (int i = 0; i < ROWS * 4; i++) out_float(a, i, d[i / 4][i % 4]);
+}
+template <element E, major A, major B, int N> DEV void case_wgmma(const case_args &a) {
+    float d[N / 8][4];
+    in_sums(a, 0, d);
+    wgmma_fence(d);
+    wgmma<E, A, B>(d, describe(a.arg), describe(a.arg + 4), a.arg[8]);
+    finish_sums(a, d);
+}
+template <element E, major B, int N> DEV void case_wgmma_registers(const case_args &args) {
+    float d[N / 8][4];
+    u32 a[4];
+    UNROLL
+    for (int i = 0; i < 4; i++) a[i] = in_register(args, i);
+    in_sums(args, 4, d);
+    wgmma_fence(d, a);
+    wgmma<E, B>(d, a, describe(args.arg + 4), args.arg[8]);
+    finish_sums(args, d);
+}
+DEV void case_wgmma_bf16_K_K_8(const case_args &a) { case_wgmma<BF16, K_MAJOR, K_MAJOR, 8>(a); }
+DEV void case_wgmma_bf16_K_K_32(const case_args &a) { case_wgmma<BF16, K_MAJOR, K_MAJOR, 32>(a); }
+DEV void case_wgmma_bf16_K_K_256(const case_args &a) { case_wgmma<BF16, K_MAJOR, K_MAJOR, 256>(a); }
+DEV void case_wgmma_f16_K_K_16(const case_args &a) { case_wgmma<F16, K_MAJOR, K_MAJOR, 16>(a); }
+DEV void case_wgmma_f16_K_K_24(const case_args &a) { case_wgmma<F16, K_MAJOR, K_MAJOR, 24>(a); }
+DEV void case_wgmma_bf16_MN_K_8(const case_args &a) { case_wgmma<BF16, MN_MAJOR, K_MAJOR, 8>(a); }
+DEV void case_wgmma_bf16_MN_K_16(const case_args &a) { case_wgmma<BF16, MN_MAJOR, K_MAJOR, 16>(a); }
+DEV void case_wgmma_f16_MN_K_24(const case_args &a) { case_wgmma<F16, MN_MAJOR, K_MAJOR, 24>(a); }
+DEV void case_wgmma_bf16_K_MN_64(const case_args &a) { case_wgmma<BF16, K_MAJOR, MN_MAJOR, 64>(a); }
+DEV void case_wgmma_f16_K_MN_128(const case_args &a) { case_wgmma<F16, K_MAJOR, MN_MAJOR, 128>(a); }
+DEV void case_wgmma_bf16_R_K_40(const case_args &a) { case_wgmma_registers<BF16, K_MAJOR, 40>(a); }
+DEV void case_wgmma_f16_R_MN_64(const case_args &a) { case_wgmma_registers<F16, MN_MAJOR, 64>(a); }
+
+/* ---- Votes, shuffles, barriers, memory ---- */
+
+DEV void case_shfl(const case_args &a) { out_register(a, 0, shfl(in_register(a, 0), (int)in_register(a, 1))); }
+DEV void case_shfl_xor(const case_args &a) { out_register(a, 0, shfl_xor(in_register(a, 0), (int)a.arg[0])); }
+DEV void case_ballot(const case_args &a) {
+    const bool b = in_register(a, 0) != 0;
+    out_register(a, 0, ballot_sync(b));
+    out_register(a, 1, any_sync(b));
+}
+DEV void case_sync_block_or(const case_args &a) { out_register(a, 0, sync_block_or(in_register(a, 0) != 0)); }
+DEV void case_arrive_named(const case_args &a) {
+    const int warp = thread_index() / 32;
+    const u32 at = shared_base() + (u32)(thread_index() % 32) * 4, v = in_register(a, 0);
+    if (warp == 2) {
+        st_shared(at, v);
+        arrive_named(3, 64);
+    }
+    if (warp == 0) {
+        sync_named(3, 64);
+        out_register(a, 0, ld_shared<u32>(at));
+    }
+}
+DEV void case_sync_named_or(const case_args &a) {
+    out_register(a, 0, sync_named_or(1 + thread_index() / 64, 64, in_register(a, 0) != 0));
+}
+DEV void case_atomic_add_acq_rel(const case_args &a) {
+    u32 *p = a.device + thread_index();
+    out_register(a, 0, atomic_add_acq_rel(p, in_register(a, 0)));
+    out_register(a, 1, ld_global(p));
+}
+DEV void case_atomic_add_relaxed(const case_args &a) {
+    u32 *p = a.device + thread_index();
+    out_register(a, 0, atomic_add_relaxed(p, in_register(a, 0)));
+    out_register(a, 1, ld_global(p));
+}
+struct alignas(8) two_words {
+    u32 v[2];
+};
+DEV void case_vectors(const case_args &a) {
+    const int t = thread_index();
+    const u4 four = ld_readonly((const u4 *)a.device + t);
+    const two_words two = ld_streaming((const two_words *)a.device + t);
+    UNROLL
+    for (int i = 0; i < 4; i++) out_register(a, i, four.v[i]);
+    UNROLL
+    for (int i = 0; i < 2; i++) out_register(a, 4 + i, two.v[i]);
+    const u32 at = shared_base() + (u32)t * 16;
+    st_shared(at, two_words{{four.v[0], four.v[1]}});
+    st_shared(at + 8, two_words{{four.v[2], four.v[3]}});
+    const u4 back = ld_shared<u4>(at);
+    st_shared(at, back);
+}
+
+/* ---- Arithmetic ---- */
+
+DEV void case_ex2(const case_args &a) { out_float(a, 0, ex2(in_float(a, 0))); }
+DEV void case_lg2(const case_args &a) { out_float(a, 0, lg2(in_float(a, 0))); }
+DEV void case_max_f32(const case_args &a) { out_float(a, 0, max_f32(in_float(a, 0), in_float(a, 1))); }
+DEV void case_ceil_f32(const case_args &a) { out_float(a, 0, ceil_f32(in_float(a, 0))); }
+DEV void case_fma_rn(const case_args &a) { out_float(a, 0, fma_rn(in_float(a, 0), in_float(a, 1), in_float(a, 2))); }
+DEV void case_mul_add(const case_args &a) { out_float(a, 0, add_rn(mul_rn(in_float(a, 0), in_float(a, 1)), in_float(a, 2))); }
+DEV void case_rcp_rn(const case_args &a) { out_float(a, 0, rcp_rn(in_float(a, 0))); }
+DEV void case_pack_bf16(const case_args &a) { out_register(a, 0, pack<BF16>(in_float(a, 0), in_float(a, 1))); }
+DEV void case_pack_f16(const case_args &a) { out_register(a, 0, pack<F16>(in_float(a, 0), in_float(a, 1))); }
+DEV void case_halves_bf16(const case_args &a) {
+    out_float(a, 0, low_half<BF16>(in_register(a, 0)));
+    out_float(a, 1, high_half<BF16>(in_register(a, 0)));
+}
+DEV void case_halves_f16(const case_args &a) {
+    out_float(a, 0, low_half<F16>(in_register(a, 0)));
+    out_float(a, 1, high_half<F16>(in_register(a, 0)));
+}
+DEV void case_widen_e4m3(const case_args &a) { out_register(a, 0, widen_e4m3(in_register(a, 0))); }
+
+/* ---- Copies and mbarriers ---- */
+
+template <int PENDING> DEV void case_cp_async_wait(const case_args &a) {
+    const int lane = thread_index();
+    const u32 to = shared_base() + (u32)lane * 64;
+    UNROLL
+    for (int g = 0; g < 4; g++) {
+        cp_async16(to + (u32)g * 16, a.device + lane * 16 + g * 4);
+        cp_async_commit();
+    }
+    cp_async_wait<PENDING>();
+    UNROLL
+    for (int g = 0; g < 4 - PENDING; g++) out_register(a, g, ld_shared<u32>(to + (u32)g * 16));
+    cp_async_wait<0>();
+}
+DEV void case_cp_async_wait_0(const case_args &a) { case_cp_async_wait<0>(a); }
+DEV void case_cp_async_wait_1(const case_args &a) { case_cp_async_wait<1>(a); }
+DEV void case_cp_async_wait_2(const case_args &a) { case_cp_async_wait<2>(a); }
+DEV void case_cp_async_wait_3(const case_args &a) { case_cp_async_wait<3>(a); }
+DEV void case_cp_async_empty(const case_args &a) {
+    const u32 to = shared_base() + (u32)thread_index() * 16;
+    cp_async16_hint(to, a.device + thread_index() * 4, evict_first());
+    cp_async_commit();
+    cp_async_commit();
+    cp_async_commit();
+    cp_async_wait<2>();
+    out_register(a, 0, ld_shared<u32>(to));
+}
+DEV void case_cp_async_or_zero(const case_args &a) {
+    cp_async16_or_zero(shared_base() + (u32)thread_index() * 16, a.device + thread_index() * 4, in_register(a, 0) != 0);
+    cp_async_commit();
+    cp_async_wait<0>();
+}
+/* Arguments: to, from, bytes. */
+DEV void case_bulk_copy(const case_args &a) {
+    const u32 bar = shared_base() + 4096;
+    if (thread_index() == 0) {
+        mbar_init(bar, 1);
+        mbar_fence_init();
+        mbar_arrive_expect(bar, a.arg[2]);
+        bulk_copy(shared_base() + a.arg[0], a.device + a.arg[1] / 4, a.arg[2], bar);
+    }
+    sync_block();
+    mbar_wait(bar, 0);
+}
+/* Arguments: pairs of an operation and its operand, executed by one thread. */
+DEV void case_mbar_ops(const case_args &a) {
+    if (thread_index() != 0) return;
+    const u32 bar = shared_base() + 4096;
+    u32 to = shared_base();
+    for (int i = 0; i < a.n_args; i += 2) {
+        const u32 operand = a.arg[i + 1];
+        switch (a.arg[i]) {
+        case 0:
+            mbar_init(bar, operand);
+            mbar_fence_init();
+            break;
+        case 1: mbar_arrive(bar); break;
+        case 2: mbar_arrive_expect(bar, operand); break;
+        case 3:
+            bulk_copy_hint(to, a.device, operand, bar, evict_first());
+            to += operand;
+            break;
+        default: mbar_wait(bar, operand);
+        }
+    }
+    out_register(a, 0, (u32)a.n_args / 2);
+}
+
+#define CASE_KERNEL(name)                                                                                                      \
+    KERNEL(256, 1, run_##name, const case_args a) {                                                                            \
+        begin_case(a);                                                                                                         \
+        case_##name(a);                                                                                                        \
+        end_case(a);                                                                                                           \
+    }
+#include "case_kernels.def"
+#undef CASE_KERNEL
+
+#endif

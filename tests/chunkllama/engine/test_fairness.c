@@ -1,0 +1,260 @@
+/* Who is served when: tenants share the engine by weight, a flood of one delays no other, and priority orders the rest. */
+#include "tests/support/testing.h"
+
+#include <string.h>
+
+#include "fixture.h"
+
+enum { N_TENANTS = 2, N_MOST = 120, N_PROMPT = 24 };
+
+/* Tokens that were reported to each tenant, as they come. Only the engine's thread writes. */
+typedef struct tally {
+    int64_t tokens[N_TENANTS];
+    int n_left;                             /* requests of tenant 1 */
+    int64_t from[N_TENANTS], to[N_TENANTS]; /* tokens when tenant 1 had three and one quarters of its requests left */
+} tally;
+
+typedef struct client {
+    tally *tally;
+    int tenant;
+} client;
+
+static void count(void *ctx, const cl_engine_event *event) {
+    const client *c = ctx;
+    tally *t = c->tally;
+    t->tokens[c->tenant] += event->token >= 0;
+    if (!event->last || c->tenant != 1) return;
+    t->n_left--;
+    if (t->n_left == N_MOST * 3 / 4) memcpy(t->from, t->tokens, sizeof t->from);
+    if (t->n_left == N_MOST / 4) memcpy(t->to, t->tokens, sizeof t->to);
+}
+
+/* N_MOST requests of a tenant, of 1 to 60 tokens each. */
+static void make_flood(const client *c, int32_t tokens[][N_PROMPT], cl_engine_request *requests, recording **recordings) {
+    for (int i = 0; i < N_MOST; i++) {
+        make_prompt(tokens[i], N_PROMPT, 0, (uint32_t)c->tenant, (uint32_t)(1000 * c->tenant + i));
+        recordings[i] = recording_create();
+        recordings[i]->hook = count;
+        recordings[i]->hook_ctx = (void *)c;
+        requests[i] = make_request(tokens[i], N_PROMPT, 1 + (i * 37 + c->tenant) % 60, recordings[i]);
+        requests[i].domain = (uint32_t)c->tenant;
+    }
+}
+
+/* While two tenants have requests, they get tokens by weight, whether places or chunks are short. */
+static void tokens_go_by_weight(void **state) {
+    (void)state;
+    for (int by_budget = 0; by_budget < 2; by_budget++) {
+        static const cl_engine_weight weights[] = {{1, 3}};
+        cl_engine_config config = fixture_config();
+        config.max_seqs = by_budget ? 32 : 8;
+        if (by_budget) config.kv_budget_bytes = MIB * 3 / 8; /* for some of them at once */
+        config.weights = weights;
+        config.n_weights = 1;
+        fixture f;
+        fixture_start(&f, &config, 1);
+        static int32_t tokens[N_TENANTS * N_MOST][N_PROMPT];
+        static cl_engine_request requests[N_TENANTS * N_MOST];
+        static recording *r[N_TENANTS * N_MOST];
+        tally t = {.n_left = N_MOST};
+        client clients[N_TENANTS] = {{&t, 0}, {&t, 1}};
+        for (int i = 0; i < N_TENANTS; i++) make_flood(&clients[i], tokens + i * N_MOST, requests + i * N_MOST, r + i * N_MOST);
+        submit_together(&f, requests, N_TENANTS * N_MOST, NULL);
+        for (int i = 0; i < N_TENANTS * N_MOST; i++) recording_wait(r[i]);
+        assert_in_range((t.to[1] - t.from[1]) * 100 / (t.to[0] - t.from[0]), 250, 350);
+        for (int i = 0; i < N_TENANTS * N_MOST; i++) recording_free(r[i]);
+        fixture_stop(&f);
+    }
+}
+
+/* A flood of tenant 0, in which requests of tenant 1 arrive at set events, on the engine's thread. */
+enum { N_FLOOD = 40, N_OTHER = 5, BETWEEN = 500 };
+typedef struct deluge {
+    fixture *f;
+    cl_engine_request requests[N_OTHER];
+    int64_t n_events, waited[N_OTHER]; /* events of the flood before the first of each request */
+} deluge;
+
+static void arrive(void *ctx, const cl_engine_event *event) {
+    (void)event;
+    deluge *d = ctx;
+    const int64_t i = d->n_events++ / BETWEEN;
+    if (d->n_events % BETWEEN == 0 && i < N_OTHER) submit(d->f, &d->requests[i]);
+}
+
+static void note_wait(void *ctx, const cl_engine_event *event) {
+    deluge *d = ctx;
+    for (int i = 0; i < N_OTHER; i++) {
+        const recording *r = d->requests[i].ctx;
+        if (r->request == event->request && r->n_events == 1) d->waited[i] = d->n_events - (i + 1) * BETWEEN;
+    }
+}
+
+/* One tenant floods; the requests of another start at once, though all places and chunks are in use. */
+static void a_flood_delays_no_other(void **state) {
+    (void)state;
+    for (int by_budget = 0; by_budget < 2; by_budget++) {
+        cl_engine_config config = fixture_config();
+        config.max_seqs = by_budget ? 32 : 4;
+        if (by_budget) config.kv_budget_bytes = MIB * 3 / 8; /* for some of them at once */
+        fixture f;
+        fixture_start(&f, &config, 1);
+        int32_t tokens[N_FLOOD][N_PROMPT], other_tokens[N_OTHER][N_PROMPT];
+        cl_engine_request requests[N_FLOOD];
+        recording *r[N_FLOOD], *other[N_OTHER];
+        deluge d = {.f = &f};
+        for (int i = 0; i < N_OTHER; i++) {
+            make_prompt(other_tokens[i], N_PROMPT, 0, 1, (uint32_t)(100 + i));
+            other[i] = recording_create();
+            other[i]->hook = note_wait;
+            other[i]->hook_ctx = &d;
+            d.requests[i] = make_request(other_tokens[i], N_PROMPT, 10, other[i]);
+            d.requests[i].domain = 1;
+        }
+        for (int i = 0; i < N_FLOOD; i++) {
+            make_prompt(tokens[i], N_PROMPT, 0, 0, (uint32_t)i);
+            r[i] = recording_create();
+            r[i]->hook = arrive;
+            r[i]->hook_ctx = &d;
+            requests[i] = make_request(tokens[i], N_PROMPT, 200, r[i]);
+        }
+        submit_together(&f, requests, N_FLOOD, NULL);
+        for (int i = 0; i < N_FLOOD; i++) recording_wait(r[i]);
+        assert_true(stats_when_idle(&f).preemptions > 0);
+        for (int i = 0; i < N_OTHER; i++) assert_in_range(d.waited[i], 0, 3 * config.max_seqs); /* a few steps */
+        for (int i = 0; i < N_FLOOD; i++) recording_free(r[i]);
+        for (int i = 0; i < N_OTHER; i++) recording_free(other[i]);
+        fixture_stop(&f);
+    }
+}
+
+/* A flood of prompts that take several steps, in which others of tenant 1 arrive; what the steps after that compute. */
+typedef struct rows_watch {
+    deluge d;
+    int64_t n_steps, n_rows, n_before;           /* of prefill, after the last step and after the one before it */
+    int64_t arrived[N_OTHER], n_waited[N_OTHER]; /* steps before a request, and up to its first token */
+} rows_watch;
+
+static void watch_rows(rows_watch *w) {
+    const cl_engine_stats stats = stats_of(w->d.f);
+    if (stats.steps == w->n_steps) return;
+    w->n_steps = stats.steps;
+    w->n_before = w->n_rows;
+    w->n_rows = stats.prefill_tokens_computed;
+}
+
+static void arrive_and_watch(void *ctx, const cl_engine_event *event) {
+    rows_watch *w = ctx;
+    watch_rows(w);
+    const int64_t i = w->d.n_events / BETWEEN;
+    if (i < N_OTHER) w->arrived[i] = w->n_steps;
+    arrive(&w->d, event);
+}
+
+static void note_rows(void *ctx, const cl_engine_event *event) {
+    rows_watch *w = ctx;
+    watch_rows(w);
+    for (int i = 0; i < N_OTHER; i++) {
+        const recording *r = w->d.requests[i].ctx;
+        if (r->request != event->request || r->n_events != 1) continue;
+        w->d.waited[i] = w->n_rows - w->n_before;
+        w->n_waited[i] = w->n_steps - w->arrived[i];
+    }
+}
+
+/* Prompts of n tokens beside a flood begin in the next step, and are not interrupted. */
+static void watch_prompts(int n, rows_watch *w) {
+    enum { N_LONG = 200, LONG = 200, N_GENERATED = BETWEEN * N_OTHER / N_LONG + 1 };
+    cl_engine_config config = fixture_config();
+    config.max_seqs = 8;
+    config.max_step_rows = 100;
+    fixture f;
+    fixture_start(&f, &config, 1);
+    static int32_t tokens[N_LONG][LONG], other_tokens[N_OTHER][LONG];
+    static cl_engine_request requests[N_LONG];
+    static recording *r[N_LONG], *other[N_OTHER];
+    *w = (rows_watch){.d.f = &f};
+    for (int i = 0; i < N_OTHER; i++) {
+        make_prompt(other_tokens[i], n, 0, 1, (uint32_t)(1000 + i));
+        other[i] = recording_create();
+        other[i]->hook = note_rows;
+        other[i]->hook_ctx = w;
+        w->d.requests[i] = make_request(other_tokens[i], n, 2, other[i]);
+        w->d.requests[i].domain = 1;
+    }
+    for (int i = 0; i < N_LONG; i++) {
+        make_prompt(tokens[i], LONG, 0, 0, (uint32_t)i);
+        r[i] = recording_create();
+        r[i]->hook = arrive_and_watch;
+        r[i]->hook_ctx = w;
+        requests[i] = make_request(tokens[i], LONG, N_GENERATED, r[i]);
+    }
+    submit_together(&f, requests, N_LONG, NULL);
+    for (int i = 0; i < N_LONG; i++) recording_wait(r[i]);
+    for (int i = 0; i < N_OTHER; i++) recording_wait(other[i]);
+    for (int i = 0; i < N_LONG; i++) recording_free(r[i]);
+    for (int i = 0; i < N_OTHER; i++) recording_free(other[i]);
+    fixture_stop(&f);
+}
+
+/* Beside a flood a prompt takes as many steps as it needs, and its last step has no rows of the flood. */
+static void a_flood_makes_no_prompt_slower(void **state) {
+    (void)state;
+    rows_watch w;
+    watch_prompts(40, &w);
+    for (int i = 0; i < N_OTHER; i++) {
+        assert_int_equal(w.n_waited[i], 1);
+        assert_int_equal(w.d.waited[i], 40);
+    }
+    watch_prompts(150, &w);
+    for (int i = 0; i < N_OTHER; i++) {
+        assert_int_equal(w.n_waited[i], 2);
+        assert_in_range(w.d.waited[i], 50, 57); /* beside 7 choices of the flood at most, which decode in the first step */
+    }
+}
+
+/* Of one tenant's waiting requests those of smaller priority start first, equal ones in the order of their arrival. */
+static void priority_orders(void **state) {
+    (void)state;
+    enum { N = 30 };
+    cl_engine_config config = fixture_config();
+    config.max_seqs = 1;
+    fixture f;
+    fixture_start(&f, &config, 1);
+    int32_t tokens[N_PROMPT];
+    recording *busy = recording_create(), *r[N];
+    make_prompt(tokens, N_PROMPT, 0, 0, 999);
+    cl_engine_request request = make_request(tokens, N_PROMPT, 1000, busy);
+    toy_hold();
+    const uint64_t id = submit(&f, &request);
+    toy_pass(1);
+    for (int i = 0; i < N; i++) {
+        make_prompt(tokens, N_PROMPT, 0, 0, (uint32_t)i);
+        r[i] = recording_create();
+        request = make_request(tokens, N_PROMPT, 2, r[i]);
+        request.priority = 2 - i % 5;
+        submit(&f, &request);
+    }
+    cl_engine_cancel(f.engine, id);
+    toy_release();
+    for (int i = 0; i < N; i++) recording_wait(r[i]);
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < N; k++) {
+            const bool before = i % 5 > k % 5 || (i % 5 == k % 5 && i < k);
+            if (before) assert_true(r[i]->first_event_order < r[k]->first_event_order);
+        }
+    for (int i = 0; i < N; i++) recording_free(r[i]);
+    recording_wait(busy);
+    recording_free(busy);
+    fixture_stop(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_go_by_weight),
+        cmocka_unit_test(a_flood_delays_no_other),
+        cmocka_unit_test(a_flood_makes_no_prompt_slower),
+        cmocka_unit_test(priority_orders),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

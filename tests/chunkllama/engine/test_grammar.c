@@ -1,0 +1,486 @@
+/*
+ * Requests with a grammar, over a fake grammar engine: what is reported matches the grammar and is the same whatever runs
+ * beside it, forced tokens are computed together, and failures end their choice only.
+ */
+#include "tests/support/testing.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chunkllama/engine/grammar.h"
+#include "fixture.h"
+
+enum { N_KINDS = 30, N_ROUNDS = 2, N_REQUESTS = N_KINDS * N_ROUNDS, MAX_PROMPT = 100 };
+
+/* Patterns that force nothing, much, and everything. */
+static const char *const patterns[] = {
+    "{\"name\": \"a b the\", \"number\": #?#?#, \"next\": \".*\"}",
+    "#*",
+    "ab the end of the tokens that are forced to the very END",
+    "a?b?c?d?e?f?.*",
+    "#, #, #, #, #, #; forced; #, #, #, #",
+    ".*END",
+    "x",
+    "#?\xe2\x82\xac the \xf0\x9f\x98\x80.*the",
+};
+enum { N_PATTERNS = sizeof patterns / sizeof *patterns };
+
+static void set_grammar(cl_engine_request *request, const char *pattern) {
+    request->grammar_kind = CL_GRAMMAR_REGEX;
+    request->grammar = pattern;
+    request->grammar_size = strlen(pattern);
+}
+
+/* Requests of all kinds, every fifth without a grammar. The second round repeats the first, so that lookup drafts are right. */
+static cl_engine_request variety(int i, int32_t *tokens, recording *r) {
+    static const char *const stop[] = {"END", "ab", "; f", "e"};
+    static const int32_t stop_tokens[] = {65, 66, '7', 130, 131, '}'};
+    static const int32_t bad_words[] = {'1', 'a', 'b'}, bad_word_sizes[] = {1, 2}; /* also where the grammar has no others */
+    static const cl_logit_bias bias[] = {{'5', 20}, {'x', -INFINITY}};
+    const int kind = i % N_KINDS;
+    const int64_t n = 1 + 13 * (kind % 7);
+    make_prompt(tokens, n, n * 2 / 3, (uint32_t)(kind % 3), (uint32_t)kind);
+    cl_engine_request request = make_request(tokens, n, 1 + 7 * (kind % 11), r);
+    if (kind % 5 != 4) set_grammar(&request, patterns[kind % N_PATTERNS]);
+    request.sampling.seed = (uint64_t)kind;
+    if (kind % 2 == 1) request.sampling.temperature = 1;
+    if (kind % 8 == 3) request.sampling.frequency_penalty = 0.5f;
+    if (kind % 8 == 6) request.sampling.repetition_penalty = 1.3f;
+    if (kind % 8 == 7) request.sampling.top_p = 0.6f;
+    if (kind % 6 == 2) request.prompt_logprobs = true;
+    if (kind % 3 != 0) request.ignore_eos = false;
+    if (kind % 3 == 2) request.logprobs = false;
+    if (kind % 7 == 3) {
+        request.stop = stop;
+        request.n_stop = 4;
+    }
+    if (kind % 7 == 5) {
+        request.stop_tokens = stop_tokens;
+        request.n_stop_tokens = 6;
+    }
+    if (kind % 10 == 1 && request.max_tokens > 4) request.min_tokens = 4;
+    if (kind % 10 == 2) {
+        request.logit_bias = bias;
+        request.n_logit_bias = 2;
+    }
+    if (kind % 10 == 3) {
+        request.bad_words = bad_words;
+        request.bad_word_sizes = bad_word_sizes;
+        request.n_bad_words = 2;
+    }
+    if (kind % 9 == 8) {
+        request.n = 3;
+        request.sampling.temperature = 1;
+    }
+    return request;
+}
+
+/* Whether a grammar allows the tokens of a choice, which may be those of a beginning. */
+static void expect_match(const recorded_choice *c, const char *pattern) {
+    cl_grammar_library *library;
+    cl_grammar *grammar;
+    assert_int_equal(cl_grammar_open("fake", NULL, TOY_VOCAB, &library, NULL), CL_OK);
+    assert_int_equal(library->compile(library, CL_GRAMMAR_REGEX, pattern, strlen(pattern), &grammar, NULL), CL_OK);
+    cl_matcher *m = grammar->start(grammar);
+    assert_int_equal(m->count_valid(m, c->tokens, (int32_t)c->n_tokens), c->n_tokens);
+    m->free(m);
+    grammar->free(grammar);
+    library->free(library);
+}
+
+static void expect_matches(recording *const *recordings) {
+    int32_t tokens[MAX_PROMPT];
+    int n_complete = 0;
+    for (int i = 0; i < N_REQUESTS; i++) {
+        const cl_engine_request request = variety(i, tokens, recordings[i]);
+        for (int k = 0; k < request.n && request.grammar; k++) {
+            const recorded_choice *c = &recordings[i]->choices[k];
+            assert_true(c->finish == CL_ENGINE_STOP || c->finish == CL_ENGINE_LENGTH);
+            assert_true(c->n_tokens > 0);
+            expect_match(c, request.grammar);
+            n_complete += c->finish == CL_ENGINE_STOP && c->n_tokens < request.max_tokens;
+        }
+    }
+    assert_in_range(n_complete, N_REQUESTS / 5, N_REQUESTS);
+}
+
+/*
+ * Alone or together, drafted by whom ever, preempted and in any sharing mode. The types of K/V take turns, so that each is in
+ * every setting and with every way of drafting.
+ */
+static void same_bytes_in_every_setting(void **state) {
+    (void)state;
+    const drafting ways[] = {{false, NULL}, {true, NULL}, {true, toy_draft_model(0.1f)}};
+    static const setting settings[] = {
+        {CATTN_PRIVATE, CATTN_RETAIN_NONE, 3, 0, 512, 1, 64 * MIB, true}, /* the one that others are compared with */
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 3, 0, 64, 1, 64 * MIB, true},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 32, 0, 64, 1, 64 * MIB, false},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 32, 7, 33, 2, 64 * MIB, false},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 4, 3, 5, 3, MIB / 2, false},
+        {CATTN_SHARED, CATTN_RETAIN_NONE, 32, 0, 512, 4, MIB / 2, false},
+        {CATTN_SHARED_STORAGE, CATTN_RETAIN_LRU, 16, 5, 64, 1, MIB / 3, false},
+        {CATTN_PRIVATE, CATTN_RETAIN_NONE, 16, 0, 64, 2, MIB / 3, false},
+    };
+    static const cattn_type types[2] = {CATTN_F32, CATTN_I8};
+    int64_t n_preempted = 0, n_accepted = 0;
+    recording *expected[2][N_REQUESTS], *got[N_REQUESTS];
+    for (size_t t = 0; t < 2; t++) {
+        run_requests(&settings[0], types[t], &ways[0], variety, N_REQUESTS, MAX_PROMPT, expected[t]);
+        expect_matches(expected[t]);
+    }
+    for (size_t s = 1; s < sizeof settings / sizeof *settings; s++) {
+        for (size_t way = 0; way < 3; way++) {
+            const size_t t = (s + way) % 2;
+            const cl_engine_stats stats =
+                run_requests(&settings[s], types[t], &ways[way], variety, N_REQUESTS, MAX_PROMPT, got);
+            n_preempted += stats.preemptions;
+            n_accepted += stats.drafts.n_accepted;
+            char text[64];
+            snprintf(text, sizeof text, "K/V type %zu, setting %zu, way %zu", t, s, way);
+            expect_same_reports(expected[t], got, N_REQUESTS, text);
+        }
+    }
+    for (int i = 0; i < N_REQUESTS; i++) {
+        recording_free(expected[0][i]);
+        recording_free(expected[1][i]);
+    }
+    assert_true(n_preempted > 20);
+    assert_true(n_accepted > 200);
+}
+
+/* Run one request, alone. */
+static recording *run(fixture *f, cl_engine_request request) {
+    recording *r = recording_create();
+    request.ctx = r;
+    submit(f, &request);
+    recording_wait(r);
+    return r;
+}
+
+/* A text of which everything is forced takes two steps: the prompt's, and one for all its tokens. */
+static void forced_tokens_are_computed_together(void **state) {
+    (void)state;
+    static const char text[] = "0123456789ABCDEFGHIJKLMNOPQRSTUV"; /* 32 tokens */
+    for (int logprobs = 0; logprobs < 2; logprobs++) {
+        cl_engine_config config = fixture_config();
+        fixture f;
+        fixture_start(&f, &config, 1);
+        int32_t tokens[11];
+        make_prompt(tokens, 11, 0, 0, 1);
+        cl_engine_request request = make_request(tokens, 11, 100, NULL);
+        request.logprobs = logprobs;
+        set_grammar(&request, text);
+        recording *r = run(&f, request);
+        const recorded_choice *c = &r->choices[0];
+        assert_int_equal(c->finish, CL_ENGINE_STOP);
+        assert_int_equal(c->n_tokens, 32);
+        assert_int_equal(c->text_size, 32);
+        assert_memory_equal(c->text, text, 32);
+        assert_int_equal(stats_when_idle(&f).steps, 2);
+        assert_int_equal(toy_take_rows(), 11 + 32);
+        for (int i = 0; i < 32 && logprobs; i++) assert_true(c->logprobs[i] < 0);
+        recording_free(r);
+        fixture_stop(&f);
+    }
+}
+
+/* With several choices and few rows the forced tokens of each still take fewer steps than tokens. */
+static void forced_tokens_share_the_rows_of_a_step(void **state) {
+    (void)state;
+    cl_engine_config config = fixture_config();
+    config.max_step_rows = config.max_seqs = 20;
+    fixture f;
+    fixture_start(&f, &config, 2);
+    int32_t tokens[11];
+    make_prompt(tokens, 11, 0, 0, 1);
+    cl_engine_request request = make_request(tokens, 11, 100, NULL);
+    request.n = 4;
+    set_grammar(&request, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+    recording *r = run(&f, request);
+    for (int k = 0; k < 4; k++) assert_int_equal(r->choices[k].n_tokens, 36);
+    assert_in_range(stats_when_idle(&f).steps, 1 + 4 * 35 / 20, 1 + 4 * 35 / 20 + 4);
+    recording_free(r);
+    fixture_stop(&f);
+}
+
+/* max_tokens, stop strings and stop tokens end a choice within forced tokens, and what comes after them is not reported. */
+static void forced_tokens_end_where_others_would(void **state) {
+    (void)state;
+    static const char *const stop[] = {"IJ"};
+    static const int32_t stop_tokens[] = {'K'};
+    cl_engine_config config = fixture_config();
+    fixture f;
+    fixture_start(&f, &config, 1);
+    int32_t tokens[11];
+    make_prompt(tokens, 11, 0, 0, 1);
+    for (int i = 0; i < 3; i++) {
+        cl_engine_request request = make_request(tokens, 11, i == 0 ? 13 : 100, NULL);
+        set_grammar(&request, "0123456789ABCDEFGHIJKLMNOPQRSTUV");
+        if (i == 1) request.stop = stop, request.n_stop = 1;
+        if (i == 2) request.stop_tokens = stop_tokens, request.n_stop_tokens = 1;
+        recording *r = run(&f, request);
+        const recorded_choice *c = &r->choices[0];
+        static const int64_t n_tokens[] = {13, 20, 21}, n_text[] = {13, 18, 20};
+        assert_int_equal(c->finish, i == 0 ? CL_ENGINE_LENGTH : CL_ENGINE_STOP);
+        assert_int_equal(c->n_tokens, n_tokens[i]);
+        assert_int_equal(c->text_size, n_text[i]);
+        assert_int_equal(r->n_completion, n_tokens[i]);
+        recording_free(r);
+    }
+    fixture_stop(&f);
+}
+
+/* End tokens come only where the grammar may end; with ignore_eos only where nothing else may come. */
+static void end_tokens_follow_the_grammar(void **state) {
+    (void)state;
+    cl_engine_config config = fixture_config();
+    fixture f;
+    fixture_start(&f, &config, 1);
+    int32_t tokens[11];
+    make_prompt(tokens, 11, 0, 0, 1);
+    cl_engine_request request = make_request(tokens, 11, 30, NULL);
+    set_grammar(&request, "#*");
+    recording *r = run(&f, request);
+    assert_int_equal(r->choices[0].finish, CL_ENGINE_LENGTH);
+    for (int i = 0; i < 30; i++) assert_in_range(r->choices[0].tokens[i], '0', '9');
+    recording_free(r);
+    request.ignore_eos = false; /* the toy model likes its end token best */
+    r = run(&f, request);
+    assert_int_equal(r->choices[0].finish, CL_ENGINE_STOP);
+    assert_int_equal(r->choices[0].tokens[r->choices[0].n_tokens - 1], TOY_END);
+    recording_free(r);
+    set_grammar(&request, "##########");
+    r = run(&f, request);
+    assert_int_equal(r->choices[0].finish, CL_ENGINE_STOP);
+    assert_int_equal(r->choices[0].n_tokens, 10);
+    recording_free(r);
+    fixture_stop(&f);
+}
+
+/* What is allowed is drawn by its probability: choices differ, at temperature 0 they do not. */
+static void allowed_tokens_are_drawn(void **state) {
+    (void)state;
+    cl_engine_config config = fixture_config();
+    fixture f;
+    fixture_start(&f, &config, 1);
+    int32_t tokens[11];
+    make_prompt(tokens, 11, 0, 0, 1);
+    for (int temperature = 0; temperature < 2; temperature++) {
+        cl_engine_request request = make_request(tokens, 11, 30, NULL);
+        request.n = RECORDING_CHOICES;
+        request.sampling.temperature = 50 * (float)temperature;
+        set_grammar(&request, "####");
+        recording *r = run(&f, request);
+        bool seen[256] = {false};
+        int n_different = 0;
+        for (int k = 0; k < RECORDING_CHOICES; k++) {
+            n_different += !seen[(unsigned char)r->choices[k].text[0]];
+            seen[(unsigned char)r->choices[k].text[0]] = true;
+        }
+        assert_in_range(n_different, temperature ? 4 : 1, temperature ? RECORDING_CHOICES : 1);
+        recording_free(r);
+    }
+    fixture_stop(&f);
+}
+
+/*
+ * First tokens under a grammar, the end among them, are drawn by the probability that they have among those that are allowed:
+ * chi-square over all that come.
+ */
+static void the_distribution_is_that_of_masks(void **state) {
+    (void)state;
+    enum { REQUESTS = 250, DRAWS = REQUESTS * RECORDING_CHOICES };
+    static const struct {
+        const char *pattern;
+        int n_tokens; /* that are allowed at least */
+    } cases[] = {{"#*", 11}, {".*", 60}};
+    const double temperature = 10;
+    cl_engine_config config = fixture_config();
+    fixture f;
+    fixture_start(&f, &config, 2);
+    int32_t tokens[11];
+    make_prompt(tokens, 11, 0, 0, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int count[TOY_VOCAB] = {0}, n_seen = 0;
+        double weight[TOY_VOCAB] = {0}, sum = 0, chi2 = 0;
+        cl_engine_request request = make_request(tokens, 11, 1, NULL);
+        request.n = RECORDING_CHOICES;
+        request.sampling.temperature = (float)temperature;
+        request.ignore_eos = false;
+        set_grammar(&request, cases[i].pattern);
+        for (int k = 0; k < REQUESTS; k++) {
+            request.sampling.seed = (uint64_t)k;
+            recording *r = run(&f, request);
+            for (int c = 0; c < RECORDING_CHOICES; c++) {
+                const int32_t id = r->choices[c].tokens[0];
+                count[id]++;
+                weight[id] = exp((double)r->choices[c].logprobs[0] / temperature);
+            }
+            recording_free(r);
+        }
+        for (int id = 0; id < TOY_VOCAB; id++) {
+            sum += weight[id];
+            n_seen += count[id] > 0;
+        }
+        for (int id = 0; id < TOY_VOCAB; id++) {
+            if (count[id] == 0) continue;
+            const double expected = DRAWS * weight[id] / sum;
+            chi2 += (count[id] - expected) * (count[id] - expected) / expected;
+        }
+        assert_true(count[TOY_END] > 0 && n_seen >= cases[i].n_tokens);
+        /* Five standard deviations of chi-square; the seeds are fixed. */
+        if (chi2 > n_seen + 5 * sqrt(2.0 * n_seen)) fail_msg("%s: chi-square %g of %d tokens", cases[i].pattern, chi2, n_seen);
+    }
+    fixture_stop(&f);
+}
+
+/* A grammar that fails amid a completion, or for lack of memory, ends its choice with the engine's message, and no other one.
+ */
+static void failures_end_their_choice(void **state) {
+    (void)state;
+    cl_engine_config config = fixture_config();
+    config.speculate = true;
+    config.row_cost = 0;
+    fixture f;
+    fixture_start(&f, &config, 2);
+    int32_t tokens[3][20];
+    recording *r[3], *alone = recording_create();
+    cl_engine_request requests[3];
+    static const char *const failing[] = {"##0123!", "!", "0123#,#,#,#,#,#,#,#"};
+    for (int i = 0; i < 3; i++) {
+        r[i] = recording_create();
+        make_prompt(tokens[i], 20, 8, 0, (uint32_t)i);
+        requests[i] = make_request(tokens[i], 20, 40, r[i]);
+        requests[i].n = i == 0 ? 3 : 1;
+        set_grammar(&requests[i], failing[i]);
+    }
+    submit_together(&f, requests, 3, NULL);
+    for (int i = 0; i < 3; i++) recording_wait(r[i]);
+    for (int k = 0; k < 3; k++) {
+        assert_int_equal(r[0]->choices[k].finish, CL_ENGINE_ERROR);
+        assert_int_equal(r[0]->choices[k].n_tokens, 5);
+    }
+    assert_string_equal(r[0]->error, "grammar: a failure that the test requested");
+    assert_int_equal(r[1]->choices[0].finish, CL_ENGINE_ERROR);
+    assert_int_equal(r[1]->n_completion, 0);
+    assert_string_equal(r[1]->error, "no memory for the grammar of a choice");
+    assert_int_equal(r[2]->choices[0].finish, CL_ENGINE_STOP);
+    assert_int_equal(stats_when_idle(&f).completion_tokens, 15 + r[2]->n_completion);
+    requests[2].ctx = alone;
+    submit(&f, &requests[2]);
+    recording_wait(alone);
+    assert_true(recording_equal(alone, r[2]));
+    assert_int_equal(kv_stats_when_idle(&f).chunks_live, 0);
+    for (int i = 0; i < 3; i++) recording_free(r[i]);
+    recording_free(alone);
+    fixture_stop(&f);
+}
+
+typedef struct canceller {
+    fixture *f;
+    int64_t n_events, cancel_at;
+} canceller;
+
+static void cancel_at(void *ctx, const cl_engine_event *event) {
+    canceller *c = ctx;
+    if (c->n_events++ == c->cancel_at) cl_engine_cancel(c->f->engine, event->request);
+}
+
+/* After a request cancels itself at an event, none of the forced tokens after it is reported. */
+static void cancelled_amid_forced_tokens(void **state) {
+    (void)state;
+    for (int64_t at = 0; at < 30; at += 5) {
+        const cl_engine_config config = fixture_config();
+        fixture f;
+        fixture_start(&f, &config, 1);
+        int32_t tokens[11];
+        make_prompt(tokens, 11, 0, 0, 1);
+        recording *r = recording_create();
+        cl_engine_request request = make_request(tokens, 11, 100, r);
+        set_grammar(&request, "0123456789ABCDEFGHIJKLMNOPQRSTUV");
+        canceller c = {&f, 0, at};
+        r->hook = cancel_at;
+        r->hook_ctx = &c;
+        submit(&f, &request);
+        recording_wait(r);
+        assert_int_equal(r->choices[0].finish, CL_ENGINE_CANCELLED);
+        assert_int_equal(r->choices[0].n_tokens, at + 1);
+        assert_int_equal(kv_stats_when_idle(&f).chunks_live, 0);
+        recording_free(r);
+        fixture_stop(&f);
+    }
+}
+
+static void expect_refusal(fixture *f, const cl_engine_request *request, cl_status status, const char *one, const char *other) {
+    cl_error error = {.message = ""};
+    assert_int_equal(cl_engine_submit(f->engine, request, NULL, &error), status);
+    if (!strstr(error.message, one) || !strstr(error.message, other))
+        fail_msg("\"%s\" should name %s and %s", error.message, one, other);
+}
+
+static void what_cannot_run_is_refused(void **state) {
+    (void)state;
+    cl_engine_config config = fixture_config();
+    fixture f;
+    fixture_start(&f, &config, 1);
+    int32_t tokens[11];
+    make_prompt(tokens, 11, 0, 0, 1);
+    recording *r = recording_create();
+    const cl_engine_request plain = make_request(tokens, 11, 10, r);
+    cl_engine_request request = plain;
+    set_grammar(&request, "(");
+    expect_refusal(&f, &request, CL_ERR_ARG, "grammar", "not a pattern");
+    set_grammar(&request, "");
+    expect_refusal(&f, &request, CL_ERR_ARG, "grammar", "empty");
+    set_grammar(&request, "x");
+    request.grammar = NULL;
+    expect_refusal(&f, &request, CL_ERR_ARG, "grammar", "empty");
+    set_grammar(&request, "x");
+    request.grammar_size = CL_ENGINE_MAX_GRAMMAR + 1;
+    expect_refusal(&f, &request, CL_ERR_LIMIT, "262145", "262144");
+    set_grammar(&request, "x");
+    request.grammar_kind = (cl_grammar_kind)17;
+    expect_refusal(&f, &request, CL_ERR_ARG, "grammar_kind", "17");
+    request.grammar_kind = CL_GRAMMAR_NONE;
+    expect_refusal(&f, &request, CL_ERR_ARG, "grammar_kind", "both or neither");
+    set_grammar(&request, "x");
+    request.beam_search = true;
+    expect_refusal(&f, &request, CL_ERR_ARG, "grammar", "beam");
+    fixture_stop(&f);
+
+    config.grammar_library = NULL;
+    fixture_start(&f, &config, 1);
+    request = plain;
+    set_grammar(&request, "x");
+    expect_refusal(&f, &request, CL_ERR_UNSUPPORTED, "grammar_library", "--grammar-library");
+    assert_int_equal(r->n_events, 0);
+    recording_free(r);
+    fixture_stop(&f);
+
+    cl_engine *e;
+    cl_error error;
+    ca_pool *pool = ca_pool_create(1);
+    config.grammar_library = "/no/such.so";
+    assert_int_equal(cl_engine_create_on_pool(toy_model(), pool, &config, &e, &error), CL_ERR_FILE);
+    assert_null(e);
+    assert_non_null(strstr(error.message, "grammar_library"));
+    ca_pool_destroy(&pool);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_bytes_in_every_setting),
+        cmocka_unit_test(forced_tokens_are_computed_together),
+        cmocka_unit_test(forced_tokens_share_the_rows_of_a_step),
+        cmocka_unit_test(forced_tokens_end_where_others_would),
+        cmocka_unit_test(end_tokens_follow_the_grammar),
+        cmocka_unit_test(allowed_tokens_are_drawn),
+        cmocka_unit_test(the_distribution_is_that_of_masks),
+        cmocka_unit_test(failures_end_their_choice),
+        cmocka_unit_test(cancelled_amid_forced_tokens),
+        cmocka_unit_test(what_cannot_run_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,108 @@
+/* The rows of a step on synthetic machines: steps end within the target, whatever a row costs. */
+#include "tests/support/testing.h"
+
+#include "chunkllama/engine/pace.h"
+
+enum { MAX_ROWS = 512 };
+
+/* Seconds of a step whose rows cost more with depth. */
+static double step_s(double fixed, double row, double depth, int32_t n_rows) {
+    return fixed + row * (1 + depth / 4096) * (double)n_rows;
+}
+
+/* A prompt of 16384 tokens beside 16 choices that decode: after a few steps none takes much more than the target, or less. */
+static void steps_take_the_target(void **state) {
+    (void)state;
+    static const double fixed[] = {0.001, 0.004, 0.01}, row[] = {0.00002, 0.0002, 0.001};
+    for (int i = 0; i < 9; i++) {
+        cl_pace p;
+        cl_pace_init(&p, 0.05, MAX_ROWS);
+        double depth = 0;
+        for (int step = 0; depth < 16384; step++) {
+            const int32_t n_prefill = cl_pace_rows(&p, 16) - 16;
+            const double s = fixed[i / 3] + row[i % 3] * 16 + step_s(0, row[i % 3], depth, n_prefill);
+            assert_in_range(n_prefill, step % (CL_PACE_MOST_MIXED + 1) == CL_PACE_MOST_MIXED ? 0 : CL_PACE_MIN_ROWS,
+                            MAX_ROWS - 16);
+            if (step > 12 && n_prefill > 0) {
+                assert_true(s < 0.05 * 1.1);
+                if (n_prefill < MAX_ROWS - 16) assert_true(s > 0.05 * 0.8);
+            }
+            cl_pace_learn(&p, s, 16, n_prefill);
+            depth += n_prefill;
+        }
+    }
+}
+
+/* A row behind 16384 tokens takes a fifth of what 16 choices take to decode: steps have one, or two now and then. */
+static void deep_rows_are_few(void **state) {
+    (void)state;
+    cl_pace p;
+    cl_pace_init(&p, 0.02, MAX_ROWS);
+    int n_computed = 0;
+    for (int step = 0; step < 200; step++) {
+        const int32_t n_prefill = cl_pace_rows(&p, 16) - 16;
+        if (step > 12) assert_in_range(n_prefill, 0, 2);
+        cl_pace_learn(&p, 0.016 + 0.0032 * n_prefill, 16, n_prefill);
+        n_computed += n_prefill;
+    }
+    assert_in_range(n_computed, 200, 400);
+}
+
+/*
+ * A target that decoding alone exceeds: steps take a quarter more than decoding does, also after that has doubled, and one step
+ * in 33 has no prefill. From one row the number grows again when rows get cheap.
+ */
+static void decoding_exceeds_the_target(void **state) {
+    (void)state;
+    cl_pace p;
+    cl_pace_init(&p, 0.02, MAX_ROWS);
+    for (int phase = 0; phase < 3; phase++) {
+        const double decode_s = phase == 1 ? 0.06 : 0.03, row_s = phase == 1 ? 0.02 : 0.0002;
+        int n_without = 0;
+        for (int step = 0; step < 330; step++) {
+            const int32_t n_prefill = cl_pace_rows(&p, 16) - 16;
+            const double s = decode_s + row_s * n_prefill;
+            n_without += n_prefill == 0;
+            if (step > 250 && n_prefill > 1) assert_true(s > decode_s * 1.2 && s < decode_s * 1.3);
+            if (step > 250 && phase != 1) assert_in_range(n_prefill, n_prefill == 0 ? 0 : 30, 45);
+            if (step > 250 && phase == 1) assert_in_range(n_prefill, 0, 1);
+            cl_pace_learn(&p, s, 16, n_prefill);
+        }
+        assert_in_range(n_without, 9, 10);
+    }
+}
+
+/* Without a target or without choices that decode, steps are as large as they may be. */
+static void no_target_no_limit(void **state) {
+    (void)state;
+    cl_pace p;
+    cl_pace_init(&p, 0, MAX_ROWS);
+    cl_pace_learn(&p, 10, 4, 100);
+    assert_int_equal(cl_pace_rows(&p, 4), MAX_ROWS);
+    cl_pace_init(&p, 0.01, MAX_ROWS);
+    cl_pace_learn(&p, 10, 0, 100);
+    assert_int_equal(cl_pace_rows(&p, 0), MAX_ROWS);
+    assert_true(cl_pace_rows(&p, 4) < 100);
+}
+
+/* A target that no step can keep leaves the smallest number of rows; one slow step is forgotten after a few. */
+static void prefill_always_progresses(void **state) {
+    (void)state;
+    cl_pace p;
+    cl_pace_init(&p, 0.001, MAX_ROWS);
+    for (int i = 0; i < 20; i++) cl_pace_learn(&p, 1, 4, cl_pace_rows(&p, 4) - 4);
+    assert_int_equal(cl_pace_rows(&p, 4), 4 + CL_PACE_MIN_ROWS);
+    cl_pace_init(&p, 0.05, MAX_ROWS);
+    for (int i = 0; i < 30; i++)
+        cl_pace_learn(&p, i == 20 ? 5 : step_s(0.01, 0.0002, 0, cl_pace_rows(&p, 4)), 4, cl_pace_rows(&p, 4) - 4);
+    assert_in_range(cl_pace_rows(&p, 4), 180, 200);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_take_the_target),       cmocka_unit_test(deep_rows_are_few),
+        cmocka_unit_test(decoding_exceeds_the_target), cmocka_unit_test(no_target_no_limit),
+        cmocka_unit_test(prefill_always_progresses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,444 @@
+/* Replies are split into reasoning, content and calls, however their text is cut, and nothing of it is lost. */
+#include "tests/support/testing.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chunkllama/chat/reply.h"
+#include "tests/support/rng.h"
+
+static const char TOOLS[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"add\",\"parameters\":{\"type\":\"object\",\"properties\":{"
+    "\"a\":{\"type\":\"number\"},\"b\":{\"type\":\"string\"},\"c\":{\"type\":[\"string\",\"null\"]},"
+    "\"d\":{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"array\"}]}}}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"now\"}}]";
+
+/* What is found in a text, as text: {reasoning} content <name arguments>. */
+typedef struct shown {
+    char *text;
+    size_t size;
+    cl_reply_kind kind; /* of the last part */
+    int32_t call;
+    bool open; /* the last part is not content */
+} shown;
+
+static void show(shown *s, const char *text, size_t size) {
+    s->text = realloc(s->text, s->size + size + 1);
+    assert_non_null(s->text);
+    memcpy(s->text + s->size, text, size);
+    s->size += size;
+    s->text[s->size] = '\0';
+}
+
+static void end_part(shown *s) {
+    if (s->open) show(s, s->kind == CL_REPLY_REASONING ? "}" : ">", 1);
+    s->open = false;
+}
+
+static void show_parts(shown *s, const cl_reply_part *parts, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const cl_reply_part *p = &parts[i];
+        const bool arguments = p->kind == CL_REPLY_ARGUMENTS;
+        assert_true(p->size > 0);
+        if (arguments) assert_true(s->open && s->call == p->call);
+        if (arguments && s->kind == CL_REPLY_CALL) show(s, " ", 1);
+        if (!arguments && (p->kind != s->kind || p->kind == CL_REPLY_CALL)) end_part(s);
+        if (p->kind == CL_REPLY_CALL) assert_int_equal(p->call, ++s->call);
+        if (!s->open && p->kind == CL_REPLY_REASONING) show(s, "{", 1);
+        if (p->kind == CL_REPLY_CALL) show(s, "<", 1);
+        show(s, p->text, p->size);
+        s->open = p->kind != CL_REPLY_CONTENT;
+        s->kind = p->kind;
+    }
+}
+
+/* Split a text, cut after every `step` bytes; 0: at random, by `random`. */
+static char *split(const cl_reply_options *options, const char *text, size_t size, size_t step, rng *random) {
+    shown s = {.call = -1, .text = calloc(1, 1)};
+    const cl_reply_part *parts;
+    size_t n;
+    cl_reply *r = cl_reply_create(options);
+    assert_non_null(r);
+    for (size_t at = 0, piece; at < size; at += piece) {
+        piece = step ? step : (size_t)rng_range(random, 1, 9);
+        if (piece > size - at) piece = size - at;
+        assert_true(cl_reply_add(r, text + at, piece, false, &parts, &n));
+        show_parts(&s, parts, n);
+    }
+    assert_true(cl_reply_add(r, "", 0, true, &parts, &n));
+    show_parts(&s, parts, n);
+    end_part(&s);
+    cl_reply_free(&r);
+    return s.text;
+}
+
+/* The same parts however the text is cut. */
+static void assert_split(const cl_reply_options *options, const char *text, size_t size, const char *wanted) {
+    rng random = {size};
+    char *whole = split(options, text, size, size ? size : 1, NULL);
+    for (size_t step = 0; step <= 3; step++) {
+        char *cut = split(options, text, size, step, &random);
+        assert_string_equal(cut, whole);
+        free(cut);
+    }
+    if (wanted) assert_string_equal(whole, wanted);
+    free(whole);
+}
+
+static const char *const templates[] = {
+    "<think> </think> <tool_call>",          /* Qwen 3 */
+    "<|start_header_id|> \"parameters\"",    /* Llama 3 */
+    "[TOOL_CALLS] [THINK] [/THINK]",         /* Mistral */
+    "<start_of_turn> <start_function_call>", /* FunctionGemma */
+    "[func_name1(params_name1=",             /* as published for Gemma 3 */
+};
+enum { QWEN, LLAMA, MISTRAL, GEMMA, PYTHON, N_TEMPLATES };
+
+static cl_reply_format format_of(int family) {
+    cl_reply_format format;
+    cl_reply_format_find(cl_str_of(templates[family]), true, &format);
+    return format;
+}
+
+typedef struct example {
+    const char *text, *wanted;
+} example;
+
+static void check(int family, const example *examples, size_t n) {
+    const cl_reply_format format = format_of(family);
+    json_t *tools = json_loads(TOOLS, 0, NULL);
+    const cl_reply_options options = {.format = &format, .tools = tools, .reasoning = true};
+    for (size_t i = 0; i < n; i++) assert_split(&options, examples[i].text, strlen(examples[i].text), examples[i].wanted);
+    json_decref(tools);
+}
+#define CHECK(family, examples) check(family, examples, sizeof(examples) / sizeof *(examples))
+
+static void qwen_writes_json_between_tags(void **state) {
+    (void)state;
+    static const example examples[] = {
+        {"", ""},
+        {" \n", " \n"},
+        {"Hi <there>\n", "Hi <there>\n"},
+        {"<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>", "<add {\"a\": 1}>"},
+        {"I add.\n\n<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\":\"now\"}</tool_call>\n",
+         "I add.<add {}><now {}>"},
+        {"a <tool_call>{\"name\":\"now\"}</tool_call> b\n", "a<now {}>  b"},
+        /* names that no tool has, other keys, another order, arrays, two calls between the markers */
+        {"<tool_call>{\"name\":\"x.y\",\"arguments\":{}}</tool_call>", "<x.y {}>"},
+        {"<tool_call>{\"id\":\"1\",\"type\":\"function\",\"arguments\":{\"a\":[{}]},\"name\":\"add\"}</tool_call>",
+         "<add {\"a\":[{}]}>"},
+        {"<tool_call>[{\"name\":\"now\"}, {\"name\":\"add\",\"parameters\":{}}]</tool_call>!", "<now {}><add {}>!"},
+        {"<tool_call>{\"name\":\"now\"}\n{\"name\":\"now\"}</tool_call>", "<now {}><now {}>"},
+        /* values of all kinds; line ends in strings are escaped */
+        {"<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":[-0.5e+3,0,true,false,null,\"\\u00e9\\\"}\"],\"b\":\"x\ny\"}}",
+         "<add {\"a\":[-0.5e+3,0,true,false,null,\"\\u00e9\\\"}\"],\"b\":\"x\\ny\"}>"},
+        /* without the end marker, or without an end at all */
+        {"<tool_call>{\"name\":\"now\"} x", "<now {}>x"},
+        {"<tool_call>{\"name\":\"add\",\"arguments\":{\"a\": 1", "<add {\"a\": 1>"},
+        /* the reply was cut behind a call */
+        {"<tool_call>{\"name\":\"now\"}\n</tool", "<now {}>"},
+        {"<tool_call>{\"name\":\"now\"}<", "<now {}>"},
+        {"<tool_call>[{\"name\":\"now\"}, ", "<now {}>"},
+        {"<tool_call>{\"name\":\"now\"}\n</too late", "<now {}></too late"},
+        {"<tool_call>{\"name\":\"now\"}</tool_call></tool", "<now {}></tool"},
+        /* no calls */
+        {"<tool_call", "<tool_call"},
+        {"<tool_<tool_call>{\"name\":\"now\"}", "<tool_<now {}>"},
+        {"x <tool_call> y", "x <tool_call> y"},
+        {"<tool_call>{\"name\":\"add\"", "<tool_call>{\"name\":\"add\""},
+        {"<tool_call>{\"name\":3}</tool_call>", "<tool_call>{\"name\":3}</tool_call>"},
+        {"<tool_call>{\"name\":\"\"}</tool_call>", "<tool_call>{\"name\":\"\"}</tool_call>"},
+        {"<tool_call>{}</tool_call>", "<tool_call>{}</tool_call>"},
+        {"<tool_call>{\"name\":\"now\",\"name\":\"now\"}", "<tool_call>{\"name\":\"now\",\"name\":\"now\"}"},
+        {"<tool_call>{\"name\":\"a\",\"arguments\":\"{}\"}", "<tool_call>{\"name\":\"a\",\"arguments\":\"{}\"}"},
+        /* malformed once the call has begun: the rest is content */
+        {"<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":01}}</tool_call>", "<add {\"a\":0>1}}</tool_call>"},
+        {"<tool_call>{\"name\":\"add\",\"arguments\":{\"a\" 1}}", "<add {\"a\" >1}}"},
+        {"<tool_call>{\"name\":\"add\",\"arguments\":{,}}", "<add {>,}}"},
+        /* a bare object is content */
+        {"{\"name\":\"now\"}", "{\"name\":\"now\"}"},
+    };
+    CHECK(QWEN, examples);
+}
+
+static void qwen_coder_writes_tags(void **state) {
+    (void)state;
+    static const example examples[] = {
+        {"<tool_call>\n<function=add>\n<parameter=a>\n3\n</parameter>\n<parameter=b>\nx "
+         "\"y\"\n\nz\n\n</parameter>\n</function>\n"
+         "</tool_call>",
+         "<add {\"a\": 3, \"b\": \"x \\\"y\\\"\\n\\nz\\n\"}>"},
+        {"<tool_call><function=now>\n</function></tool_call><tool_call><function=now></function></tool_call>",
+         "<now {}><now {}>"},
+        /* by the schema: what may be a string is one; what is not JSON is one as well */
+        {"<tool_call><function=add><parameter=a>True</parameter><parameter=b>3</parameter><parameter=c>null</parameter>"
+         "<parameter=d>[1, {\"x\": 2}]</parameter><parameter=e>4</parameter></function>",
+         "<add {\"a\": true, \"b\": \"3\", \"c\": \"null\", \"d\": [1, {\"x\": 2}], \"e\": \"4\"}>"},
+        {"<tool_call><function=add><parameter=a>3 </x></parameter></function>", "<add {\"a\": \"3 </x>\"}>"},
+        {"<tool_call><function=f><parameter=k></para</parameter></function>", "<f {\"k\": \"</para\"}>"},
+        {"<tool_call><function=f> x", "<f {>x"},
+        {"<tool_call><fun", "<tool_call><fun"},
+    };
+    CHECK(QWEN, examples);
+}
+
+static void llama_writes_bare_json(void **state) {
+    (void)state;
+    static const example examples[] = {
+        {"{\"name\": \"add\", \"parameters\": {\"a\": 1}}", "<add {\"a\": 1}>"},
+        {"\n{\"type\": \"function\", \"name\": \"now\", \"parameters\": {}}", "<now {}>"},
+        {"{\"type\":\"function\",\"function\":\"now\"}; {\"name\":\"add\",\"parameters\":{}}", "<now {}><add {}>"},
+        {"<|python_tag|>{\"name\": \"other\", \"parameters\": {}}", "<other {}>"},
+        {"Well: <|python_tag|>{\"name\":\"now\"}", "Well:<now {}>"},
+        /* JSON that is no call of a tool */
+        {"{\"name\": \"other\", \"parameters\": {}}", "{\"name\": \"other\", \"parameters\": {}}"},
+        {"{\"name\": \"add\", \"age\": 3}", "{\"name\": \"add\", \"age\": 3}"},
+        {"x {\"name\": \"now\"}", "x {\"name\": \"now\"}"},
+        {"{\"name\":\"now\"}; and", "<now {}>; and"},
+    };
+    CHECK(LLAMA, examples);
+}
+
+static void mistral_writes_names_or_an_array(void **state) {
+    (void)state;
+    static const example examples[] = {
+        {"[TOOL_CALLS]add[ARGS]{\"a\": 1}[TOOL_CALLS]now[ARGS]{}", "<add {\"a\": 1}><now {}>"},
+        {"[TOOL_CALLS]add[CALL_ID]abc12345[ARGS]{\"a\": 1}", "<add {\"a\": 1}>"},
+        {"[TOOL_CALLS]add{\"a\": 1}", "<add {\"a\": 1}>"},
+        {"[TOOL_CALLS] [{\"name\": \"add\", \"arguments\": {\"a\": [1]}}, {\"name\": \"now\", \"arguments\": {}, \"id\": "
+         "\"x\"}]",
+         "<add {\"a\": [1]}><now {}>"},
+        {"[THINK]hm[/THINK]yes", "{hm}yes"},
+        {"[TOOL_CALLS]add[X]{}", "[TOOL_CALLS]add[X]{}"},
+        {"[TOOL_CALLS]add", "[TOOL_CALLS]add"},
+    };
+    CHECK(MISTRAL, examples);
+}
+
+static void gemma_writes_unquoted_keys(void **state) {
+    (void)state;
+    static const example examples[] = {
+        {"<start_function_call>call:add{a:1,b:<escape>x \"y\"\n<z><escape>,c:{k:[true,<escape><escape>]}}<end_function_call>",
+         "<add {\"a\":1,\"b\":\"x \\\"y\\\"\\n<z>\",\"c\":{\"k\":[true,\"\"]}}>"},
+        {"<start_function_call>call:now{}<end_function_call><start_function_call>call:now{}<end_function_call>",
+         "<now {}><now {}>"},
+        {"<start_function_call>call:add{b:<escape>x<esc<escape>}", "<add {\"b\":\"x<esc\"}>"},
+        {"<start_function_call>call:add{b:x}", "<add {\"b\":>x}"},
+        {"<start_function_call>now", "<start_function_call>now"},
+    };
+    CHECK(GEMMA, examples);
+}
+
+static void python_is_read(void **state) {
+    (void)state;
+    static const example examples[] = {
+        {"[add(a=1, b='x \"y\" \\'z\\' \\n \\d')]", "<add {\"a\":1,\"b\":\"x \\\"y\\\" 'z' \\n \\\\d\"}>"},
+        {"[now(), add(b=\"it's\", c={'k': [True, None, False]})]\n",
+         "<now {}><add {\"b\":\"it's\",\"c\":{\"k\": [true, null, false]}}>"},
+        {"[now()] so", "<now {}>so"},
+        {"[sub(a=1)]", "[sub(a=1)]"},
+        {"[1, 2]", "[1, 2]"},
+        {"x [now()]", "x [now()]"},
+        {"[add(a=b)]", "<add {\"a\":>b)]"},
+        {"[add(a=1,)]", "<add {\"a\":1,>)]"},
+    };
+    CHECK(PYTHON, examples);
+}
+
+static void reasoning_is_apart(void **state) {
+    (void)state;
+    static const example examples[] = {
+        {"<think>\nhm <tool_call>\n</think>\n\nyes\n", "{hm <tool_call>}yes\n"},
+        {"\n<think>\n\n</think>\n\nyes", "yes"},
+        {"<think>a </th", "{a </th}"},
+        {"<think>a", "{a}"},
+        {"<think>a</think>\n<tool_call>{\"name\":\"now\"}</tool_call>", "{a}<now {}>"},
+        {"use <think>", "use <think>"}, /* only the beginning of a reply is reasoning */
+        {"a</think>b", "a</think>b"},
+    };
+    CHECK(QWEN, examples);
+    const cl_reply_format format = format_of(QWEN);
+    cl_reply_options options = {.format = &format, .reasoning = true, .in_reasoning = true};
+    assert_split(&options, "hm</think> yes", 14, "{hm}yes");
+    assert_split(&options, "hm ", 3, "{hm}");
+    options.reasoning = false;
+    assert_split(&options, "hm</think> yes", 14, "hm</think> yes");
+    options.in_reasoning = false;
+    assert_split(&options, "<think>a</think><tool_call>{\"name\":\"now\"}", 42,
+                 "<think>a</think><tool_call>{\"name\":\"now\"}");
+}
+
+/* Texts of pieces that mean something: the parts do not depend on how they are cut, and plain text is whole. */
+static void random_text_is_split_alike(void **state) {
+    (void)state;
+    static const char *const pieces[] = {"<tool_call>",
+                                         "</tool_call>",
+                                         "<think>",
+                                         "</think>",
+                                         "{",
+                                         "}",
+                                         "[",
+                                         "]",
+                                         ",",
+                                         ":",
+                                         ";",
+                                         " ",
+                                         "\n",
+                                         "\"name\"",
+                                         "\"add\"",
+                                         "\"now\"",
+                                         "\"arguments\"",
+                                         "\"parameters\"",
+                                         "{\"a\": 1}",
+                                         "<function=add>",
+                                         "<parameter=b>",
+                                         "</parameter>",
+                                         "</function>",
+                                         "[TOOL_CALLS]",
+                                         "[ARGS]",
+                                         "add",
+                                         "<start_function_call>",
+                                         "call:",
+                                         "<escape>",
+                                         "<end_function_call>",
+                                         "{\"name\": \"add\", \"arguments\": {\"a\": 1}}",
+                                         "[now(",
+                                         "[add(b='",
+                                         "(",
+                                         ")",
+                                         "'",
+                                         "a=",
+                                         "True",
+                                         "<|python_tag|>",
+                                         "\\",
+                                         "\"",
+                                         "1",
+                                         "true",
+                                         "\xc3\xa9",
+                                         "x",
+                                         "<",
+                                         "</"};
+    json_t *tools = json_loads(TOOLS, 0, NULL);
+    rng random = {7};
+    for (int i = 0; i < 20000; i++) {
+        const cl_reply_format format = format_of(rng_below(&random, N_TEMPLATES));
+        const bool plain = rng_chance(&random, 4);
+        const cl_reply_options options = {.format = &format, .tools = plain ? NULL : tools, .reasoning = !plain};
+        char text[1024] = "";
+        for (int k = rng_below(&random, 16); k >= 0; k--)
+            strcat(text, pieces[rng_below(&random, sizeof pieces / sizeof *pieces)]);
+        assert_split(&options, text, strlen(text), plain ? text : NULL);
+    }
+    json_decref(tools);
+}
+
+/* Long text is read in linear time, and its calls are limited. */
+static void limits_hold(void **state) {
+    (void)state;
+    static const char call[] = "<tool_call>{\"name\":\"now\"}</tool_call>";
+    const size_t n = 1 << 20;
+    const cl_reply_format format = format_of(QWEN);
+    json_t *tools = json_loads(TOOLS, 0, NULL);
+    const cl_reply_options options = {.format = &format, .tools = tools, .reasoning = true};
+    char *text = malloc(n + 1);
+    assert_non_null(text);
+    /* spaces where a call may begin, and arguments that come before the name, longer than what is held back */
+    static const char *const heads[] = {"<tool_call>", "<tool_call>{\"arguments\":{\"a\":\""};
+    for (size_t i = 0; i < 2; i++) {
+        memset(text, i ? 'x' : ' ', n);
+        memcpy(text, heads[i], strlen(heads[i]));
+        text[n] = '\0';
+        char *found = split(&options, text, n, n, NULL);
+        assert_string_equal(found, text);
+        free(found);
+    }
+    for (size_t i = 0; i <= CL_REPLY_MAX_CALLS; i++) memcpy(text + i * strlen(call), call, sizeof call);
+    char *found = split(&options, text, strlen(text), 100, NULL);
+    assert_string_equal(strstr(found, "<tool_call>"), call); /* the last one is content */
+    free(found);
+    /* deep nesting ends a call's arguments */
+    const size_t head = (size_t)sprintf(text, "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":");
+    memset(text + head, '[', 200);
+    text[head + 200] = '\0';
+    found = split(&options, text, head + 200, 7, NULL);
+    assert_int_equal(strchr(found, '>') - strchr(found, '['), CL_REPLY_MAX_DEPTH - 1);
+    free(found);
+    free(text);
+    json_decref(tools);
+}
+
+static void templates_name_their_format(void **state) {
+    (void)state;
+    static const char *const names[] = {"hermes", "llama3", "mistral", "gemma", "pythonic"};
+    for (int i = 0; i < N_TEMPLATES; i++) assert_string_equal(format_of(i).name, names[i]);
+    cl_reply_format format;
+    cl_reply_format_find(cl_str_of(templates[MISTRAL]), false, &format); /* the tools are described as for Hermes */
+    assert_string_equal(format.begin, "<tool_call>");
+    assert_string_equal(format.think, "[THINK]");
+    assert_string_equal(format_of(LLAMA).think, "");
+    assert_string_equal(format_of(MISTRAL).answer, "[/THINK]");
+
+    cl_reply_format_probe(cl_str_of("<|assistant|>\n[CALL]\n{\"name\": \"probe_name\", \"parameters\": {\"probe_key\": "
+                                    "\"probe_value\"}}\n[/CALL]<|end|>"),
+                          &format);
+    assert_string_equal(format.name, "generic");
+    assert_string_equal(format.begin, "[CALL]");
+    assert_string_equal(format.end, "[/CALL]");
+    assert_string_equal(format.arguments, "parameters");
+    assert_int_equal(format.syntax, CL_REPLY_JSON);
+
+    cl_reply_format_probe((cl_str){0}, &format); /* a template that writes nothing changes nothing */
+    assert_string_equal(format.begin, "[CALL]");
+
+    size_t n = 0;
+    format = format_of(MISTRAL);
+    while (cl_reply_format_marker(&format, n)) n++;
+    assert_int_equal(n, 6);
+}
+
+/* A reply that must consist of calls has no content, wherever it is cut. */
+static void required_calls_are_no_content(void **state) {
+    (void)state;
+    static const char qwen[] = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>\n"
+                               "<tool_call>\n{\"name\": \"now\"}\n</tool_call>";
+    static const char *const replies[N_TEMPLATES] = {
+        [QWEN] = qwen,
+        [LLAMA] = "{\"name\": \"add\", \"parameters\": {\"a\": 1}}; {\"name\": \"now\", \"parameters\": {}}",
+        [MISTRAL] = "[TOOL_CALLS]add[ARGS]{\"a\": 1}[TOOL_CALLS]now[ARGS]{}",
+        [GEMMA] = "<start_function_call>call:add{a:1}<end_function_call><start_function_call>call:now{}<end_function_call>",
+        [PYTHON] = "[add(a=1), now()]",
+    };
+    json_t *tools = json_loads(TOOLS, 0, NULL);
+    rng random = {7};
+    for (int family = 0; family < N_TEMPLATES; family++) {
+        const cl_reply_format format = format_of(family);
+        const cl_reply_options options = {.format = &format, .tools = tools, .required = true, .reasoning = true};
+        for (size_t size = 0; size <= strlen(replies[family]); size++) {
+            char *shown = split(&options, replies[family], size, 0, &random);
+            for (const char *at = shown; *at; at = strchr(at, '>') + 1)
+                if (*at != '<' || !strchr(at, '>')) fail_msg("the first %zu bytes of %s: %s", size, replies[family], shown);
+            if (size == strlen(replies[family])) assert_non_null(strstr(shown, "<now "));
+            free(shown);
+        }
+    }
+    json_decref(tools);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(qwen_writes_json_between_tags),
+        cmocka_unit_test(qwen_coder_writes_tags),
+        cmocka_unit_test(llama_writes_bare_json),
+        cmocka_unit_test(mistral_writes_names_or_an_array),
+        cmocka_unit_test(gemma_writes_unquoted_keys),
+        cmocka_unit_test(python_is_read),
+        cmocka_unit_test(reasoning_is_apart),
+        cmocka_unit_test(required_calls_are_no_content),
+        cmocka_unit_test(random_text_is_split_alike),
+        cmocka_unit_test(limits_hold),
+        cmocka_unit_test(templates_name_their_format),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,3 +1,0 @@
-/* The library's kernels, compiled for the emulation: by far the file that takes longest to compile. */
-#include "kernels.h"
-#include "lib/cuda/kernels.cu"

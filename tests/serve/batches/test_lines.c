@@ -1,0 +1,93 @@
+/* Lines of a file, with lengths around those of the buffer and of the limit. */
+#include "tests/support/testing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "serve/batches/lines.h"
+
+enum { MAX = 200000 };
+
+static int file_of(const char *text, size_t size) {
+    FILE *f = tmpfile();
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, size, f), size);
+    assert_int_equal(fflush(f), 0);
+    return dup(fileno(f));
+}
+
+static void lines_of_all_lengths(void **state) {
+    (void)state;
+    static const size_t lengths[] = {1, 2, 65535, 65536, 65537, MAX - 1, MAX, MAX + 1, 3, 3 * MAX, 1, 131072};
+    enum { N = sizeof lengths / sizeof *lengths };
+    char *text = malloc(8 * MAX), *at = text;
+    for (size_t i = 0; i < N; i++) {
+        memset(at, 'a' + (int)i, lengths[i]);
+        at += lengths[i];
+        *at++ = '\n';
+    }
+    for (int last_break = 0; last_break < 2; last_break++) {
+        lines l;
+        const int fd = file_of(text, (size_t)(at - text) - !last_break);
+        lines_begin(&l, fd, MAX);
+        for (size_t i = 0; i < N; i++) {
+            const char *line;
+            size_t size;
+            const lines_status status = lines_next(&l, &line, &size);
+            assert_int_equal(status, lengths[i] > MAX ? LINES_TOO_LONG : LINES_OK);
+            assert_int_equal(l.number, i + 1);
+            if (status != LINES_OK) continue;
+            assert_int_equal(size, lengths[i]);
+            assert_true(line[0] == 'a' + (int)i && line[size - 1] == 'a' + (int)i);
+            lines_back(&l, line);
+            assert_int_equal(lines_next(&l, &line, &size), LINES_OK);
+            assert_true(size == lengths[i] && line[0] == 'a' + (int)i && l.number == (int64_t)i + 1);
+        }
+        const char *line;
+        size_t size;
+        assert_int_equal(lines_next(&l, &line, &size), LINES_END);
+        assert_int_equal(lines_next(&l, &line, &size), LINES_END);
+        assert_true(l.capacity < 2 * MAX + 300000);
+        lines_free(&l);
+        close(fd);
+    }
+    free(text);
+}
+
+static void blank_lines_do_not_count(void **state) {
+    (void)state;
+    static const char text[] = "\n\r\n \t\na\n\n\nb\r\n\n";
+    lines l;
+    const int fd = file_of(text, sizeof text - 1);
+    const char *line;
+    size_t size;
+    lines_begin(&l, fd, 100);
+    assert_int_equal(lines_next(&l, &line, &size), LINES_OK);
+    assert_true(size == 1 && *line == 'a' && l.number == 4);
+    assert_int_equal(lines_next(&l, &line, &size), LINES_OK);
+    assert_true(size == 2 && *line == 'b' && l.number == 7);
+    assert_int_equal(lines_next(&l, &line, &size), LINES_END);
+    lines_free(&l);
+    close(fd);
+}
+
+static void a_file_that_cannot_be_read(void **state) {
+    (void)state;
+    lines l;
+    const char *line;
+    size_t size;
+    lines_begin(&l, -1, 100);
+    assert_int_equal(lines_next(&l, &line, &size), LINES_FAILED);
+    lines_free(&l);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_of_all_lengths),
+        cmocka_unit_test(blank_lines_do_not_count),
+        cmocka_unit_test(a_file_that_cannot_be_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

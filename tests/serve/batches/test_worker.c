@@ -1,0 +1,339 @@
+/* Batches over the fake engine: full queues, full disks, and ends of the process at any time. */
+#include "tests/support/wait.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "jobs_fixture.h"
+#include "serve/batches/batch.h"
+#include "serve/batches/worker.h"
+#include "serve/protocol/json.h"
+#include "tests/serve/protocol/fake.h"
+#include "tests/support/sleeping.h"
+
+static const store_owner nobody = {"default", 0}, alice = {"alice", 7};
+
+/* ---- What the engine gets ---- */
+
+static atomic_int n_wrong; /* requests that a batch must not submit like that */
+
+cl_status __real_cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint64_t *id, cl_error *error);
+cl_status __wrap_cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint64_t *id, cl_error *error) {
+    const bool right = request->priority == CL_ENGINE_MAX_PRIORITY && request->timeout_s == 0 &&
+                       request->queue_timeout_s == 0 && (request->domain == 0 || request->domain == 7);
+    if (!right) atomic_fetch_add(&n_wrong, 1);
+    return __real_cl_engine_submit(e, request, id, error);
+}
+
+static const fake_config fast = {.step_us = 100, .max_running = 4, .prefill_steps = 1, .n_ctx = 4096};
+static const fake_config busy = {.step_us = 100, .max_running = 1, .prefill_steps = 1, .n_ctx = 4096, .max_waiting = 1};
+static const fake_config slow = {.step_us = 3000, .max_running = 2, .prefill_steps = 1, .n_ctx = 4096};
+
+/* Requests of a batch that takes the slow engine so long that it has not ended when the test goes on. */
+enum { N_LONG = 500 };
+
+typedef struct scene {
+    store *store;
+    cl_engine *engine;
+    worker *worker;
+    openai_context context;
+} scene;
+
+static void begin(scene *s, const char *path, const fake_config *config) {
+    cl_error error;
+    openai_json_init();
+    s->store = open_store(path);
+    s->engine = fake_engine_create(config);
+    s->context = (openai_context){.model = fake_model(),
+                                  .model_name = "fake",
+                                  .chat = fake_chat(),
+                                  .n_ctx = 4096,
+                                  .timeout_s = 0.001,
+                                  .queue_timeout_s = 0.001};
+    openai_defaults_init(&s->context.defaults);
+    const worker_config worker = {.store = s->store, .max_choices = 3, .max_line = 1000, .retry_s = 0.01};
+    if (worker_create(&worker, &s->worker, &error) != CL_OK) fail_msg("%s", error.message);
+    worker_serve(s->worker, s->engine, &s->context);
+}
+
+static void end(scene *s) {
+    worker_destroy(&s->worker);
+    assert_int_equal(atomic_load(&n_wrong), 0);
+    cl_engine_destroy(&s->engine);
+    store_close(&s->store);
+}
+
+/* A batch of n requests, each third of which is wrong, and each fifth of which has several prompts and choices. */
+static void add_batch(scene *s, const store_owner *owner, int n, const char *window, char *id) {
+    char *text = NULL, file[STORE_ID];
+    size_t size;
+    cl_error cause;
+    openai_error error;
+    json_t *record;
+    FILE *out = open_memstream(&text, &size);
+    for (int i = 1; i <= n; i++)
+        fprintf(out,
+                "{\"custom_id\": \"c%d\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": %s, "
+                "\"n\": %d, "
+                "\"priority\": -9, \"tenant\": \"alice\", \"max_tokens\": %d}}\n",
+                i, i % 5 ? "\"abcdef\"" : "[\"abc\", \"de\"]", i % 5 ? 1 : 2, i % 3 ? 12 : -5);
+    fclose(out);
+    if (!add_file(s->store, owner, text, file, &cause)) fail_msg("%s", cause.message);
+    free(text);
+    json_t *body = json_pack("{s:s, s:s, s:s}", "input_file_id", file, "endpoint", "/v1/completions", "completion_window",
+                             window ? window : "24h");
+    if (!batch_create(s->store, owner, body, &record, &error)) fail_msg("%s", error.message);
+    snprintf(id, STORE_ID, "%s", store_id(record));
+    json_decref(record);
+    json_decref(body);
+    worker_wake(s->worker);
+}
+
+static int64_t count_of(const json_t *record, const char *name) {
+    return json_integer_value(json_object_get(json_object_get(store_object(record), "request_counts"), name));
+}
+
+static int64_t n_done(scene *s, uint32_t domain, const char *id) {
+    json_t *record = store_get(s->store, STORE_BATCH, domain, id);
+    const int64_t n = count_of(record, "completed") + count_of(record, "failed");
+    json_decref(record);
+    return n;
+}
+
+static bool has_ended(scene *s, uint32_t domain, const char *id) {
+    json_t *record = store_get(s->store, STORE_BATCH, domain, id);
+    assert_non_null(record);
+    const bool ended = store_batch_ended(store_object(record));
+    json_decref(record);
+    return ended;
+}
+
+/* Wait until a batch has ended; its record. */
+static json_t *wait_for(scene *s, uint32_t domain, const char *id) {
+    WAIT_UNTIL(has_ended(s, domain, id));
+    return store_get(s->store, STORE_BATCH, domain, id);
+}
+
+static void wait_for_records(scene *s, const char *id, int64_t n) { WAIT_UNTIL(n_done(s, 0, id) >= n); }
+
+static bool is_idle(cl_engine *e) {
+    cl_engine_stats stats;
+    cl_engine_get_stats(e, &stats);
+    return stats.n_running + stats.n_waiting == 0;
+}
+
+/* The numbers of a file's records must be those of `wanted`, and their answers those of a request that ran alone. */
+static int check_file(scene *s, const json_t *record, const char *member, bool (*wanted)(int number), int n) {
+    const char *id = json_string_value(json_object_get(store_object(record), member));
+    assert_non_null(id);
+    char *text = read_file(s->store, id), *rest = NULL;
+    int number = 0, found = 0;
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        char expected[20];
+        do number++;
+        while (number <= n && !wanted(number));
+        json_t *value = json_loads(line, 0, NULL);
+        snprintf(expected, sizeof expected, "c%d", number);
+        assert_string_equal(json_string_value(json_object_get(value, "custom_id")), expected);
+        json_t *body = json_object_get(json_object_get(value, "response"), "body"), *choices = json_object_get(body, "choices");
+        if (strcmp(member, "output_file_id") == 0) {
+            assert_int_equal(json_array_size(choices), number % 5 ? 1 : 4);
+            const json_t *first = json_array_get(choices, 0);
+            assert_string_equal(json_string_value(json_object_get(first, "text")),
+                                number % 5 ? "abcdefabcdef" : "abcabcabcabc");
+        }
+        json_decref(value);
+        found++;
+    }
+    free(text);
+    return found;
+}
+
+static bool is_right(int number) { return number % 3 != 0; }
+static bool is_wrong(int number) { return number % 3 == 0; }
+
+/* All records of a batch that was completed. */
+static void check_completed(scene *s, json_t *record, int n) {
+    assert_string_equal(batch_status(record), "completed");
+    assert_int_equal(count_of(record, "total"), n);
+    assert_int_equal(count_of(record, "completed"), n - n / 3);
+    assert_int_equal(count_of(record, "failed"), n / 3);
+    assert_int_equal(check_file(s, record, "output_file_id", is_right, n), n - n / 3);
+    assert_int_equal(check_file(s, record, "error_file_id", is_wrong, n), n / 3);
+    json_decref(record);
+}
+
+static void a_batch_is_computed(void **state) {
+    const fake_config *const configs[] = {&fast, &busy};
+    for (int i = 0; i < 2; i++) {
+        scene s;
+        char id[STORE_ID];
+        begin(&s, *state, configs[i]);
+        add_batch(&s, &nobody, 40, NULL, id);
+        check_completed(&s, wait_for(&s, 0, id), 40);
+        end(&s);
+    }
+}
+
+static void ignore_event(void *ctx, const cl_engine_event *event) { (void)ctx, (void)event; }
+
+/* Where the queue is full because of others, the batch waits, and no request fails. */
+static void a_full_queue_is_waited_for(void **state) {
+    scene s;
+    char id[STORE_ID];
+    cl_error error;
+    begin(&s, *state, &(fake_config){.step_us = 2000, .max_running = 1, .prefill_steps = 1, .n_ctx = 4096, .max_waiting = 1});
+    const int32_t prompt[] = {'x', 'y'};
+    for (int i = 0; i < 2; i++) {
+        cl_engine_request request;
+        uint64_t number;
+        cl_engine_request_init(&request);
+        request.prompt = prompt;
+        request.n_prompt = 2;
+        request.max_tokens = 100;
+        request.on_event = ignore_event;
+        WAIT_UNTIL(__real_cl_engine_submit(s.engine, &request, &number, &error) == CL_OK); /* the first is admitted soon */
+    }
+    add_batch(&s, &nobody, 10, NULL, id);
+    check_completed(&s, wait_for(&s, 0, id), 10);
+    end(&s);
+}
+
+/* The process ends after each further record, and the output is complete and in order in the end. */
+static void a_batch_goes_on_after_a_restart(void **state) {
+    scene s;
+    char id[STORE_ID];
+    begin(&s, *state, &slow);
+    add_batch(&s, &nobody, N_LONG, NULL, id);
+    int64_t reported = 0;
+    for (int restart = 0; restart < 6; restart++) {
+        wait_for_records(&s, id, reported + 2);
+        reported = n_done(&s, 0, id);
+        end(&s);
+        begin(&s, *state, &slow);
+        assert_true(n_done(&s, 0, id) >= reported); /* known before the first request is computed */
+    }
+    end(&s);
+    begin(&s, *state, &fast);
+    check_completed(&s, wait_for(&s, 0, id), N_LONG);
+    end(&s);
+}
+
+/* What runs is written, nothing else is begun, and another process goes on. */
+static void a_worker_that_drains_begins_nothing(void **state) {
+    scene s;
+    char id[STORE_ID];
+    begin(&s, *state, &slow);
+    add_batch(&s, &nobody, N_LONG, NULL, id);
+    wait_for_records(&s, id, 3);
+    worker_drain(s.worker);
+    WAIT_UNTIL(others_sleep() && is_idle(s.engine)); /* a turn that began before has ended */
+    cl_engine_stats stats;
+    cl_engine_get_stats(s.engine, &stats);
+    const int64_t n_finished = stats.requests_finished;
+    for (int i = 0; i < 20; i++) { /* turns, in which requests would be submitted */
+        worker_wake(s.worker);
+        WAIT_UNTIL(others_sleep());
+    }
+    WAIT_UNTIL(is_idle(s.engine));
+    cl_engine_get_stats(s.engine, &stats);
+    assert_int_equal(stats.requests_finished, n_finished);
+    assert_in_range(n_done(&s, 0, id), 3, N_LONG - 1);
+    end(&s);
+    begin(&s, *state, &fast);
+    check_completed(&s, wait_for(&s, 0, id), N_LONG);
+    end(&s);
+}
+
+/* Each call of the disk fails once while a batch is computed; it is tried again, and the output is the same. */
+static void a_full_disk_is_waited_for(void **state) {
+    for (int n = 1; n <= 26; n += 5) {
+        scene s;
+        char id[STORE_ID];
+        begin(&s, *state, &fast);
+        fake_hold_steps(true);
+        add_batch(&s, &nobody, 9, NULL, id);
+        fail_disk(n, 2);
+        fake_hold_steps(false);
+        json_t *record = wait_for(&s, 0, id);
+        assert_true(mend_disk());
+        check_completed(&s, record, 9);
+        end(&s);
+    }
+}
+
+static void tenants_are_computed_side_by_side(void **state) {
+    scene s;
+    char first[STORE_ID], second[STORE_ID], other[STORE_ID];
+    begin(&s, *state, &slow);
+    add_batch(&s, &nobody, 3000, NULL, first);
+    add_batch(&s, &nobody, 4, NULL, second);
+    add_batch(&s, &alice, 4, NULL, other);
+    json_decref(wait_for(&s, 7, other));
+    assert_int_equal(n_done(&s, 0, second), 0); /* a tenant's batches come one after another */
+    json_t *record = NULL;
+    openai_error error;
+    assert_true(batch_cancel(s.store, 0, first, &record, &error));
+    json_decref(record);
+    worker_wake(s.worker);
+    record = wait_for(&s, 0, first);
+    assert_string_equal(batch_status(record), "cancelled");
+    assert_true(count_of(record, "completed") + count_of(record, "failed") < 3000);
+    json_decref(record);
+    check_completed(&s, wait_for(&s, 0, second), 4);
+    end(&s);
+}
+
+static void a_batch_expires(void **state) {
+    scene s;
+    char id[STORE_ID];
+    begin(&s, *state, &slow);
+    add_batch(&s, &nobody, 3000, "1s", id);
+    json_t *record = wait_for(&s, 0, id);
+    assert_string_equal(batch_status(record), "expired");
+    assert_int_equal(count_of(record, "completed") + count_of(record, "failed"), 3000);
+    json_decref(record);
+    end(&s);
+}
+
+static void what_is_wrong_fails(void **state) {
+    static const char longer[] = "{\"custom_id\": \"%01000d\"}\n";
+    scene s;
+    char text[2000], file[STORE_ID], id[STORE_ID];
+    cl_error cause;
+    openai_error error;
+    json_t *record;
+    begin(&s, *state, &fast);
+    snprintf(text, sizeof text, longer, 0);
+    assert_true(add_file(s.store, &nobody, text, file, &cause));
+    json_t *body =
+        json_pack("{s:s, s:s, s:s}", "input_file_id", file, "endpoint", "/v1/completions", "completion_window", "24h");
+    assert_true(batch_create(s.store, &nobody, body, &record, &error));
+    snprintf(id, sizeof id, "%s", store_id(record));
+    json_decref(record);
+    json_decref(body);
+    worker_wake(s.worker);
+    record = wait_for(&s, 0, id);
+    assert_string_equal(batch_status(record), "failed");
+    const json_t *errors = json_object_get(json_object_get(store_object(record), "errors"), "data");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(errors, 0), "code")), "line_too_long");
+    json_decref(record);
+    end(&s);
+}
+
+int main(void) {
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up_folder, tear_down_folder)
+    const struct CMUnitTest tests[] = {
+        TEST(a_batch_is_computed),
+        TEST(a_full_queue_is_waited_for),
+        TEST(a_batch_goes_on_after_a_restart),
+        TEST(a_worker_that_drains_begins_nothing),
+        TEST(a_full_disk_is_waited_for),
+        TEST(tenants_are_computed_side_by_side),
+        TEST(a_batch_expires),
+        TEST(what_is_wrong_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

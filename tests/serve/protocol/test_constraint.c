@@ -1,0 +1,146 @@
+/* The fields by which OpenAI's, vLLM's and llama-server's clients say what a text must match become one grammar of the engine.
+ */
+#include "tests/support/testing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "openai_fixture.h"
+
+static void every_form_is_read(void **state) {
+    (void)state;
+    static const char object[] = "{\"type\":\"object\"}", choices[] = "(yes|n\\.o\\|\\(|\\x0a\xc3\xa9|)";
+    static const char lark[] = "start: T3\nT3: (/yes/)\n";
+    static const struct {
+        const char *body;
+        cl_grammar_kind kind;
+        const char *grammar;
+    } cases[] = {
+        {CHAT("\"response_format\":null"), CL_GRAMMAR_NONE, ""},
+        {CHAT("\"response_format\":{\"type\":\"text\"}"), CL_GRAMMAR_NONE, ""},
+        {CHAT("\"response_format\":{\"type\":\"json_object\"}"), CL_GRAMMAR_JSON_SCHEMA, object},
+        {CHAT("\"response_format\":{\"type\":\"json_object\",\"schema\":{}}"), CL_GRAMMAR_JSON_SCHEMA, object},
+        {CHAT("\"response_format\":{\"type\":\"json_object\",\"schema\":{\"type\":\"array\"}}"), CL_GRAMMAR_JSON_SCHEMA,
+         "{\"type\":\"array\"}"},
+        /* The order of properties is that in which they are written. */
+        {CHAT("\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"strict\":true,\"schema\":"
+              "{\"properties\":{\"b\":{},\"a\":{}}}}}"),
+         CL_GRAMMAR_JSON_SCHEMA, "{\"properties\":{\"b\":{},\"a\":{}}}"},
+        {CHAT("\"response_format\":{\"type\":\"json_schema\",\"schema\":{\"type\":\"array\"}}"), CL_GRAMMAR_JSON_SCHEMA,
+         "{\"type\":\"array\"}"},
+        {CHAT("\"structured_outputs\":{\"json\":{\"type\":\"object\"}}"), CL_GRAMMAR_JSON_SCHEMA, object},
+        {CHAT("\"structured_outputs\":{\"json\":{}}"), CL_GRAMMAR_JSON_SCHEMA, "{}"},
+        {CHAT("\"structured_outputs\":{\"json\":\"{\\\"type\\\": \\\"object\\\"}\"}"), CL_GRAMMAR_JSON_SCHEMA, object},
+        {CHAT("\"structured_outputs\":{\"json_object\":true}"), CL_GRAMMAR_JSON_SCHEMA, object},
+        {CHAT("\"structured_outputs\":{\"json_object\":true,\"disable_any_whitespace\":true}"), CL_GRAMMAR_JSON_SCHEMA,
+         "{\"type\":\"object\",\"x-guidance\":{\"whitespace_flexible\":false}}"},
+        {CHAT("\"structured_outputs\":{\"json_object\":true,\"whitespace_pattern\":\" ?\"}"), CL_GRAMMAR_JSON_SCHEMA,
+         "{\"type\":\"object\",\"x-guidance\":{\"whitespace_pattern\":\" ?\"}}"},
+        {CHAT("\"structured_outputs\":{\"regex\":\"a+\",\"json_object\":false,\"structural_tag\":null}"), CL_GRAMMAR_REGEX,
+         "a+"},
+        {CHAT("\"structured_outputs\":{\"choice\":[\"yes\",\"n.o|(\",\"\\n\xc3\xa9\",\"\"]}"), CL_GRAMMAR_REGEX, choices},
+        {CHAT("\"structured_outputs\":{\"grammar\":\"start: /a/\"}"), CL_GRAMMAR_LARK, "start: /a/"},
+        {CHAT("\"structured_outputs\":{\"grammar\":\"root ::= \\\"yes\\\"\"}"), CL_GRAMMAR_LARK, lark},
+        {CHAT("\"guided_json\":{\"type\":\"object\"}"), CL_GRAMMAR_JSON_SCHEMA, object},
+        {CHAT("\"guided_json\":{\"type\":\"object\"},\"guided_whitespace_pattern\":\" \""), CL_GRAMMAR_JSON_SCHEMA,
+         "{\"type\":\"object\",\"x-guidance\":{\"whitespace_pattern\":\" \"}}"},
+        {CHAT("\"guided_regex\":\"a|b\""), CL_GRAMMAR_REGEX, "a|b"},
+        {CHAT("\"guided_choice\":[\"a\\u0000\"]"), CL_GRAMMAR_REGEX, "(a\\x00)"},
+        {CHAT("\"guided_grammar\":\"root ::= \\\"yes\\\"\""), CL_GRAMMAR_LARK, lark},
+        {CHAT("\"grammar\":\"root ::= \\\"yes\\\"\""), CL_GRAMMAR_LARK, lark},
+        {CHAT("\"json_schema\":{\"type\":\"object\"}"), CL_GRAMMAR_JSON_SCHEMA, object},
+        {CHAT("\"json_schema\":{}"), CL_GRAMMAR_JSON_SCHEMA, "{}"},
+        {CHAT("\"grammar\":\"\",\"json_schema\":null,\"guided_choice\":[],\"structured_outputs\":{}"), CL_GRAMMAR_NONE, ""},
+    };
+    const openai_context c = fake_context();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openai_request r;
+        parse_ok(&c, OPENAI_CHAT, cases[i].body, &r);
+        const size_t size = strlen(cases[i].grammar);
+        if (r.params.grammar_kind != cases[i].kind || r.params.grammar_size != size ||
+            (size > 0 && memcmp(r.params.grammar, cases[i].grammar, size) != 0))
+            fail_msg("%s: kind %d, '%.*s'", cases[i].body, (int)r.params.grammar_kind, (int)r.params.grammar_size,
+                     r.params.grammar ? r.params.grammar : "");
+        assert_true((r.grammar_field != NULL) == (size > 0));
+        openai_request_free(&r);
+    }
+}
+
+static void what_is_wrong_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *body, *param, *in_message;
+    } cases[] = {
+        {CHAT("\"response_format\":\"json\""), "response_format", "not a string"},
+        {CHAT("\"response_format\":{\"type\":\"xml\"}"), "response_format.type", "\"json_schema\""},
+        {CHAT("\"response_format\":{\"type\":3}"), "response_format.type", "not an integer"},
+        {CHAT("\"response_format\":{\"a\":3}"), "response_format.type", "it must be"},
+        {CHAT("\"response_format\":{\"type\":\"json_schema\"}"), "response_format.json_schema.schema", "missing"},
+        {CHAT("\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\"}}"),
+         "response_format.json_schema.schema", "missing"},
+        {CHAT("\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":3}}"),
+         "response_format.json_schema.schema", "not an integer"},
+        {CHAT("\"structured_outputs\":[1]"), "structured_outputs", "not an array"},
+        {CHAT("\"structured_outputs\":{\"regex\":3}"), "structured_outputs.regex", "must be a string"},
+        {CHAT("\"structured_outputs\":{\"regex\":\"a\\u0000\"}"), "structured_outputs.regex", "zero character"},
+        {CHAT("\"structured_outputs\":{\"choice\":\"a\"}"), "structured_outputs.choice", "1 to 4096 strings"},
+        {CHAT("\"structured_outputs\":{\"choice\":[\"a\",3]}"), "structured_outputs.choice[1]", "not an integer"},
+        {CHAT("\"structured_outputs\":{\"structural_tag\":\"x\"}"), "structured_outputs.structural_tag", "not supported"},
+        {CHAT("\"structured_outputs\":{\"json_object\":3}"), "structured_outputs.json_object", "true or false"},
+        {CHAT("\"structured_outputs\":{\"json\":\"{\"}"), "structured_outputs.json", "not valid JSON"},
+        {CHAT("\"structured_outputs\":{\"json\":\"[1]\"}"), "structured_outputs.json", "not an array"},
+        {CHAT("\"structured_outputs\":{\"regex\":\"a\",\"disable_any_whitespace\":true}"),
+         "structured_outputs.disable_any_whitespace", "needs a JSON schema"},
+        {CHAT("\"guided_whitespace_pattern\":\" \""), "guided_whitespace_pattern", "needs a JSON schema"},
+        {CHAT("\"grammar\":\"root ::= x\""), "grammar", "line 1: the rule 'x' is not defined"},
+        {CHAT("\"guided_grammar\":\"root ::= [\""), "guided_grammar", "line 1"},
+        {CHAT("\"guided_json\":{\"type\":\"object\"},\"guided_regex\":\"a\""), "guided_regex",
+         "'guided_json' and 'guided_regex' both"},
+        {CHAT("\"response_format\":{\"type\":\"json_object\"},\"structured_outputs\":{\"regex\":\"a\"}"),
+         "structured_outputs.regex", "'response_format' and 'structured_outputs.regex' both"},
+        {CHAT("\"structural_tag\":\"x\""), "structural_tag", "not supported"},
+        {CHAT("\"structured_outputs\":{\"choice\":[]}"), "structured_outputs.choice", "an array of 1 to 4096 strings"},
+    };
+    const openai_context c = fake_context();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openai_request r;
+        openai_error error;
+        if (parse(&c, OPENAI_CHAT, cases[i].body, &r, &error)) fail_msg("%s was accepted", cases[i].body);
+        if (strcmp(error.param, cases[i].param) != 0) fail_msg("%s: param is '%s'", cases[i].body, error.param);
+        if (!strstr(error.message, cases[i].in_message)) fail_msg("%s: '%s'", cases[i].body, error.message);
+        assert_int_equal(error.status, 400);
+    }
+}
+
+/* A grammar may have 256 KiB; what it becomes, too. */
+static void grammars_have_a_limit(void **state) {
+    (void)state;
+    const openai_context c = fake_context();
+    for (int over = 0; over < 2; over++) {
+        const size_t size = CL_ENGINE_MAX_GRAMMAR + (size_t)over;
+        char *body = malloc(size + 200), *end = body + sprintf(body, "{\"prompt\":\"x\",\"guided_regex\":\"");
+        memset(end, 'a', size);
+        strcpy(end + size, "\"}");
+        openai_request r;
+        openai_error error;
+        if (over) {
+            assert_false(parse(&c, OPENAI_COMPLETION, body, &r, &error));
+            assert_string_equal(error.param, "guided_regex");
+            assert_non_null(strstr(error.message, "262145 bytes; it may have at most 262144"));
+        } else {
+            parse_ok(&c, OPENAI_COMPLETION, body, &r);
+            openai_request_free(&r);
+        }
+        free(body);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_form_is_read),
+        cmocka_unit_test(what_is_wrong_is_refused),
+        cmocka_unit_test(grammars_have_a_limit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

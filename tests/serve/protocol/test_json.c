@@ -1,0 +1,123 @@
+/* Bodies are parsed, or refused with the reason. */
+#include "tests/support/testing.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/protocol/json.h"
+
+/* ---- An allocator that fails once: the linker puts it in place of malloc in the code under test ---- */
+
+static int allocations_left = -1; /* that succeed before one fails; < 0: all do */
+
+void *__real_malloc(size_t size); // NOLINT(bugprone-reserved-identifier)
+void *__wrap_malloc(size_t size); // NOLINT(bugprone-reserved-identifier)
+
+void *__wrap_malloc(size_t size) { // NOLINT(bugprone-reserved-identifier)
+    return allocations_left >= 0 && allocations_left-- == 0 ? NULL : __real_malloc(size);
+}
+
+/* Whichever allocation fails, the answer is that memory is lacking, and the next try succeeds. */
+static void lacking_memory_is_not_the_clients_fault(void **state) {
+    (void)state;
+    static const char *const bodies[] = {
+        "{\"prompt\": \"abc\"}",
+        "{\"a\": [1, 2.5, true, null, \"x\"], \"b\": {\"c\": [[], {}]}}",
+        "[0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9]",
+        "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,\"h\":8,\"i\":9,\"j\":0}",
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        openai_error error;
+        json_t *json = NULL;
+        int n = 0;
+        for (; !json; n++) {
+            allocations_left = n;
+            json = openai_json_parse("body", bodies[i], strlen(bodies[i]), &error);
+            allocations_left = -1;
+            if (!json && (error.status != 503 || strcmp(error.type, "server_error") != 0 || !strstr(error.message, "memory")))
+                fail_msg("%s, allocation %d: %d %s", bodies[i], n, error.status, error.message);
+        }
+        assert_true(n > 5);
+        json_decref(json);
+    }
+}
+
+static void invalid_text_is_the_clients_fault(void **state) {
+    (void)state;
+    static const char *const bodies[] = {"", "{", "{\"a\":}", "[1,]", "\"abc", "{\"a\":\"\xff\"}", "1e999 "};
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        openai_error error;
+        assert_null(openai_json_parse("body", bodies[i], strlen(bodies[i]), &error));
+        assert_int_equal(error.status, 400);
+        assert_non_null(strstr(error.message, "the body is not valid JSON: "));
+    }
+}
+
+/* ---- Limits ---- */
+
+/* before, n times `repeated`, and after, as allocated text. */
+static char *repeat(const char *before, const char *repeated, size_t n, const char *after) {
+    const size_t size = strlen(repeated), begin = strlen(before);
+    char *text = malloc(begin + n * size + strlen(after) + 1);
+    strcpy(text, before);
+    for (size_t i = 0; i < n; i++) strcpy(text + begin + i * size, repeated);
+    strcpy(text + begin + n * size, after);
+    return text;
+}
+
+typedef struct body_case {
+    const char *before, *repeated;
+    size_t n;
+    const char *after, *refused; /* part of the message; NULL: accepted */
+} body_case;
+
+static const body_case body_cases[] = {
+    /* What real requests have. */
+    {"{\"prompt\":\"", "word ", 3000000, "\"}", NULL},
+    {"{\"prompt\":\"", "[{,:\\\"", 2500000, "\"}", NULL},
+    {"{\"prompt\":\"", "\\\\", 8000000, "\"}", NULL},
+    {"{\"prompt\":[1", ",123456", 1000000, "]}", NULL},
+    {"{\"messages\":[{}", ",{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}", 10000, "]}", NULL},
+    /* The limits. */
+    {"[0", ",0", OPENAI_JSON_MAX_VALUES - 3, "]", NULL},
+    {"[0", ",0", OPENAI_JSON_MAX_VALUES - 1, "]", "2097153 values and names of fields; at most 2097152"},
+    {"[\"", "\",\"", OPENAI_JSON_MAX_VALUES, "\"]", "values and names of fields; at most 2097152"},
+    {"[0", ",{}", OPENAI_JSON_MAX_CONTAINERS - 1, "]", NULL},
+    {"[0", ",{}", OPENAI_JSON_MAX_CONTAINERS, "]", "131073 objects and arrays; at most 131072"},
+    {"[0", ",[ ]", OPENAI_JSON_MAX_CONTAINERS, "]", "131073 objects and arrays; at most 131072"},
+    {"", "[", OPENAI_JSON_MAX_DEPTH + 1, "0]", "129 levels"},
+    {"", "[", OPENAI_JSON_MAX_DEPTH, "0]", "not valid JSON"},
+    {"{\"a\": \"\\\\\", \"b\": ", "[", OPENAI_JSON_MAX_DEPTH, "",
+     "129 levels"}, /* the string ends: its last quote is not escaped */
+    {"", "]", 1000000, "[]", "not valid JSON"},
+    {"\"", "\\", 1000001, "\"", "not valid JSON"},
+};
+
+static void only_absurd_bodies_are_refused(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof body_cases / sizeof *body_cases; i++) {
+        const body_case *c = &body_cases[i];
+        char *text = repeat(c->before, c->repeated, c->n, c->after);
+        openai_error error = {0};
+        json_t *json = openai_json_parse("body", text, strlen(text), &error);
+        if (c->refused ? json || error.status != 400 || !strstr(error.message, c->refused) : !json)
+            fail_msg("case %zu: %s %d %s", i, json ? "accepted" : "refused", error.status, error.message);
+        json_decref(json);
+        free(text);
+    }
+}
+
+static int set_up(void **state) {
+    (void)state;
+    openai_json_init();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lacking_memory_is_not_the_clients_fault),
+        cmocka_unit_test(invalid_text_is_the_clients_fault),
+        cmocka_unit_test(only_absurd_bodies_are_refused),
+    };
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}
