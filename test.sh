@@ -50,8 +50,11 @@ build_tests() {
 c_files() { git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cpp' '*.cu' '*.cuh'; }
 format() { c_files | xargs clang-format --dry-run -Werror; }
 compiled_files() { sed -n "s|^ *\"file\": \"$PWD/\(.*\)\",*\$|\1|p" build/release/compile_commands.json | sort -u; }
-# Files of which the last 25 commits or uncommitted changes have lines; all in a clone with fewer commits.
-changed_files() { if git rev-parse -q --verify HEAD~25 >/dev/null; then git diff --name-only HEAD~25; else git ls-files; fi | sort; }
+# Files of which the last 25 commits or uncommitted changes have lines, but not those that were moved and hardly changed; all files in
+# a clone with fewer commits.
+changed_files() {
+    if git rev-parse -q --verify HEAD~25 >/dev/null; then git diff --name-only -M90% --diff-filter=AM HEAD~25; else git ls-files; fi | sort
+}
 # tidy FILE ...: clang-tidy on each file once; run-clang-tidy would repeat a file that is in several programs. Only findings are
 # printed: the "N warnings generated." of every file counts what the configuration ignores.
 tidy() {
@@ -81,6 +84,7 @@ gate() {
     check "release build, -Werror" build_strict release -DCATTN_CUDA=OFF
     check "clang-format" format
     check "shellcheck" scripts
+    check "floors" scripts/check_floors.py
     check "no clocks in tests" scripts/check_clocks.sh
     check "clang-tidy, changed files" tidy_changed
     run_ctest "tests" release -LE long
@@ -104,6 +108,7 @@ all() {
     check "rehearsal for a CUDA device" cmake --build --preset release --target cuda_device_dry
     check "clang-format" format
     check "shellcheck" scripts
+    check "floors" scripts/check_floors.py
     check "no clocks in tests" scripts/check_clocks.sh
     run_ctest "tests" release
     run_pytest "set-up" -n 2 tests/setup

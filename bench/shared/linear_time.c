@@ -8,7 +8,7 @@
 
 #include "chunkattn/base/clock.h"
 #include "chunkattn/base/half.h"
-#include "chunkllama/linear/weight_type.h"
+#include "chunkllama/tensor/weight_type.h"
 #include "results.h"
 #include "statistics.h"
 

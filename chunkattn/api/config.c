@@ -6,7 +6,7 @@
 
 #include "chunkattn/attn/head_sizes.h"
 #include "chunkattn/base/cpu.h"
-#include "error.h"
+#include "chunkattn/base/error.h"
 #include "struct_size.h"
 
 enum { MAX_GROUP = 128, MAX_LAYERS = 4096, MAX_HEADS = 4096, MAX_THREADS = 1024 };

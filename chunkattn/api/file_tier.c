@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "chunkattn/base/clock.h"
-#include "error.h"
+#include "chunkattn/base/error.h"
 
 /* ---- Chunks ---- */
 

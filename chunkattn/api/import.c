@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "chunkattn/attn/kv_copy.h"
-#include "error.h"
+#include "chunkattn/base/error.h"
 #include "export.h"
 #include "file_tier.h"
 

@@ -1,6 +1,6 @@
 /* The public functions that show the nodes of the tree: all at once, or in parts. */
 #include "cache_handle.h"
-#include "error.h"
+#include "chunkattn/base/error.h"
 #include "struct_size.h"
 
 /* Count which nodes are covered by which kinds of sequences, for ca_tree_describe. */

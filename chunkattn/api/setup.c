@@ -1,8 +1,8 @@
 /* What a cache and foreign pages are set up with, and the check of views that both get. */
 #include "setup.h"
 
+#include "chunkattn/base/error.h"
 #include "chunkattn/base/levels.h"
-#include "error.h"
 
 /* ---- Kernel level ---- */
 

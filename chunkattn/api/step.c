@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "chunkattn/attn/kv_copy.h"
+#include "chunkattn/base/error.h"
 #include "chunkattn/cuda/device.h"
-#include "error.h"
 #include "file_tier.h"
 
 uint64_t ca_cache_bytes(const cattn_cache *c) {

@@ -9,7 +9,7 @@
 
 #include <assert.h>
 
-#include "chunkattn/api/error.h"
+#include "chunkattn/base/error.h"
 #include "chunkattn/tier/tier.h"
 #include "duel.h"
 #include "evicted.h"

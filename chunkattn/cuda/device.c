@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "chunkattn/api/error.h"
+#include "chunkattn/base/error.h"
 #include "kernel_list.h"
 
 /* ---- Devices ---- */

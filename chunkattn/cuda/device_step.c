@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "chunkattn/api/error.h"
+#include "chunkattn/base/error.h"
 #include "device.h"
 
 /* ---- Workspace ---- */

@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "chunkattn/api/error.h"
 #include "chunkattn/base/clock.h"
+#include "chunkattn/base/error.h"
 
 /* ---- The system's calls ---- */
 

@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "chunkattn/api/error.h"
 #include "chunkattn/base/clock.h"
+#include "chunkattn/base/error.h"
 #include "chunkattn/base/signals.h"
 #include "chunkattn/base/threads.h"
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "chunkllama/file/json_doc.h"
+#include "chunkllama/common/json_doc.h"
 
 #define WORD  "Quxwordx"
 #define TOOL  "quxtoolx"

@@ -1,6 +1,6 @@
 /* Finds how the model of a chat writes its replies: by its template's text, or by a call that the template writes. */
 #include "chat_internal.h"
-#include "chunkllama/file/json_doc.h"
+#include "chunkllama/common/json_doc.h"
 
 #define FUNCTION                                                                                                               \
     "{\"type\": \"function\", \"function\": {\"name\": \"" CL_REPLY_PROBE_NAME "\", \"description\": \"It.\", "                \

@@ -1,5 +1,5 @@
 /* The form of Qwen3-Coder: <function=NAME> <parameter=KEY> text </parameter> ... </function>. */
-#include "chunkllama/file/json_doc.h"
+#include "chunkllama/common/json_doc.h"
 #include "reply_call.h"
 
 static const char VALUE_END[] = "</parameter>";

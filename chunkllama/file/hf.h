@@ -5,7 +5,7 @@
 #ifndef CHUNKLLAMA_FILE_HF_H
 #define CHUNKLLAMA_FILE_HF_H
 
-#include "json_doc.h"
+#include "chunkllama/common/json_doc.h"
 #include "model_file_data.h"
 
 /* What the readers of tensors and tokenizer need of config.json. */

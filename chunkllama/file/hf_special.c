@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "file_bytes.h"
+#include "chunkllama/common/file_bytes.h"
 #include "hf.h"
 #include "model_file_data.h"
 

@@ -5,10 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "chunkllama/tensor/tensor.h"
 #include "hf.h"
 #include "model_file_data.h"
 #include "safetensors.h"
-#include "tensor.h"
 
 /* ---- Names of tensors ---- */
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "chunkllama/text/vocab.h"
+#include "chunkllama/common/vocab_type.h"
 #include "hf.h"
 #include "model_file_data.h"
 

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #include "chunkllama/common/error.h"
-#include "tensor.h"
+#include "chunkllama/tensor/tensor.h"
 
 typedef enum cl_meta_type {
     CL_META_U8,

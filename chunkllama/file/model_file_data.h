@@ -6,8 +6,8 @@
 #ifndef CHUNKLLAMA_FILE_MODEL_FILE_DATA_H
 #define CHUNKLLAMA_FILE_MODEL_FILE_DATA_H
 
+#include "chunkllama/common/file_bytes.h"
 #include "chunkllama/common/hash.h"
-#include "file_bytes.h"
 #include "model_file.h"
 
 /* Memory that is freed all at once. Zero-initialise. */

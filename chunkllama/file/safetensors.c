@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_doc.h"
+#include "chunkllama/common/json_doc.h"
 
 enum { SIZE_BYTES = 8, MAX_HEADER = 100 << 20, SHOWN = 80 };
 

@@ -6,8 +6,8 @@
 #define CHUNKLLAMA_FILE_SAFETENSORS_H
 
 #include "chunkllama/common/error.h"
-#include "file_bytes.h"
-#include "tensor.h"
+#include "chunkllama/common/file_bytes.h"
+#include "chunkllama/tensor/tensor.h"
 
 typedef struct cl_safetensors {
     /* [n] owned; names point into the header, data into the file. data is NULL for types other than F32, F16 and BF16. */

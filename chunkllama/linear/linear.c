@@ -9,8 +9,8 @@
 #include "chunkattn/base/alloc.h"
 #include "chunkattn/base/fp.h"
 #include "chunkattn/base/levels.h"
+#include "chunkllama/tensor/weight_type.h"
 #include "linear_kernels.h"
-#include "weight_type.h"
 
 /* ---- Levels ---- */
 

@@ -19,7 +19,7 @@
 
 #include "chunkattn/base/threads.h"
 #include "chunkllama/common/error.h"
-#include "chunkllama/file/tensor.h"
+#include "chunkllama/tensor/tensor.h"
 
 /* The kernels of one level (linear_kernels.h). */
 typedef struct cl_kernels cl_kernels;

@@ -41,7 +41,7 @@
 #define CHUNKLLAMA_LINEAR_LINEAR_KERNELS_H
 
 #include "chunkllama/linear/row_ops.h"
-#include "linear_format.h"
+#include "chunkllama/tensor/linear_format.h"
 
 enum {
     CL_LINEAR_ROW_GROUP = 8,       /* rows that are quantised at once */

@@ -1,12 +1,12 @@
 /* Repacks a tensor of the file into panels of 16 outputs (linear_format.h). */
-#include "weight_type.h"
+#include "chunkllama/tensor/weight_type.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "chunkllama/file/tensor.h"
+#include "chunkllama/tensor/tensor.h"
 #include "linear.h"
 
 enum {

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "chunkattn/base/half.h"
+#include "chunkllama/tensor/weight_type.h"
 #include "linear.h"
-#include "weight_type.h"
 
 static uint32_t get_word(const uint8_t *record, int vector, int lane) {
     uint32_t word;

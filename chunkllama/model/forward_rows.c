@@ -4,8 +4,8 @@
 #include <math.h>
 
 #include "chunkattn/base/fp.h"
-#include "chunkllama/file/tensor.h"
 #include "chunkllama/linear/row_ops.h"
+#include "chunkllama/tensor/tensor.h"
 
 static int32_t group_end(const cl_piece *p, int32_t row_group) {
     const int32_t end = (row_group + 1) * CL_LINEAR_ROW_GROUP;

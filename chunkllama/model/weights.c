@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "chunkllama/file/tensor.h"
+#include "chunkllama/tensor/tensor.h"
 
 enum { NAME_SIZE = 64 };
 

@@ -38,18 +38,6 @@ size_t cl_vocab_from_byte_level(cl_str text, char *buf) {
     return n;
 }
 
-static int hex_digit(char c) {
-    static const char digits[] = "0123456789ABCDEF";
-    const char *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
-int cl_vocab_byte_token(cl_str text) {
-    if (text.size != 6 || memcmp(text.data, "<0x", 3) != 0 || text.data[5] != '>') return -1;
-    const int high = hex_digit(text.data[3]), low = hex_digit(text.data[4]);
-    return high < 0 || low < 0 ? -1 : high * 16 + low;
-}
-
 static cl_status load_piece(cl_vocab *v, int32_t id, cl_str text, bool byte_level, char *buf, cl_error *error) {
     cl_str *piece = &v->pieces[id];
     piece->data = buf;

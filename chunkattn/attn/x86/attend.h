@@ -29,7 +29,7 @@
 #ifndef CHUNKATTN_ATTN_X86_ATTEND_H
 #define CHUNKATTN_ATTN_X86_ATTEND_H
 
-#if !defined(LIB_ATTN_X86_ROW_H)
+#if !defined(CHUNKATTN_ATTN_X86_ROW_H)
 #error "include row.h before attend.h"
 #endif
 

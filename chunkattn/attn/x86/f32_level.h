@@ -4,7 +4,7 @@
 #ifndef CHUNKATTN_ATTN_X86_F32_LEVEL_H
 #define CHUNKATTN_ATTN_X86_F32_LEVEL_H
 
-#if !defined(LIB_ATTN_X86_F32_TILE_H) || !defined(LIB_ATTN_X86_ROW_H)
+#if !defined(CHUNKATTN_ATTN_X86_F32_TILE_H) || !defined(CHUNKATTN_ATTN_X86_ROW_H)
 #error "include f32_tile.h and row.h before f32_level.h"
 #endif
 

@@ -12,7 +12,7 @@
 #ifndef CHUNKATTN_ATTN_X86_F32_TILE_H
 #define CHUNKATTN_ATTN_X86_F32_TILE_H
 
-#if !defined(LIB_ATTN_X86_VEC256_H) && !defined(LIB_ATTN_X86_VEC512_H) || !defined(TILE_EACH_ROWS)
+#if !defined(CHUNKATTN_ATTN_X86_VEC256_H) && !defined(CHUNKATTN_ATTN_X86_VEC512_H) || !defined(TILE_EACH_ROWS)
 #error "include vec256.h or vec512.h and define TILE_EACH_ROWS before f32_tile.h"
 #endif
 

@@ -12,7 +12,7 @@
 #ifndef CHUNKATTN_ATTN_X86_ROW_H
 #define CHUNKATTN_ATTN_X86_ROW_H
 
-#if !defined(LIB_ATTN_X86_VEC256_H) && !defined(LIB_ATTN_X86_VEC512_H)
+#if !defined(CHUNKATTN_ATTN_X86_VEC256_H) && !defined(CHUNKATTN_ATTN_X86_VEC512_H)
 #error "include vec256.h or vec512.h before row.h"
 #endif
 

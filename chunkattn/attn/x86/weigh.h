@@ -9,7 +9,7 @@
 #ifndef CHUNKATTN_ATTN_X86_WEIGH_H
 #define CHUNKATTN_ATTN_X86_WEIGH_H
 
-#if !defined(LIB_ATTN_X86_ROW_H)
+#if !defined(CHUNKATTN_ATTN_X86_ROW_H)
 #error "include row.h before weigh.h"
 #endif
 

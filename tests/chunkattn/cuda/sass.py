@@ -87,7 +87,7 @@ STAGES = {"prefill_wgmma": prefill_wgmma_stages}
 
 def kernels(source):
     """name -> (threads, blocks, sm) of kernels.def"""
-    with open(f"{source}/lib/cuda/kernels.def") as f:
+    with open(f"{source}/chunkattn/cuda/kernels.def") as f:
         rows = re.findall(r"^CA_CUDA_KERNEL\(\w+, (\w+), (\d+), (\d+), \d+, (\d+),", f.read(), re.M)
     return {name: (int(threads), int(blocks), int(sm)) for name, threads, blocks, sm in rows}
 

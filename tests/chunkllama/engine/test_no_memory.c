@@ -137,7 +137,7 @@ static bool same_tokens(const cl_token_list *a, const cl_token_list *b) {
 
 void *__real_malloc(size_t size);
 
-/* Jansson is spared, with which chat templates are tried, since it does not notice all failures (chunkllama/file/json_doc.c).
+/* Jansson is spared, with which chat templates are tried, since it does not notice all failures (chunkllama/common/json_doc.c).
  */
 static cl_status load(const char *path, int n_threads, cl_model **m, cl_error *error) {
     cl_model_options options;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "chunkllama/file/model_file.h"
-#include "chunkllama/file/tensor.h"
+#include "chunkllama/tensor/tensor.h"
 
 static int write_rows(const cl_model_file *file, FILE *out) {
     for (size_t i = 0; i < cl_model_file_n_tensors(file); i++) {

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "chunkllama/file/file_bytes.h"
+#include "chunkllama/common/file_bytes.h"
 #include "chunkllama/linear/linear.h"
 #include "gguf_build.h"
 

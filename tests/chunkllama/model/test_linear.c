@@ -11,10 +11,10 @@
 
 #include "chunkattn/base/fp.h"
 #include "chunkattn/base/half.h"
-#include "chunkllama/file/tensor.h"
 #include "chunkllama/linear/linear.h"
 #include "chunkllama/linear/linear_kernels.h"
-#include "chunkllama/linear/weight_type.h"
+#include "chunkllama/tensor/tensor.h"
+#include "chunkllama/tensor/weight_type.h"
 
 enum { MAX_ROWS = 70 };
 

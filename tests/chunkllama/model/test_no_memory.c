@@ -61,7 +61,7 @@ void *__real_malloc(size_t size);
 
 /*
  * Load with each allocation failing, but for those of jansson, which is tried for memory beforehand, since it does not notice
- * all failures (chunkllama/file/json_doc.c).
+ * all failures (chunkllama/common/json_doc.c).
  */
 static void load_without_memory(const char *folder, bool all) {
     cl_model *expected, *m;

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "chunkattn/cuda/emu/emu_backend.h"
 #include "chunkattn_cuda.h"
-#include "emu_backend.h"
 
 enum { HEADS = 32, KV_HEADS = 8, DIM = 128, STEPS = 400 };
 

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #define CATTN_EXPERIMENTAL
+#include "chunkattn/cuda/emu/emu_backend.h"
 #include "chunkattn_cuda.h"
-#include "emu_backend.h"
 #include "reference.h"
 #include "tests/chunkattn/exact/world_run.h"
 #include "tests/chunkattn/pages/traffic.h"

@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "chunkattn/cuda/emu/emu.h"
+#include "chunkattn/cuda/emu/kernels.h"
 #include "run_kernels.cuh"
-#include "tests/chunkattn/cuda/emu/emu.h"
-#include "tests/chunkattn/cuda/emu/kernels.h"
 
 namespace machine {
 

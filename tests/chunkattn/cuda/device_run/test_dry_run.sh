@@ -36,7 +36,7 @@ stand_in "$work/tools/nvidia-smi" "[ ! -e '$work/hangs' ] || sleep 60"
 }
 ln -s "$bin/cuda_device_dry_bench" "$work/programs/bench"
 ln -s "$bin/cuda_device_dry_products" "$work/programs/products"
-ln -s "$source_dir/tests/cuda/device_run/peers.py" "$work/programs/peers.py"
+ln -s "$source_dir/tests/chunkattn/cuda/device_run/peers.py" "$work/programs/peers.py"
 
 run() {
     # An emulation with sanitizers on a busy machine takes longer than a device.

@@ -846,7 +846,7 @@ void every_kind_has_a_mistake(void **) {
     for (const mistake &m : mistakes) covered.insert(covered.end(), m.kinds.begin(), m.kinds.end());
 #define EMU_ERROR(name, text)                                                                                                  \
     if (std::find(covered.begin(), covered.end(), kind::name) == covered.end()) fail_msg("no kernel for " #name);
-#include "errors.def"
+#include "chunkattn/cuda/emu/errors.def"
 #undef EMU_ERROR
 }
 

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "chunkattn/cuda/emu/emu.h"
 #include "chunkattn/cuda/job.h"
 #include "chunkattn/cuda/primitives.h"
 #include "tests/chunkattn/cuda/e4m3.h"
-#include "tests/chunkattn/cuda/emu/emu.h"
 
 /*
  * WIDE_SCORES: weights that differ by factors of up to some 2^20. Sums of them are rounded, so another order of summation gives

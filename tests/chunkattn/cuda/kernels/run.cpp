@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "chunkattn/cuda/emu/kernels.h"
 #include "problem.h"
-#include "tests/chunkattn/cuda/emu/kernels.h"
 
 namespace {
 

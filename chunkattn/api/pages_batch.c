@@ -1,7 +1,7 @@
 /* Reading a batch of block tables, in either form, and checking it before anything is planned. */
-#include "chunkattn/api/error.h"
-#include "chunkattn/api/struct_size.h"
-#include "handle.h"
+#include "chunkattn/base/error.h"
+#include "chunkattn/pages/handle.h"
+#include "struct_size.h"
 
 static cattn_status missing(const char *field, const char *instead, cattn_error *error) {
     return ca_fail(error, CATTN_ERR_ARG, -1, "batch->%s is NULL; set it%s", field, instead);

@@ -5,8 +5,8 @@
  * thread; warps and blocks are interleaved in an order that the seed determines. Several host threads may run launches at the
  * same time, on devices of their own. docs/cuda.md says what is checked and what is not.
  */
-#ifndef TESTS_CHUNKATTN_CUDA_EMU_EMU_H
-#define TESTS_CHUNKATTN_CUDA_EMU_EMU_H
+#ifndef CHUNKATTN_CUDA_EMU_EMU_H
+#define CHUNKATTN_CUDA_EMU_EMU_H
 
 #include <cstddef>
 #include <cstdint>

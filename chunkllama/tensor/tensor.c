@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "chunkattn/base/half.h"
-#include "chunkllama/linear/weight_type.h"
-#include "file_bytes.h"
+#include "chunkllama/common/file_bytes.h"
+#include "weight_type.h"
 
 /* Indexed by GGUF's number of a type. Types that cannot be read have no block size, but a name for messages. */
 static const struct {

@@ -1,11 +1,11 @@
 /* The public functions of chunkattn_pages.h. */
-#include "chunkattn/api/config.h"
-#include "chunkattn/api/error.h"
-#include "chunkattn/api/setup.h"
-#include "chunkattn/api/struct_size.h"
+#include "chunkattn/base/error.h"
 #include "chunkattn/base/levels.h"
-#include "handle.h"
-#include "pack.h"
+#include "chunkattn/pages/handle.h"
+#include "chunkattn/pages/pack.h"
+#include "config.h"
+#include "setup.h"
+#include "struct_size.h"
 
 /* ---- Configuration ---- */
 

@@ -11,8 +11,8 @@
 #include <set>
 #include <vector>
 
-#include "tests/chunkattn/cuda/emu/emu.h"
-#include "tests/chunkattn/cuda/emu/kernels.h"
+#include "emu.h"
+#include "kernels.h"
 
 struct ca_cuda_event {
     int recorded = 0, passed = 0;

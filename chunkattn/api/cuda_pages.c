@@ -1,7 +1,7 @@
 /* The public functions of chunkattn_cuda.h for foreign pages on a device. */
-#include "chunkattn/api/error.h"
+#include "chunkattn/base/error.h"
+#include "chunkattn/pages/handle.h"
 #include "chunkattn_cuda.h"
-#include "handle.h"
 
 /* ---- Plan ---- */
 

@@ -11,8 +11,8 @@
  *   wgmma.cpp        matrix products of a warp group
  *   counting.cpp     sectors, wavefronts and the other counts
  */
-#ifndef TESTS_CHUNKATTN_CUDA_EMU_STATE_H
-#define TESTS_CHUNKATTN_CUDA_EMU_STATE_H
+#ifndef CHUNKATTN_CUDA_EMU_STATE_H
+#define CHUNKATTN_CUDA_EMU_STATE_H
 
 #include "primitives.h"
 

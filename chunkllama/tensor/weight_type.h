@@ -1,9 +1,9 @@
 /* The tensor types whose weights can be multiplied: the layout that each is packed in, and how its blocks are decoded. */
-#ifndef CHUNKLLAMA_LINEAR_WEIGHT_TYPE_H
-#define CHUNKLLAMA_LINEAR_WEIGHT_TYPE_H
+#ifndef CHUNKLLAMA_TENSOR_WEIGHT_TYPE_H
+#define CHUNKLLAMA_TENSOR_WEIGHT_TYPE_H
 
-#include "chunkllama/file/tensor.h"
 #include "linear_format.h"
+#include "tensor.h"
 
 enum { CL_QUANT_MAX_INPUTS = 256, CL_QUANT_MAX_SCALE_GROUPS = 16 };
 

@@ -1,6 +1,6 @@
 /* Filling a cattn_error. */
-#ifndef CHUNKATTN_API_ERROR_H
-#define CHUNKATTN_API_ERROR_H
+#ifndef CHUNKATTN_BASE_ERROR_H
+#define CHUNKATTN_BASE_ERROR_H
 
 #include "chunkattn.h"
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "chunkllama/file/tensor.h"
+#include "tensor.h"
 
 /* ---- Blocks of 32 inputs ---- */
 

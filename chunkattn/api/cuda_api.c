@@ -1,13 +1,13 @@
 /* The public functions of chunkattn_cuda.h: they check the arguments and call the backend. */
 #include <string.h>
 
-#include "backend.h"
-#include "chunkattn/api/error.h"
-#include "chunkattn/api/setup.h"
-#include "chunkattn/api/step.h"
-#include "chunkattn/api/struct_size.h"
+#include "chunkattn/base/error.h"
+#include "chunkattn/cuda/backend.h"
+#include "chunkattn/cuda/device.h"
 #include "chunkattn_cuda.h"
-#include "device.h"
+#include "setup.h"
+#include "step.h"
+#include "struct_size.h"
 
 /* ---- Devices ---- */
 

@@ -1,6 +1,6 @@
 /* A tensor of a model file of any format: name, type, shape and data. Its rows can be read as f32. */
-#ifndef CHUNKLLAMA_FILE_TENSOR_H
-#define CHUNKLLAMA_FILE_TENSOR_H
+#ifndef CHUNKLLAMA_TENSOR_TENSOR_H
+#define CHUNKLLAMA_TENSOR_TENSOR_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -21,8 +21,8 @@
  *
  * or, with a table of 16 entries (cl_linear_task.table), (table[code] - zero) d. So each type has as many bytes as in the file.
  */
-#ifndef CHUNKLLAMA_LINEAR_LINEAR_FORMAT_H
-#define CHUNKLLAMA_LINEAR_LINEAR_FORMAT_H
+#ifndef CHUNKLLAMA_TENSOR_LINEAR_FORMAT_H
+#define CHUNKLLAMA_TENSOR_LINEAR_FORMAT_H
 
 #include <stdbool.h>
 #include <stddef.h>

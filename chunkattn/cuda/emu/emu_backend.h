@@ -5,8 +5,8 @@
  * In a deferred stream, work waits until a later call happens to run some of it, so memory that is reused too early gives wrong
  * results. Errors that the emulation finds in a kernel are printed and counted. One thread at a time may call these functions.
  */
-#ifndef TESTS_CHUNKATTN_CUDA_DEVICE_EMU_BACKEND_H
-#define TESTS_CHUNKATTN_CUDA_DEVICE_EMU_BACKEND_H
+#ifndef CHUNKATTN_CUDA_EMU_EMU_BACKEND_H
+#define CHUNKATTN_CUDA_EMU_EMU_BACKEND_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,12 +1,12 @@
 /* A JSON file whose fields are read with messages that name the file, the field and what is allowed. */
-#ifndef CHUNKLLAMA_FILE_JSON_DOC_H
-#define CHUNKLLAMA_FILE_JSON_DOC_H
+#ifndef CHUNKLLAMA_COMMON_JSON_DOC_H
+#define CHUNKLLAMA_COMMON_JSON_DOC_H
 
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "chunkllama/common/error.h"
-#include "chunkllama/common/str.h"
+#include "error.h"
+#include "str.h"
 
 /*
  * As json_loadb, but says whether memory was lacking: then *no_memory is true, `wrong` is undefined and the value NULL. Free

@@ -3,14 +3,14 @@
  * needed. The file is not mapped: a mapping of a file that is truncated later ends the process with SIGBUS, and one of a file
  * that is written to shows the new contents.
  */
-#ifndef CHUNKLLAMA_FILE_FILE_BYTES_H
-#define CHUNKLLAMA_FILE_FILE_BYTES_H
+#ifndef CHUNKLLAMA_COMMON_FILE_BYTES_H
+#define CHUNKLLAMA_COMMON_FILE_BYTES_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <time.h>
 
-#include "chunkllama/common/error.h"
+#include "error.h"
 
 /* With on_disk false it is memory of the caller's, and only `data` and `size` count. */
 typedef struct cl_file_bytes {
