@@ -119,9 +119,7 @@ for shape in short_512 short_256 short_64; do
     step $shape 20 "$programs/bench" $shape
 done
 for shape in shared_4096 shared_2048 shared_1024; do
-    for kernel in decode decode_bulk; do
-        step stamps_${shape}_$kernel 15 "$programs/bench" $shape --stamps $kernel 32
-    done
+    step stamps_$shape 15 "$programs/bench" $shape --stamps 32
 done
 
 # Table 3's other rows, then all of its rows by PyTorch and FlashInfer, where the machine has them: minutes 19 to 22.
@@ -133,10 +131,8 @@ done
 with_tool peers 75 python3 "$programs/peers.py" $("$programs/bench" --list | grep -E '^(shared|table3)_') table3_4096_0
 
 # The profiler: minutes 22 to 25.
-profile ncu_shared_cp_async chunk decode shared_4096
-profile ncu_shared_bulk chunk decode_bulk shared_4096
-profile ncu_private_cp_async paged decode private_32x4096
-profile ncu_private_bulk paged decode_bulk private_32x4096
+profile ncu_shared chunk decode shared_4096
+profile ncu_private paged decode private_32x4096
 
 with_tool smi_after 20 nvidia-smi -q -d CLOCK,POWER,MEMORY,PERFORMANCE
 pack

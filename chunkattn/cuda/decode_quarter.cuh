@@ -11,7 +11,7 @@
 #include "tile.cuh"
 
 template <element E_, int D_, kv_source SOURCE> struct decode_shape {
-    static constexpr bool BULK = SOURCE == BULK_TILES, PAGES = SOURCE == FOREIGN_PAGES, IN_E4M3 = SOURCE == E4M3_TILES;
+    static constexpr bool PAGES = SOURCE == FOREIGN_PAGES, IN_E4M3 = SOURCE == E4M3_TILES;
     static_assert(!IN_E4M3 || E_ == F16, "e4m3 becomes f16");
     static constexpr element E = E_;
     static constexpr int D = D_;
@@ -29,8 +29,7 @@ template <element E_, int D_, kv_source SOURCE> struct decode_shape {
     static constexpr u32 ML = QUERIES + MAX_ROWS * D * 2;
     static constexpr u32 FLAGS = ML + CA_CUDA_QUARTERS * MAX_ROWS * 8;
     static constexpr u32 JOB = FLAGS + MAX_ROWS * 4;
-    static constexpr u32 BARS = JOB + KEPT_JOB; /* an mbarrier for each stage of each quarter */
-    static constexpr u32 SHARED = BARS + (BULK ? CA_CUDA_QUARTERS * STAGES * 8 : 0);
+    static constexpr u32 SHARED = JOB + KEPT_JOB;
     static_assert(CA_CUDA_QUARTERS * MAX_ROWS * D * 4 <= RINGS, "the sums lie where the rings were");
 };
 

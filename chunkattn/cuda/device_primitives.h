@@ -145,7 +145,7 @@ DEV void bulk_copy_hint(u32 to, const void *from, u32 bytes, u32 bar, u64 policy
         "l"(from), "r"(bytes), "r"(bar), "l"(policy)
         : "memory");
 }
-/* Kernels that are the same for both kinds of copies call it on sm_80, too, where there is only one proxy. */
+/* Code that is the same with and without wgmma calls it on sm_80, too, where there is only one proxy. */
 DEV void fence_async() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -1,6 +1,5 @@
 /*
- * Prefill attention: up to 64 rows over a segment of up to 8 chunks. cp.async (sm_80 and later) or bulk copies (sm_90), and
- * mma.sync.
+ * Prefill attention: up to 64 rows over a segment of up to 8 chunks. cp.async and mma.sync: sm_80 and later.
  *
  * A block has four warps with 16 rows each; all read the same K and V. Queries are the wide operand (m16), so weights stay in
  * registers from one product to the next:
@@ -12,7 +11,7 @@
  * terms in the same order. A stage of the ring holds one quarter of several chunks, 16 lines each, as one tile. A quarter's
  * finished sums fold onto those of the quarters before, which wait in shared memory.
  *
- * Shared memory: two stages, queries, sums, their M, their l, flags of the arrival, the job, mbarriers.
+ * Shared memory: two stages, queries, sums, their M, their l, flags of the arrival, the job.
  */
 #ifndef CHUNKATTN_CUDA_PREFILL_CUH
 #define CHUNKATTN_CUDA_PREFILL_CUH
@@ -24,22 +23,11 @@
 /* ---- The ring ---- */
 
 /*
- * Where the ring is: the stage of the next request, and in the bit above it the parity of its mbarrier's phase. Requests go
- * around the stages, over the ends of jobs, too.
+ * Where the ring is: the stage of the next request, and in the bit above it the parity of its mbarrier's phase, where it has
+ * one (prefill_wgmma.cuh). Requests go around the stages, over the ends of jobs, too.
  */
 template <class S> DEV int next_request(int ring) { return (ring + 1) & (2 * S::STAGES - 1); }
 template <class S> DEV u32 stage_of(u32 base, int ring) { return base + (u32)(ring & (S::STAGES - 1)) * S::STAGE; }
-template <class S> DEV u32 stage_bar(u32 base, int ring) { return base + S::BARS + (u32)(ring & (S::STAGES - 1)) * 8; }
-template <class S> DEV u32 stage_parity(int ring) { return (u32)ring / S::STAGES; }
-
-template <class S> DEV void init_stages(u32 base) {
-    if (!S::BULK) return;
-    const u32 t = (u32)thread_index();
-    if (t < S::STAGES) mbar_init(base + S::BARS + t * 8, 1);
-    if (S::WGMMA && t < S::STAGES) mbar_init(base + S::FREE + t * 8, S::COMPUTING / 32);
-    if (t < S::STAGES) mbar_fence_init();
-    sync_block();
-}
 
 /* Copy a chunk's quarter of K and V to its place in a stage. Each thread copies 16 bytes of each part of 64 dimensions. */
 template <class S> DEV void copy_lines(u32 to, const unsigned char *tile, int c, int quarter) {
@@ -52,23 +40,6 @@ template <class S> DEV void copy_lines(u32 to, const unsigned char *tile, int c,
             cp_async16(to + v * S::TILE + S::D / 64 * (S::LINES * 128) + (u32)c * 1024 + t,
                        tile + v * tile_bytes<S::D> + S::D / 64 * (CA_CUDA_CHUNK * 128) + quarter * 1024 + t);
     }
-}
-
-/* The same by one thread, in one copy for each part of K and of V. */
-template <class S> constexpr int parts_of = (S::D + 63) / 64;
-template <class S> DEV void copy_part_bulk(u32 to, const unsigned char *tile, int c, int quarter, u32 v, u32 part, u32 bar) {
-    const u32 bytes = S::D % 64 && part == S::D / 64 ? 1024 : 2048;
-    bulk_copy(to + v * S::TILE + part * (S::LINES * 128) + (u32)c * bytes,
-              tile + v * tile_bytes<S::D> + part * (CA_CUDA_CHUNK * 128) + (u32)quarter * bytes, bytes, bar);
-}
-template <class S> DEV void copy_lines_bulk(u32 to, const unsigned char *tile, int c, int quarter, u32 bar) {
-    UNROLL for (u32 v = 0; v < 2; v++) UNROLL for (u32 part = 0; part < parts_of<S>; part++)
-        copy_part_bulk<S>(to, tile, c, quarter, v, part, bar);
-}
-
-/* Announce the bytes of a quarter of n chunks, or of as many as a stage holds. */
-template <class S> DEV void expect_lines(u32 bar, int n) {
-    mbar_arrive_expect(bar, (u32)(n < S::CHUNKS ? n : S::CHUNKS) * (2 * STEP_SLOTS * S::D * 2));
 }
 
 /* Copy a chunk's quarter in e4m3 to its place in a stage: the lines, then the scales of both. */
@@ -93,34 +64,27 @@ template <class S> DEV void copy_pages(const ca_cuda_attend_args &a, u32 to, int
 /* Request a quarter of n chunks, the first of which is the list's chunk `first`. */
 template <class S>
 DEV void request_lines(const ca_cuda_attend_args &a, u32 base, int ring, int head, int quarter, int places, int first, int n) {
-    const u32 to = stage_of<S>(base, ring), bar = stage_bar<S>(base, ring);
-    const bool asks = !S::BULK || thread_index() == 0;
-    if (S::BULK && asks) expect_lines<S>(bar, n);
+    const u32 to = stage_of<S>(base, ring);
     UNROLL for (int c = 0; c < S::CHUNKS; c++) {
         const int place = shfl_place<S>(places, first + c, quarter);
-        if (c >= n || !asks) continue;
+        if (c >= n) continue;
         if constexpr (S::PAGES) {
             copy_pages<S>(a, to, c, head, place);
             continue;
         }
         constexpr int64_t PAIR = 2 * (int64_t)(S::IN_E4M3 ? e4m3_tile_bytes<S::D> : tile_bytes<S::D>);
         const unsigned char *tile = (const unsigned char *)a.kv + place * a.chunk_bytes + head * PAIR;
-        if constexpr (S::BULK)
-            copy_lines_bulk<S>(to, tile, c, quarter, bar);
-        else if constexpr (S::IN_E4M3)
+        if constexpr (S::IN_E4M3)
             copy_e4m3_lines<S>(to, tile, c, quarter);
         else
             copy_lines<S>(to, tile, c, quarter);
     }
-    if (!S::BULK) cp_async_commit();
+    cp_async_commit();
 }
 
 /* Wait until the stage is here for all warps, and all have left the other one. */
-template <class S> DEV void await_lines(u32 base, int ring) {
-    if constexpr (S::BULK)
-        mbar_wait(stage_bar<S>(base, ring), stage_parity<S>(ring));
-    else
-        cp_async_wait<0>();
+DEV void await_lines() {
+    cp_async_wait<0>();
     sync_block();
 }
 
@@ -225,7 +189,7 @@ template <class S> DEV void attend_rows(const ca_cuda_attend_args &a, int j, int
         prefill_state<S> st;
         begin_quarter<S>(a, st, w, quarter);
         UNROLL_BY(1) for (int first = 0; first < n; first += S::CHUNKS) {
-            await_lines<S>(base, ring);
+            await_lines();
             const bool last = first + S::CHUNKS >= n;
             const int next = last ? 0 : first + S::CHUNKS, next_quarter = quarter + last;
             const u32 stage = stage_of<S>(base, ring);
@@ -260,7 +224,6 @@ template <element E, int D, kv_source SOURCE> DEV void prefill(const ca_cuda_att
     using S = prefill_shape<E, D, SOURCE>;
     const u32 base = shared_base();
     int ring = 0;
-    init_stages<S>(base);
     for (int j = ld_global(a.parts + block_index()); j < ld_global(a.parts + block_index() + 1);) {
         attend_rows<S>(a, j, ring);
         finish_rows<S>(a, base);

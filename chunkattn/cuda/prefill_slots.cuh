@@ -12,8 +12,7 @@
 #include "tile.cuh"
 
 template <element E_, int D_, kv_source SOURCE> struct prefill_shape {
-    static constexpr bool WGMMA = SOURCE == WGMMA_TILES, BULK = WGMMA || SOURCE == BULK_TILES;
-    static constexpr bool PAGES = SOURCE == FOREIGN_PAGES, IN_E4M3 = SOURCE == E4M3_TILES;
+    static constexpr bool WGMMA = SOURCE == WGMMA_TILES, PAGES = SOURCE == FOREIGN_PAGES, IN_E4M3 = SOURCE == E4M3_TILES;
     static_assert(!IN_E4M3 || E_ == F16, "e4m3 becomes f16");
     static constexpr element E = E_;
     static constexpr int D = D_;
@@ -27,7 +26,7 @@ template <element E_, int D_, kv_source SOURCE> struct prefill_shape {
     static constexpr u32 TILE = LINES * D * (IN_E4M3 ? 1 : 2); /* bytes of a stage's K; V follows */
     static constexpr u32 SCALES = 2 * TILE;                    /* if there are any: of each chunk those of K, then of V */
     static constexpr u32 STAGE = SCALES + (IN_E4M3 ? 2 * LINES * 4 : 0);
-    /* From here on each group has its own, but for the mbarriers. */
+    /* From here on each group has its own, but for the mbarriers, which are those of wgmma. */
     static constexpr u32 QUERIES = STAGES * STAGE;
     static constexpr u32 SUMS = QUERIES + ROWS * D * 2;
     static constexpr u32 M = SUMS + ROWS * D * 4, L = M + ROWS * 4;
@@ -35,8 +34,8 @@ template <element E_, int D_, kv_source SOURCE> struct prefill_shape {
     static constexpr u32 JOB = FLAGS + ROWS * 4;
     static constexpr u32 OWN = (JOB + KEPT_JOB - QUERIES + 127) / 128 * 128;
     static constexpr u32 BARS = JOB + KEPT_JOB + (GROUPS - 1) * OWN; /* an mbarrier for each stage: it is here */
-    static constexpr u32 FREE = BARS + STAGES * 8; /* and beside a warp that copies another one: it may be overwritten */
-    static constexpr u32 SHARED = WGMMA ? FREE + STAGES * 8 : BULK ? FREE : BARS;
+    static constexpr u32 FREE = BARS + STAGES * 8;                   /* and another one: it may be overwritten */
+    static constexpr u32 SHARED = WGMMA ? FREE + STAGES * 8 : BARS;
 };
 
 /* Found anew where a loop begins and ends. base: what the offsets of the group's own memory are from. */

@@ -24,9 +24,36 @@
 #include "prefill.cuh"
 #include "prefill_wgmma_stage.cuh"
 
+/* ---- The mbarriers of the stages ---- */
+
+template <class S> DEV u32 stage_bar(u32 base, int ring) { return base + S::BARS + (u32)(ring & (S::STAGES - 1)) * 8; }
+template <class S> DEV u32 free_bar(u32 base, int ring) { return base + S::FREE + (u32)(ring & (S::STAGES - 1)) * 8; }
+template <class S> DEV u32 stage_parity(int ring) { return (u32)ring / S::STAGES; }
+
+template <class S> DEV void init_stages(u32 base) {
+    const u32 t = (u32)thread_index();
+    if (t < S::STAGES) mbar_init(base + S::BARS + t * 8, 1);
+    if (t < S::STAGES) mbar_init(base + S::FREE + t * 8, S::COMPUTING / 32);
+    if (t < S::STAGES) mbar_fence_init();
+    sync_block();
+}
+
 /* ---- The warp that copies ---- */
 
-template <class S> DEV u32 free_bar(u32 base, int ring) { return base + S::FREE + (u32)(ring & (S::STAGES - 1)) * 8; }
+/* Parts of 64 dimensions of K, or of V; d = 96 ends with half a part. */
+template <class S> constexpr int parts_of = (S::D + 63) / 64;
+
+/* Announce the bytes of a quarter of n chunks, or of as many as a stage holds. */
+template <class S> DEV void expect_lines(u32 bar, int n) {
+    mbar_arrive_expect(bar, (u32)(n < S::CHUNKS ? n : S::CHUNKS) * (2 * STEP_SLOTS * S::D * 2));
+}
+
+/* Copy a part of a chunk's quarter of K (v = 0) or V (v = 1) to its place in a stage. */
+template <class S> DEV void copy_part_bulk(u32 to, const unsigned char *tile, int c, int quarter, u32 v, u32 part, u32 bar) {
+    const u32 bytes = S::D % 64 && part == S::D / 64 ? 1024 : 2048;
+    bulk_copy(to + v * S::TILE + part * (S::LINES * 128) + (u32)c * bytes,
+              tile + v * tile_bytes<S::D> + part * (CA_CUDA_CHUNK * 128) + (u32)quarter * bytes, bytes, bar);
+}
 
 /* Fill the next stage with a quarter of n chunks, or of as many as it holds; the first one is the list's chunk `first`. A lane
  * copies one part of one chunk. */

@@ -26,7 +26,6 @@
 /* Where K and V come from, and how they are copied to shared memory. */
 enum kv_source {
     TILES,         /* tiles, by cp.async */
-    BULK_TILES,    /* tiles, by bulk copies (sm_90) */
     WGMMA_TILES,   /* tiles, by bulk copies of a producer warp, which the other warps multiply by wgmma (sm_90a) */
     E4M3_TILES,    /* tiles of e4m3 with scales (e4m3.cuh), by cp.async */
     FOREIGN_PAGES, /* foreign pages (pages.cuh), by cp.async; from there on as TILES */
@@ -131,7 +130,6 @@ DEV ca_cuda_job kept_job(u32 at) {
     memcpy(&job, words, sizeof job);
     return job;
 }
-DEV int kept_chunk(u32 at, int i) { return ld_shared<int>(at + 32 + (u32)(i % CA_CUDA_SEGMENT_CHUNKS) * 4); }
 DEV int kept_index(u32 at) { return ld_shared<int>(at + (u32)sizeof(ca_cuda_job)); }
 
 /* A tile's row: the token of the job that it belongs to, and the query head. */

@@ -74,14 +74,8 @@ def prefill_wgmma_stages(d):
     return [{"HGMMA": d // 16 + 2 * 4 * (2 if d == 96 else 1), "WARPGROUP": 2 * (1 + 1 + 4), "BAR": 2, "LDGSTS": 0}]
 
 
-def bulk_loops(d):
-    """The same where one lane requests: a bulk copy for each part of 64 dimensions."""
-    return [{**loop, "LDGSTS": 0} for loop in decode_loops(d)]
-
-
-LOOPS = {"decode": decode_loops, "decode_bulk": bulk_loops, "decode_pages": decode_loops, "decode_e4m3": decode_e4m3_loops,
-         "prefill": prefill_loops, "prefill_bulk": prefill_loops, "prefill_pages": prefill_loops,
-         "prefill_wgmma": prefill_wgmma_loops, "prefill_e4m3": prefill_e4m3_loops}
+LOOPS = {"decode": decode_loops, "decode_pages": decode_loops, "decode_e4m3": decode_e4m3_loops, "prefill": prefill_loops,
+         "prefill_pages": prefill_loops, "prefill_wgmma": prefill_wgmma_loops, "prefill_e4m3": prefill_e4m3_loops}
 STAGES = {"prefill_wgmma": prefill_wgmma_stages}
 
 

@@ -4,12 +4,12 @@
  * layer's K/V have left L2 before they are read again. A time is the median of the graph's replays, divided by the number of
  * layers. All ways over one form of K/V must give the same output, bit by bit.
  *
- * K/V are own chunks of bf16 (kernels decode and decode_bulk), the same memory as foreign pages of 64 tokens in the layout HND
- * (decode_pages), or own chunks of e4m3 (decode_e4m3).
+ * K/V are own chunks of bf16 (kernel decode), the same memory as foreign pages of 64 tokens in the layout HND (decode_pages),
+ * or own chunks of e4m3 (decode_e4m3).
  *
  *   bench SHAPE                            all ways, a line of tab-separated values for each
  *   bench SHAPE --once METHOD KERNEL ROWS  one launch, for a profiler
- *   bench SHAPE --stamps KERNEL ROWS       when each block began and ended (chunk; KERNEL: decode or decode_bulk)
+ *   bench SHAPE --stamps ROWS              when each block began and ended (method chunk, kernel decode)
  *   bench --list                           the shapes
  */
 #include <cmath>
@@ -36,14 +36,13 @@ struct reader {
     int form() const { return pages ? 1 : e4m3 ? 2 : 0; }
 };
 const reader readers[] = {{"decode", "decode_bf16_128", false, false},
-                          {"decode_bulk", "decode_bulk_bf16_128", false, false},
                           {"decode_pages", "decode_pages_bf16_128", true, false},
                           {"decode_e4m3", "decode_e4m3_128", false, true}};
 
 const reader &find_reader(const char *name) {
     for (const reader &r : readers)
         if (!strcmp(r.name, name)) return r;
-    fprintf(stderr, "no kernel %s; there are decode, decode_bulk, decode_pages and decode_e4m3\n", name);
+    fprintf(stderr, "no kernel %s; there are decode, decode_pages and decode_e4m3\n", name);
     exit(2);
 }
 
@@ -265,10 +264,10 @@ int run_once(const step_shape &s, const char *method_name, const char *family, i
     return 0;
 }
 
-int print_stamps(const step_shape &s, const char *family, int tile_rows) {
-    const machine::kernel *k = find_kernel(strcmp(family, "decode_bulk") ? "run_stamped" : "run_stamped_bulk");
+int print_stamps(const step_shape &s, int tile_rows) {
+    const machine::kernel *k = find_kernel("run_stamped");
     if (!k) return 77;
-    const reader &by = find_reader(family);
+    const reader &by = find_reader("decode");
     const store st(s, true, by);
     const task t(st, {CHUNK, by, tile_rows, false, machine::resident_blocks(*k)}, *k);
     std::vector<run_stamp> stamps((size_t)t.blocks);
@@ -303,9 +302,9 @@ int main(int argc, char **argv) {
         if (machine::open().emulated) s = tiny(s);
         if (argc == 2) return time_all(s);
         if (option == "--once" && argc == 6) return run_once(s, argv[3], argv[4], atoi(argv[5]));
-        if (option == "--stamps" && argc == 5) return print_stamps(s, argv[3], atoi(argv[4]));
+        if (option == "--stamps" && argc == 4) return print_stamps(s, atoi(argv[3]));
     }
     if (first == "--list") return 0;
-    fprintf(stderr, "usage: bench SHAPE [--once METHOD KERNEL ROWS | --stamps KERNEL ROWS] or bench --list\n");
+    fprintf(stderr, "usage: bench SHAPE [--once METHOD KERNEL ROWS | --stamps ROWS] or bench --list\n");
     return 2;
 }

@@ -64,14 +64,12 @@ ca_cuda_attend_args on_machine(mirror &m, const problem &p, const memory &host, 
 
 } // namespace
 
-int run_jobs(const problem &p, memory &host, const job_lists &lists, const std::string &name, const run_options &,
+int run_jobs(const problem &p, memory &host, const job_lists &lists, const std::string &kernel, const run_options &,
              emu::counts *) {
-    std::string kernel = name;
     if (kernel.find("wgmma") != std::string::npos && machine::open().sm != 90) {
         printf("this device has no wgmma\n");
         exit(77);
     }
-    if (!machine::find(kernel) && kernel.rfind("decode_bulk", 0) == 0) kernel.erase(6, 5); /* an older device */
     const machine::kernel *k = machine::find(kernel);
     if (!k) {
         printf("no kernel %s on this device\n", kernel.c_str());

@@ -39,8 +39,8 @@ void print_device() {
     machine::launch(kernel("run_empty"), 1, &none);
     machine::wait();
     printf("an empty kernel\truns\n");
-    for (const char *name : {"decode_bf16_128", "decode_bulk_bf16_128", "decode_pages_bf16_128", "decode_e4m3_128",
-                             "prefill_bf16_128", "prefill_e4m3_128"})
+    for (const char *name :
+         {"decode_bf16_128", "decode_pages_bf16_128", "decode_e4m3_128", "prefill_bf16_128", "prefill_e4m3_128"})
         if (const machine::kernel *k = machine::find(name))
             printf("blocks a multiprocessor of %s\t%d\n", name, machine::resident_blocks(*k));
 }

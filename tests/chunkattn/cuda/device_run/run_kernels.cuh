@@ -80,21 +80,19 @@ DEV u64 now_ns() { return 0; }
 DEV u64 now_cycle() { return 0; }
 #endif
 
-template <kv_source SOURCE> DEV void stamp(const run_stamped_args &a) {
+DEV void run_stamped_body(const run_stamped_args &a) {
     run_stamp *mine = a.stamps + block_index();
     if (thread_index() == 0) {
         st_global(&mine->begin_ns, now_ns());
         st_global(&mine->begin_cycle, now_cycle());
     }
-    decode<BF16, 128, SOURCE>(a.attend);
+    decode<BF16, 128, TILES>(a.attend);
     sync_block();
     if (thread_index() == 0) {
         st_global(&mine->end_ns, now_ns());
         st_global(&mine->end_cycle, now_cycle());
     }
 }
-DEV void run_stamped_body(const run_stamped_args &a) { stamp<TILES>(a); }
-DEV void run_stamped_bulk_body(const run_stamped_args &a) { stamp<BULK_TILES>(a); }
 
 /* ---- The same products by every instruction ---- */
 
@@ -248,8 +246,7 @@ DEV void run_products_wgmma_f16_body(const run_products_args &a) { products_by_w
 /* The bytes of shared memory that each kernel needs. */
 namespace shared_of {
 constexpr u32 run_empty = 0, run_fill = 0, run_read = 0, run_copy = 0, run_chase = 0, run_mma_chain = 0, run_mma_peak = 0,
-              run_stamped = decode_shape<BF16, 128, TILES>::SHARED,
-              run_stamped_bulk = decode_shape<BF16, 128, BULK_TILES>::SHARED, run_products_bf16 = PRODUCT_SHARED,
+              run_stamped = decode_shape<BF16, 128, TILES>::SHARED, run_products_bf16 = PRODUCT_SHARED,
               run_products_f16 = PRODUCT_SHARED, run_products_wgmma_bf16 = PRODUCT_SHARED_WGMMA,
               run_products_wgmma_f16 = PRODUCT_SHARED_WGMMA;
 } // namespace shared_of

@@ -57,13 +57,13 @@ expect_steps 1 1
 expect_steps 1 3
 expect_steps 1 77
 grep -q '^PyTorch .*\(imported\|no CUDA device\)' "$work/out/peers.txt" || fail "peers does not say why it measures nothing"
-for name in smi device primitives check_decode check_pages products check_wgmma memcheck_prefill bandwidth ncu_private_bulk smi_after $("$work/programs/bench" --list); do
+for name in smi device primitives check_decode check_pages products check_wgmma memcheck_prefill bandwidth ncu_private smi_after $("$work/programs/bench" --list); do
     grep -q "^$name"$'\t' "$work/out/steps.tsv" || fail "$name is not run"
 done
 while IFS=$'\t' read -r name _; do
     [ "$(wc -l <"$work/out/$name.txt")" -ge 2 ] || fail "$name left no result"
 done <"$work/out/steps.tsv"
-for kernel in decode decode_bulk decode_pages decode_e4m3; do
+for kernel in decode decode_pages decode_e4m3; do
     grep -q "^shared_1024"$'\t'".*"$'\t'"$kernel"$'\t' "$work/out/shared_1024.txt" || fail "shared_1024 has no line for $kernel"
 done
 

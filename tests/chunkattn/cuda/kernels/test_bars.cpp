@@ -51,15 +51,11 @@ struct bar { /* instructions of one warp for one chunk */
  * queries do not stay in registers one for each tile of 8 rows and 32 of their dimensions. prefill: 16 rows, four quarters.
  */
 const bar bars[] = {
-    {"decode", 64, 8, 4, 8, 8, 2, 1},          {"decode", 64, 32, 4, 32, 8, 8, 1},
-    {"decode", 96, 16, 4, 24, 12, 4, 1},       {"decode", 96, 32, 4, 48, 24, 8, 1},
-    {"decode", 128, 8, 4, 16, 16, 2, 1},       {"decode", 128, 16, 4, 32, 16, 4, 1},
-    {"decode", 128, 32, 4, 64, 32, 8, 1},      {"decode", 256, 16, 8, 32, 32, 2, 1},
-    {"decode", 256, 32, 8, 64, 48, 4, 1},      {"decode_bulk", 96, 32, 4, 48, 24, 8, 1},
-    {"decode_bulk", 128, 32, 4, 64, 32, 8, 1}, {"decode_bulk", 256, 32, 8, 64, 48, 4, 1},
-    {"prefill", 64, 64, 4, 64, 32, 0, 4},      {"prefill", 96, 64, 4, 96, 48, 0, 4},
-    {"prefill", 128, 64, 4, 128, 64, 0, 4},    {"prefill", 256, 64, 4, 256, 192, 0, 4},
-    {"prefill_bulk", 96, 64, 4, 96, 48, 0, 4}, {"prefill_bulk", 128, 64, 4, 128, 64, 0, 4},
+    {"decode", 64, 8, 4, 8, 8, 2, 1},        {"decode", 64, 32, 4, 32, 8, 8, 1},   {"decode", 96, 16, 4, 24, 12, 4, 1},
+    {"decode", 96, 32, 4, 48, 24, 8, 1},     {"decode", 128, 8, 4, 16, 16, 2, 1},  {"decode", 128, 16, 4, 32, 16, 4, 1},
+    {"decode", 128, 32, 4, 64, 32, 8, 1},    {"decode", 256, 16, 8, 32, 32, 2, 1}, {"decode", 256, 32, 8, 64, 48, 4, 1},
+    {"prefill", 64, 64, 4, 64, 32, 0, 4},    {"prefill", 96, 64, 4, 96, 48, 0, 4}, {"prefill", 128, 64, 4, 128, 64, 0, 4},
+    {"prefill", 256, 64, 4, 256, 192, 0, 4},
 };
 
 /*

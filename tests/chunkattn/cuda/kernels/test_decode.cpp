@@ -1,18 +1,15 @@
 /*
- * The decode kernels: against the reference, and the bits of one problem in every shape of jobs, by cp.async and by bulk
- * copies.
+ * The decode kernels: against the reference, and the bits of one problem in every shape of jobs.
  *
  *   test_decode [first seed [seeds [d]]]
  */
 #include "check.h"
 
 static int check(const problem &p) {
-    const char *families[] = {"decode", p.e4m3 ? "decode" : "decode_bulk"};
-    if (p.seed / 8 % 2) std::swap(families[0], families[1]);
-    return check_runs(p, {{families[0], SHAPE_CARRY, 32},
-                          {families[1], SHAPE_ALONE | SHAPE_CHAIN, 16},
-                          {families[0], SHAPE_RANDOM | SHAPE_CARRY | SHAPE_CHAIN, 32},
-                          {families[1], SHAPE_RANDOM, 16}});
+    return check_runs(p, {{"decode", SHAPE_CARRY, 32},
+                          {"decode", SHAPE_ALONE | SHAPE_CHAIN, 16},
+                          {"decode", SHAPE_RANDOM | SHAPE_CARRY | SHAPE_CHAIN, 32},
+                          {"decode", SHAPE_RANDOM, 16}});
 }
 
 int main(int argc, char **argv) {
