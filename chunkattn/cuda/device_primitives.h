@@ -101,16 +101,8 @@ template <class T> DEV T shfl(T v, int lane) { return __shfl_sync(0xffffffffu, v
 template <class T> DEV T shfl_xor(T v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 
 /* ---- Asynchronous copies ---- */
-DEV u64 evict_first() {
-    u64 policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
 DEV void cp_async16(u32 to, const void *from) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-DEV void cp_async16_hint(u32 to, const void *from, u64 policy) {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "l"(policy) : "memory");
 }
 DEV void cp_async16_or_zero(u32 to, const void *from, bool read) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(read ? 16 : 0) : "memory");
@@ -138,12 +130,6 @@ DEV void bulk_copy(u32 to, const void *from, u32 bytes, u32 bar) {
     ASM_90("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
            "r"(bytes), "r"(bar)
            : "memory");
-}
-DEV void bulk_copy_hint(u32 to, const void *from, u32 bytes, u32 bar, u64 policy) {
-    ASM_90(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
-        "l"(from), "r"(bytes), "r"(bar), "l"(policy)
-        : "memory");
 }
 /* Code that is the same with and without wgmma calls it on sm_80, too, where there is only one proxy. */
 DEV void fence_async() {

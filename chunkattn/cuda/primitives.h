@@ -76,12 +76,10 @@ enum major { K_MAJOR, MN_MAJOR };
  * ASYNCHRONOUS COPIES, each of a thread
  *   void cp_async16(u32 to, const void *from)         cp.async.cg: 16 bytes from device to shared memory; to and from are
  *                                            multiples of 16
- *   void cp_async16_hint(u32 to, const void *from, u64 policy)       the same with an L2 policy
  *   void cp_async16_or_zero(u32 to, const void *from, bool read)     16 zero bytes where read is false; from is valid even so
  *   void cp_async_commit()                   the thread's copies since its last commit become a group, perhaps an empty one
  *   void cp_async_wait<PENDING>()            waits until at most the PENDING last groups of the thread are under way. What
  *                                            arrived is visible to this thread, to others after a sync_warp or a barrier
- *   u64 evict_first()                        createpolicy: the L2 policy for data that is read once
  *
  * MBARRIERS AND BULK COPIES (sm 90). An mbarrier is 8 bytes of shared memory
  *   void mbar_init(u32 bar, u32 arrivals)    a phase completes after that many arrivals and all bytes that are expected in it
@@ -94,7 +92,6 @@ enum major { K_MAJOR, MN_MAJOR };
  *                                            complete a wait with parity 1 returns at once
  *   void bulk_copy(u32 to, const void *from, u32 bytes, u32 bar)     cp.async.bulk, by one thread: to, from and bytes are
  *                                            multiples of 16; completes that many bytes of bar's phase
- *   void bulk_copy_hint(u32 to, const void *from, u32 bytes, u32 bar, u64 policy)
  *   void fence_async()                       fence.proxy.async: what this thread wrote to shared memory with st_shared,
  *                                            stmatrix or (after its wait) cp_async16 may be read by wgmma and overwritten by
  *                                            bulk copies after the next barrier. Nothing on sm 80

@@ -155,9 +155,7 @@ template <class T> DEV T shfl(T v, int lane, HERE) { return shuffle_bits(v, lane
 template <class T> DEV T shfl_xor(T v, int mask, HERE) { return shuffle_bits(v, mask, true, at_); }
 
 /* ---- Asynchronous copies ---- */
-DEV u64 evict_first() { return 1; }
 DEV void cp_async16(u32 to, const void *from, HERE) { emu::copy16(to, from, true, at_); }
-DEV void cp_async16_hint(u32 to, const void *from, u64, HERE) { emu::copy16(to, from, true, at_); }
 DEV void cp_async16_or_zero(u32 to, const void *from, bool read, HERE) { emu::copy16(to, from, read, at_); }
 DEV void cp_async_commit() { emu::copy_commit(); }
 template <int PENDING> DEV void cp_async_wait() { emu::copy_wait(PENDING); }
@@ -167,7 +165,6 @@ DEV void mbar_arrive(u32 bar, HERE) { emu::mbar_arrive(bar, 0, at_); }
 DEV void mbar_arrive_expect(u32 bar, u32 bytes, HERE) { emu::mbar_arrive(bar, bytes, at_); }
 DEV void mbar_wait(u32 bar, u32 parity, HERE) { emu::mbar_wait(bar, parity, at_); }
 DEV void bulk_copy(u32 to, const void *from, u32 bytes, u32 bar, HERE) { emu::bulk_copy(to, from, bytes, bar, at_); }
-DEV void bulk_copy_hint(u32 to, const void *from, u32 bytes, u32 bar, u64, HERE) { emu::bulk_copy(to, from, bytes, bar, at_); }
 DEV void fence_async() { emu::fence_async(); }
 
 /* ---- Matrices ---- */

@@ -227,7 +227,7 @@ DEV void case_cp_async_wait_2(const case_args &a) { case_cp_async_wait<2>(a); }
 DEV void case_cp_async_wait_3(const case_args &a) { case_cp_async_wait<3>(a); }
 DEV void case_cp_async_empty(const case_args &a) {
     const u32 to = shared_base() + (u32)thread_index() * 16;
-    cp_async16_hint(to, a.device + thread_index() * 4, evict_first());
+    cp_async16(to, a.device + thread_index() * 4);
     cp_async_commit();
     cp_async_commit();
     cp_async_commit();
@@ -266,7 +266,7 @@ DEV void case_mbar_ops(const case_args &a) {
         case 1: mbar_arrive(bar); break;
         case 2: mbar_arrive_expect(bar, operand); break;
         case 3:
-            bulk_copy_hint(to, a.device, operand, bar, evict_first());
+            bulk_copy(to, a.device, operand, bar);
             to += operand;
             break;
         default: mbar_wait(bar, operand);
