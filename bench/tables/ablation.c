@@ -69,6 +69,9 @@ static contestant chunk_on(const bench *b, const char *name, const token_tree *t
     return c;
 }
 
+/* A study compares its first variant with the others. */
+static const char *choice_of(int i) { return i == 0 ? "what the library does" : "another choice"; }
+
 static bool run_study(const bench *b, const char *study, const char *tree, const contestant *contestants, int n) {
     static comparison c;
     if (!compare_contest(contestants, n, (int)b->options->steps, b->common->quick, NULL, 1, &c)) return false;
@@ -80,7 +83,7 @@ static bool run_study(const bench *b, const char *study, const char *tree, const
         json_object_set_new(row, "study", json_string(study));
         json_object_set_new(row, "tree", json_string(tree));
         json_object_set_new(row, "label", json_string(label));
-        json_object_set_new(row, "choice", json_string(i == 0 ? "what the library does" : "another choice"));
+        json_object_set_new(row, "choice", json_string(choice_of(i)));
         json_object_set_new(row, "over_first", json_real(i == 0 ? 1 : compare_speedup(&c, i, 0)));
         results_add(b->results, row);
     }
@@ -171,9 +174,9 @@ static bool run_plan(const bench *b) {
     planned_free(&p);
     for (int k = 0; ok && k < 2; k++)
         results_add(b->results,
-                    json_pack("{ss ss ss ss sf sf si si}", "study", "plan", "tree", base_tree, "method", variants[k], "label",
-                              variants[k], "step_us", statistics_median(us[k], n), "over_first",
-                              k == 0 ? 1 : statistics_median(ratios, n), "batch", tree.n_seqs, "steps", n));
+                    json_pack("{ss ss ss ss ss sf sf si si}", "study", "plan", "tree", base_tree, "method", variants[k],
+                              "label", variants[k], "choice", choice_of(k), "step_us", statistics_median(us[k], n),
+                              "over_first", k == 0 ? 1 : statistics_median(ratios, n), "batch", tree.n_seqs, "steps", n));
     token_tree_free(&tree);
     return ok;
 }
