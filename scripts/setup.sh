@@ -4,7 +4,7 @@
 #   begin_setup             from here on, a failure of any command ends the script with an explanation
 #   setup_packages run      Debian packages of packages.txt; "gate" adds those that ./test.sh needs, "all" all others
 #   setup_python run        .venv with the default model, whose path is MODEL; "gate" adds requirements-test.txt, "all" also
-#                           requirements-clients.txt and requirements-cuda.txt
+#                           requirements-clients.txt, requirements-plots.txt and requirements-cuda.txt
 #   setup_grammars          .venv with llguidance, the path of whose library is GRAMMAR_LIBRARY
 #   build PRESET [ARGS]     cmake, then ninja where something is out of date
 #   end_setup               says how long it took, if there was anything to do
@@ -16,6 +16,7 @@ MODEL_LABEL='Model SmolLM2-135M-Instruct, 98 MB'
 GRAMMAR_PACKAGE=llguidance==1.9.1
 GRAMMAR_LABEL='Grammar engine llguidance, 3 MB'
 CLIENTS_LABEL='Clients of the server, 307 MB'
+PLOTS_LABEL='matplotlib, 25 MB'
 CUDA_LABEL='CUDA compiler, 106 MB'
 SETUP_LOG=build/setup.log
 
@@ -262,6 +263,7 @@ setup_python() {
     require 'Python packages of the tests' requirements-test.txt
     [ "$1" = all ] || return 0
     require "$CLIENTS_LABEL" requirements-clients.txt --no-deps --no-compile
+    require "$PLOTS_LABEL" requirements-plots.txt
     require "$CUDA_LABEL" requirements-cuda.txt
     link_cuda
 }

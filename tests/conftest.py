@@ -1,4 +1,5 @@
 """Fixtures of all Python tests: the programs, the model, and how commands are run."""
+import importlib.machinery
 import importlib.util
 import os
 import pathlib
@@ -65,6 +66,16 @@ def grammar_library():
     found = list(pathlib.Path(package.origin).parent.glob("_lib*.so")) if package else []
     path = os.environ.get("CHUNKLLAMA_GRAMMAR_LIBRARY", found and str(found[0]))
     return path or pytest.skip("llguidance is not installed")
+
+
+@pytest.fixture(scope="session")
+def plot():
+    """bench/tools/plot as a module. Tests that draw are skipped where matplotlib is not installed."""
+    pytest.importorskip("matplotlib")
+    loader = importlib.machinery.SourceFileLoader("plot", str(ROOT / "bench/tools/plot"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("plot", loader))
+    loader.exec_module(module)
+    return module
 
 
 @pytest.fixture

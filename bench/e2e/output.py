@@ -1,4 +1,5 @@
-"""Results as a table on the terminal and as files: NAME.jsonl, of which `cattn-bench render` makes NAME.md and NAME.svg.
+"""Results as a table on the terminal and as files: NAME.jsonl, of which `cattn-bench render` makes NAME.md and
+bench/tools/plot NAME.svg.
 
 NAME.jsonl has the form of cattn-bench's results: a head that describes the measurement, then a line for each row.
 """
@@ -40,7 +41,7 @@ def render(args, path):
 class Output:
     """columns: (key, heading, digits after the point or None for text). notes: paragraphs below the table.
 
-    plot: the fields of bench/plot/plot.h, or None."""
+    plot: the fields that bench/tools/plot reads, or None."""
 
     def __init__(self, args, name, title, columns, notes=(), plot=None):
         self.args, self.name, self.title, self.columns, self.plot = args, name, title, columns, plot

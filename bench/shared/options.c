@@ -133,7 +133,7 @@ void bench_common_options(bench_common *c, option_list *list) {
         {"threads", OPTION_INT, &c->threads, 1, 1024, "threads", 0},
         {"quick", OPTION_FLAG, &c->quick, 0, 0, "tiny shapes, to show that it works; the figures mean nothing", 0},
         {"json", OPTION_FLAG, &c->json, 0, 0, "print lines of JSON, not a table", 0},
-        {"out", OPTION_TEXT, &c->dir, 0, 0, "folder for lines of JSON, table and plot as files", 'o'},
+        {"out", OPTION_TEXT, &c->dir, 0, 0, "folder for lines of JSON and table as files", 'o'},
     };
     options_add(list, rows, sizeof rows / sizeof *rows);
 }

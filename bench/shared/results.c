@@ -39,6 +39,14 @@ static json_t *columns_of(const results_spec *spec) {
     return columns;
 }
 
+static json_t *plot_of(const results_plot *p) {
+    return json_pack("{ss ss ss ss* ss* ss* ss* ss* ss* ss* ss* so* so* so* so*}", "kind", p->kind, "x", p->x, "y", p->y,
+                     "series", p->series, "panel", p->panel, "panel_label", p->panel_label, "x_label", p->x_label, "y_label",
+                     p->y_label, "accent", p->accent, "low", p->low, "high", p->high, "mark",
+                     p->mark != 0 ? json_real(p->mark) : NULL, "log_x", p->log_x ? json_true() : NULL, "log_y",
+                     p->log_y ? json_true() : NULL, "from_zero", p->from_zero ? json_true() : NULL);
+}
+
 static json_t *head_of(const results_spec *spec, const bench_common *common) {
     const limits *l = common->limits;
     const double limits[N_LIMITS] = {l->read_gbs,     l->fma_gflops, l->bf16_gflops,
@@ -52,7 +60,7 @@ static json_t *head_of(const results_spec *spec, const bench_common *common) {
     for (int i = 0; i < N_LIMITS; i++) json_object_set_new(o, limit_names[i].key, results_number(limits[i]));
     json_object_set_new(o, "columns", columns_of(spec));
     if (spec->note) json_object_set_new(o, "note", json_string(spec->note));
-    if (spec->plot) json_object_set_new(o, "plot", plot_to_json(spec->plot));
+    if (spec->plot) json_object_set_new(o, "plot", plot_of(spec->plot));
     return o;
 }
 
@@ -144,7 +152,7 @@ static void write_table(const json_t *head, const json_t *rows, FILE *f) {
     if (*text_in(head, "note")) fprintf(f, "\n%s", text_in(head, "note"));
 }
 
-bool results_write(const json_t *head, const json_t *rows, const char *dir) {
+bool results_write_page(const json_t *head, const json_t *rows, const char *dir) {
     char path[MAX_PATH];
     path_in(dir, head, "md", path);
     FILE *f = open_file(path, head);
@@ -153,12 +161,6 @@ bool results_write(const json_t *head, const json_t *rows, const char *dir) {
     write_table(head, rows, f);
     bool ok = !ferror(f);
     ok = fclose(f) == 0 && ok;
-    plot p;
-    const json_t *drawn = json_object_get(head, "plot");
-    if (ok && drawn) {
-        path_in(dir, head, "svg", path);
-        ok = plot_from_json(drawn, &p) && plot_write(&p, rows, text_in(head, "title"), path);
-    }
     if (!ok) fprintf(stderr, "cattn-bench %s: %s could not be written\n", text_in(head, "results"), path);
     return ok;
 }
@@ -236,7 +238,7 @@ bool results_close(results *r) {
     bool ok = true;
     if (!r->common->json) printf("%s%s\n", r->spec->note ? "\n" : "", r->spec->note ? r->spec->note : "");
     if (r->lines) {
-        ok = results_write(r->head, r->rows, r->common->dir);
+        ok = results_write_page(r->head, r->rows, r->common->dir);
         if (fflush(r->lines) != 0 || ferror(r->lines)) {
             fprintf(stderr, "cattn-bench %s: the lines of JSON could not be written to %s\n", r->spec->name, r->common->dir);
             ok = false;

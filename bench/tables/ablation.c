@@ -21,12 +21,12 @@ static const results_column columns[] = {
     {"over_first", "/ first", 2},
 };
 
-static const plot bars = {.kind = PLOT_BARS,
-                          .x = "label",
-                          .y = "over_first",
-                          .panel = "study",
-                          .series = "choice",
-                          .y_label = "times as fast as what the library does"};
+static const results_plot bars = {.kind = "bars",
+                                  .x = "label",
+                                  .y = "over_first",
+                                  .panel = "study",
+                                  .series = "choice",
+                                  .y_label = "times as fast as what the library does"};
 
 static const results_spec spec = {
     .name = "ablation",

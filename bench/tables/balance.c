@@ -160,13 +160,13 @@ static const results_column columns[] = {{"tree", "tree", -24},   {"heads", "hea
                                          {"head_dim", "size", 0}, {"threads", "threads", 0}, {"tasks", "tasks", 0},
                                          {"busy", "busy", 3}};
 
-static const plot lines = {.kind = PLOT_LINES,
-                           .x = "threads",
-                           .y = "busy",
-                           .series = "tree",
-                           .x_label = "threads",
-                           .y_label = "part of the threads' time that is spent in tasks",
-                           .log_x = true};
+static const results_plot lines = {.kind = "lines",
+                                   .x = "threads",
+                                   .y = "busy",
+                                   .series = "tree",
+                                   .x_label = "threads",
+                                   .y_label = "part of the threads' time that is spent in tasks",
+                                   .log_x = true};
 
 static const results_spec spec = {
     .name = "balance",

@@ -22,17 +22,17 @@ static const results_column columns[] = {
     {"times_faster_than.paged_shared", "/ paged_shared", 2},
 };
 
-static const plot lines = {.kind = PLOT_LINES,
-                           .x = "completion",
-                           .y = "tokens_per_s",
-                           .series = "method",
-                           .panel = "prompt",
-                           .panel_label = "shared tokens: ",
-                           .x_label = "completion tokens",
-                           .y_label = "tokens/s since decoding began, one layer",
-                           .accent = "chunk",
-                           .log_x = true,
-                           .log_y = true};
+static const results_plot lines = {.kind = "lines",
+                                   .x = "completion",
+                                   .y = "tokens_per_s",
+                                   .series = "method",
+                                   .panel = "prompt",
+                                   .panel_label = "shared tokens: ",
+                                   .x_label = "completion tokens",
+                                   .y_label = "tokens/s since decoding began, one layer",
+                                   .accent = "chunk",
+                                   .log_x = true,
+                                   .log_y = true};
 
 static const results_spec spec = {
     .name = "fig3",

@@ -32,15 +32,15 @@ static const results_column columns[] = {
     {"times_faster_than.paged_shared", "/ paged_shared", 2},
 };
 
-static const plot lines = {.kind = PLOT_LINES,
-                           .x = "value",
-                           .y = "tokens_per_s",
-                           .series = "method",
-                           .panel = "panel",
-                           .y_label = "tokens/s, one layer",
-                           .accent = "chunk",
-                           .log_x = true,
-                           .from_zero = true};
+static const results_plot lines = {.kind = "lines",
+                                   .x = "value",
+                                   .y = "tokens_per_s",
+                                   .series = "method",
+                                   .panel = "panel",
+                                   .y_label = "tokens/s, one layer",
+                                   .accent = "chunk",
+                                   .log_x = true,
+                                   .from_zero = true};
 
 static const results_spec spec = {
     .name = "fig4",

@@ -16,8 +16,8 @@ static const results_column columns[] = {
     {"times_faster_than.chunk", "/ chunk", 2},
 };
 
-static const plot bars = {
-    .kind = PLOT_BARS, .x = "method", .y = "step_us", .series = "method", .y_label = "µs for a step", .accent = "chunk"};
+static const results_plot bars = {
+    .kind = "bars", .x = "method", .y = "step_us", .series = "method", .y_label = "µs for a step", .accent = "chunk"};
 
 static int fail(const char *text) {
     fprintf(stderr, "cattn-bench kernel: %s\n", text);

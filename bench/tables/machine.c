@@ -11,8 +11,8 @@
 static const results_column columns[] = {
     {"figure", "", -16}, {"one_thread", "1 thread", 1}, {"all_threads", "all", 1}, {"unit", "unit", -8}};
 
-static const plot bars = {
-    .kind = PLOT_BARS, .x = "figure", .y = "all_threads", .panel = "unit", .y_label = "all threads together"};
+static const results_plot bars = {
+    .kind = "bars", .x = "figure", .y = "all_threads", .panel = "unit", .y_label = "all threads together"};
 
 static const results_spec spec = {
     .name = "machine",

@@ -31,17 +31,17 @@ static const results_column columns[] = {
     {"paged_over_chunk", "paged / chunk", 2},
 };
 
-static const plot lines = {.kind = PLOT_LINES,
-                           .x = "batch",
-                           .y = "paged_over_chunk",
-                           .series = "shared_fraction",
-                           .panel = "context",
-                           .panel_label = "context: ",
-                           .x_label = "sequences",
-                           .y_label = "elements moved by paged / by chunk, by the shared part r",
-                           .accent = "1",
-                           .log_x = true,
-                           .log_y = true};
+static const results_plot lines = {.kind = "lines",
+                                   .x = "batch",
+                                   .y = "paged_over_chunk",
+                                   .series = "shared_fraction",
+                                   .panel = "context",
+                                   .panel_label = "context: ",
+                                   .x_label = "sequences",
+                                   .y_label = "elements moved by paged / by chunk, by the shared part r",
+                                   .accent = "1",
+                                   .log_x = true,
+                                   .log_y = true};
 
 static const results_spec spec = {
     .name = "moved",

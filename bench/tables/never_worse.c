@@ -32,14 +32,14 @@ static const results_column columns[] = {{"level", "level", -8},
                                          {"rounds", "rounds", 0},
                                          {"flag", "", -24}};
 
-static const plot dots = {.kind = PLOT_DOTS,
-                          .x = "label",
-                          .y = "ratio",
-                          .series = "level",
-                          .low = "low",
-                          .high = "high",
-                          .y_label = "time with sharing on / off, nothing in common, with 95 % intervals",
-                          .mark = 1};
+static const results_plot dots = {.kind = "dots",
+                                  .x = "label",
+                                  .y = "ratio",
+                                  .series = "level",
+                                  .low = "low",
+                                  .high = "high",
+                                  .y_label = "time with sharing on / off, nothing in common, with 95 % intervals",
+                                  .mark = 1};
 
 static const results_spec spec = {
     .name = "never_worse",

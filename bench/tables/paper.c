@@ -96,7 +96,7 @@ static void path_of(const paper *p, const char *name, const char *ending, char *
 }
 
 static void add_links(const paper *p, const char *name, FILE *index) {
-    static const char *const endings[] = {"md", "jsonl", "svg"};
+    static const char *const endings[] = {"md", "jsonl"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         char path[MAX_PATH];
         path_of(p, name, endings[i], path);

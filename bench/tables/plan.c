@@ -258,14 +258,14 @@ static const results_column columns[] = {{"call", "call", -12},
                                          {"least_us", "least us", 2},
                                          {"median_us", "median us", 2}};
 
-static const plot curves_plot = {.kind = PLOT_LINES,
-                                 .x = "x",
-                                 .y = "curve_us",
-                                 .series = "caches",
-                                 .panel = "curve",
-                                 .y_label = "µs to plan one step",
-                                 .accent = "cold",
-                                 .from_zero = true};
+static const results_plot curves_plot = {.kind = "lines",
+                                         .x = "x",
+                                         .y = "curve_us",
+                                         .series = "caches",
+                                         .panel = "curve",
+                                         .y_label = "µs to plan one step",
+                                         .accent = "cold",
+                                         .from_zero = true};
 
 static const results_spec spec = {
     .name = "plan",

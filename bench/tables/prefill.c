@@ -15,14 +15,14 @@ static const results_column columns[] = {
     {"attend_ms", "attend ms", 2}, {"gflops", "GFLOP/s", 1}, {"peak_fraction", "of peak", 3},
 };
 
-static const plot lines = {.kind = PLOT_LINES,
-                           .x = "tokens",
-                           .y = "gflops",
-                           .series = "head_counts",
-                           .x_label = "tokens",
-                           .y_label = "GFLOP/s, the causal half counted",
-                           .log_x = true,
-                           .from_zero = true};
+static const results_plot lines = {.kind = "lines",
+                                   .x = "tokens",
+                                   .y = "gflops",
+                                   .series = "head_counts",
+                                   .x_label = "tokens",
+                                   .y_label = "GFLOP/s, the causal half counted",
+                                   .log_x = true,
+                                   .from_zero = true};
 
 static const results_spec spec = {
     .name = "prefill",

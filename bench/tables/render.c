@@ -1,4 +1,4 @@
-/* `cattn-bench render`: make the page and the plot of stored results again from their lines of JSON, without measuring. */
+/* `cattn-bench render`: make the page of stored results again from their lines of JSON, without measuring. */
 #include <errno.h>
 #include <libgen.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ static int render(const char *path) {
     char folder[MAX_PATH];
     json_t *rows = json_array(), *head = load(path, rows);
     snprintf(folder, sizeof folder, "%s", path);
-    const bool ok = head && results_write(head, rows, dirname(folder));
+    const bool ok = head && results_write_page(head, rows, dirname(folder));
     json_decref(head);
     json_decref(rows);
     return ok ? 0 : 1;
@@ -44,8 +44,7 @@ static int render(const char *path) {
 
 int bench_render(int argc, char **argv) {
     if (argc < 2 || strcmp(argv[1], "--help") == 0) {
-        fputs("usage: cattn-bench render FILE.jsonl...\n\nwrites NAME.md and NAME.svg beside each file\n",
-              argc < 2 ? stderr : stdout);
+        fputs("usage: cattn-bench render FILE.jsonl...\n\nwrites NAME.md beside each file\n", argc < 2 ? stderr : stdout);
         return argc < 2 ? 2 : 0;
     }
     int status = 0;

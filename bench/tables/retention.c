@@ -176,16 +176,16 @@ static const results_column columns[] = {
     {"saved_percent", "saved, %", 2}, {"over_lru", "over lru", 3},   {"request_us", "µs/request", 1},
     {"evict_us", "µs/eviction", 2}};
 
-static const plot saved_plot = {.kind = PLOT_LINES,
-                                .x = "size",
-                                .y = "saved_percent",
-                                .series = "policy",
-                                .panel = "trace",
-                                .x_label = "cache size / working set",
-                                .y_label = "prefill time saved, %",
-                                .accent = "learned",
-                                .log_x = true,
-                                .from_zero = true};
+static const results_plot saved_plot = {.kind = "lines",
+                                        .x = "size",
+                                        .y = "saved_percent",
+                                        .series = "policy",
+                                        .panel = "trace",
+                                        .x_label = "cache size / working set",
+                                        .y_label = "prefill time saved, %",
+                                        .accent = "learned",
+                                        .log_x = true,
+                                        .from_zero = true};
 
 static const results_spec spec = {
     .name = "retention",

@@ -42,15 +42,15 @@ static const results_column columns[] = {
     {"gflops", "GFLOP/s", 1}, {"gbs", "GB/s", 1},
 };
 
-static const plot intensity_plot = {.kind = PLOT_POINTS,
-                                    .x = "intensity",
-                                    .y = "gflops",
-                                    .series = "part",
-                                    .x_label = "FLOP/byte",
-                                    .y_label = "GFLOP/s",
-                                    .accent = "attention",
-                                    .log_x = true,
-                                    .log_y = true};
+static const results_plot intensity_plot = {.kind = "points",
+                                            .x = "intensity",
+                                            .y = "gflops",
+                                            .series = "part",
+                                            .x_label = "FLOP/byte",
+                                            .y_label = "GFLOP/s",
+                                            .accent = "attention",
+                                            .log_x = true,
+                                            .log_y = true};
 
 /* ---- Cases ---- */
 

@@ -27,8 +27,8 @@ static const results_column columns[] = {
     {"tokens_average", "tokens, average", 0},
 };
 
-static const plot bars = {
-    .kind = PLOT_BARS, .x = "workload", .y = "shared_average", .y_label = "shared tokens of a request, average"};
+static const results_plot bars = {
+    .kind = "bars", .x = "workload", .y = "shared_average", .y_label = "shared tokens of a request, average"};
 
 static int fail(const cl_error *error) {
     fprintf(stderr, "cattn-bench table2: %s\n", error->message);

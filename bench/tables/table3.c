@@ -23,13 +23,13 @@ static const results_column columns[] = {
     {"times_faster_than.paged_shared", "/ paged_shared", 2},
 };
 
-static const plot bars = {.kind = PLOT_DOTS,
-                          .x = "pair",
-                          .y = "step_us",
-                          .series = "method",
-                          .y_label = "µs for a decode step, by prompt tokens / shared ones",
-                          .accent = "chunk",
-                          .log_y = true};
+static const results_plot bars = {.kind = "dots",
+                                  .x = "pair",
+                                  .y = "step_us",
+                                  .series = "method",
+                                  .y_label = "µs for a decode step, by prompt tokens / shared ones",
+                                  .accent = "chunk",
+                                  .log_y = true};
 
 static const results_spec spec = {
     .name = "table3",

@@ -60,12 +60,12 @@ static const results_column columns[] = {
     {"flag", "", -12},
 };
 
-static const plot bars = {.kind = PLOT_DOTS,
-                          .x = "tree",
-                          .y = "times_faster",
-                          .series = "head_counts",
-                          .y_label = "times as fast as the better paged method, by query heads / KV heads",
-                          .mark = 1};
+static const results_plot bars = {.kind = "dots",
+                                  .x = "tree",
+                                  .y = "times_faster",
+                                  .series = "head_counts",
+                                  .y_label = "times as fast as the better paged method, by query heads / KV heads",
+                                  .mark = 1};
 
 static const results_spec spec = {
     .name = "trees",

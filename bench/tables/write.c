@@ -220,8 +220,8 @@ static const results_column columns[] = {{"rows", "rows", -32},
                                          {"layer_percent", "of layer %", 2},
                                          {"input_gbs", "input GB/s", 2}};
 
-static const plot bars = {
-    .kind = PLOT_BARS, .x = "rows", .y = "percent", .series = "kv_type", .y_label = "writing, % of writing and attention"};
+static const results_plot bars = {
+    .kind = "bars", .x = "rows", .y = "percent", .series = "kv_type", .y_label = "writing, % of writing and attention"};
 
 static const results_spec spec = {
     .name = "write",

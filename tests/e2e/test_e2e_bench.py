@@ -62,7 +62,8 @@ def test_sharing_fits_more(results):
 
 
 @pytest.mark.parametrize("study, shown", [("fig5", "chunkllama shared"), ("budget", "chunkllama shared"), ("never_worse", "95 % intervals")])
-def test_plots(study, shown, results):
+def test_plots(study, shown, results, plot):
+    subprocess.run([sys.executable, plot.__file__, results / f"{study}.jsonl"], check=True, timeout=LIMIT_S)
     assert shown in (results / f"{study}.svg").read_text()
     assert f"({study}.svg)" in (results / f"{study}.md").read_text()
 

@@ -115,7 +115,7 @@ class Machine:
         for path in (self.project / "scripts", self.state, self.bin):
             path.mkdir(parents=True)
         for name in ("run.sh", "test.sh", "scripts/setup.sh", "scripts/stages.sh", "packages.txt", "requirements-test.txt",
-                     "requirements-clients.txt", "requirements-cuda.txt"):
+                     "requirements-clients.txt", "requirements-plots.txt", "requirements-cuda.txt"):
             shutil.copy(ROOT / name, self.project / name)
         for name in TOOLS:
             (self.bin / name).symlink_to(shutil.which(name))
@@ -332,7 +332,7 @@ def test_interrupt_ends_with_a_sentence(machine):
 # ---- The set-up of test.sh ----
 
 
-LISTS = ["requirements-test.txt", "requirements-clients.txt", "requirements-cuda.txt"]
+LISTS = ["requirements-test.txt", "requirements-clients.txt", "requirements-plots.txt", "requirements-cuda.txt"]
 
 
 def lists_installed(machine):
@@ -356,8 +356,8 @@ def test_all_tests_need_all_packages(machine):
     assert sorted(installed_by_apt(machine)) == sorted(p[1] for p in packages())
     assert lists_installed(machine) == LISTS
     steps = re.findall(r"^  (\S.*) \.\.\.\n", done.stderr, flags=re.M)
-    assert [step.split(",")[0] for step in steps[-5:]] == ["Model SmolLM2-135M-Instruct", "Python packages of the tests",
-                                                           "Clients of the server", "CUDA compiler",
+    assert [step.split(",")[0] for step in steps[-6:]] == ["Model SmolLM2-135M-Instruct", "Python packages of the tests",
+                                                           "Clients of the server", "matplotlib", "CUDA compiler",
                                                            "Grammar engine llguidance"]
     assert "Ready after" in done.stderr and "cmake --preset release -DCATTN_WERROR=ON -DCATTN_CUDA=ON" in machine.calls()
 
