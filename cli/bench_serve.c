@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "bench/loadgen/report.h"
-#include "bench/plot/plot.h"
 #include "chunkllama/common/str.h"
 #include "interrupt.h"
 #include "progress.h"
@@ -22,6 +21,8 @@ typedef struct bench {
     progress progress;
     load_result result;
 } bench;
+
+static const size_t real_digits = JSON_REAL_PRECISION(9);
 
 static const char *model_name(const bench *b) { return b->model ? b->model : b->opt->model_name; }
 
@@ -173,45 +174,32 @@ static json_t *results_json(const bench *b, const report *r) {
     return NULL;
 }
 
+/* Write the results to the file of --output, with the distributions of TTFT and TPOT. */
+static cl_status write_results(const bench *b, json_t *results, cl_error *error) {
+    const char *path = b->opt->output;
+    if (!path) return CL_OK;
+    if (json_object_update_new(results, report_distributions(&b->result)))
+        return cl_fail(error, CL_ERR_NOMEM, "no memory for the distributions");
+    return json_dump_file(results, path, real_digits)
+               ? cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", path, strerror(errno))
+               : CL_OK;
+}
+
 /* Print the results, and write them to --output if it is set. *failures: whether a request failed. */
 static cl_status print_results(const bench *b, bool *failures, cl_error *error) {
-    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9);
-    const char *path = b->opt->output;
     report r;
     json_t *results = report_make(&b->result, b->opt->completion_tokens, &r) ? results_json(b, &r) : NULL;
     if (!results) return cl_fail(error, CL_ERR_NOMEM, "no memory for the results");
     *failures = r.n[OUTCOME_OK] < b->result.n;
     if (b->opt->json) { /* main checks for write errors */
-        json_dumpf(results, stdout, flags);
+        json_dumpf(results, stdout, JSON_INDENT(2) | real_digits);
         putchar('\n');
     } else {
         report_print(&r, &b->result);
     }
-    const int failed = path ? json_dump_file(results, path, flags) : 0;
-    const int cause = errno;
+    const cl_status status = write_results(b, results, error);
     json_decref(results);
-    return failed ? cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", path, strerror(cause)) : CL_OK;
-}
-
-/* Draw the distributions of TTFT and TPOT to the file of --plot. */
-static cl_status write_plot(const bench *b, cl_error *error) {
-    static const plot curves = {.kind = PLOT_LINES,
-                                .x = "ms",
-                                .y = "percent",
-                                .panel = "figure",
-                                .x_label = "ms",
-                                .y_label = "% of the requests are at most as slow",
-                                .from_zero = true};
-    const char *path = b->opt->plot;
-    if (!path) return CL_OK;
-    json_t *points = report_distributions(&b->result);
-    if (!points) return cl_fail(error, CL_ERR_NOMEM, "no memory for the plot");
-    errno = 0;
-    const bool written =
-        plot_write(&curves, points, "Distributions of the time to the first token (TTFT) and per token after it (TPOT)", path);
-    const int cause = errno;
-    json_decref(points);
-    return written ? CL_OK : cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", path, strerror(cause));
+    return status;
 }
 
 int cmd_bench_serve(const options *opt) {
@@ -227,7 +215,6 @@ int cmd_bench_serve(const options *opt) {
     if (status == CL_OK) status = warm_up(&b, &error);
     if (status == CL_OK) status = measure(&b, &error);
     if (status == CL_OK) status = print_results(&b, &failures, &error);
-    if (status == CL_OK) status = write_plot(&b, &error);
     const size_t n_answered = n_ended(&b), n_requests = b.requests.n;
     load_result_free(&b.result);
     requests_free(&b.requests);

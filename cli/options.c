@@ -203,8 +203,10 @@ const option option_table[] = {
          IN(BENCH_SERVE)),
     TEXT("extra-body", 0, extra_body, "JSON", "an object whose fields are added to every request", IN(BENCH_SERVE)),
     FLAG("json", 0, json, "print the results as one JSON object instead of a table", IN(BENCH_SERVE)),
-    TEXT("output", 'o', output, "FILE", "also write the results to this file, as one JSON object", IN(BENCH_SERVE)),
-    TEXT("plot", 0, plot, "FILE", "also draw the distributions of TTFT and TPOT to this file, as SVG", IN(BENCH_SERVE)),
+    TEXT("output", 'o', output, "FILE",
+         "also write the results to this file, as one JSON object with the distributions of TTFT and TPOT, which "
+         "bench/tools/plot of the source code draws",
+         IN(BENCH_SERVE)),
 
     /* explain */
     UTF8("tenant", 0, tenant, NULL, "NAME", "the tenant whose requests have the prompt; by default the request says it",

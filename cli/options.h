@@ -73,7 +73,7 @@ struct options {
     int64_t chunks, tg, streams, rounds;
     const char *pp, *batch;
     /* bench serve */
-    const char *url, *extra_body, *plot; /* url: also of explain */
+    const char *url, *extra_body; /* url: also of explain */
     double rate, time_limit;
     int64_t requests, prompt_tokens, shared_tokens, completion_tokens, prefixes, vocab, max_concurrency, warm_up;
     bool text, warm_prefixes;

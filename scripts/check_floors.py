@@ -12,7 +12,7 @@ chunkattn/base chunkattn/tier chunkattn/cache chunkattn/attn chunkattn/cuda chun
 chunkllama/common chunkllama/tensor chunkllama/file chunkllama/linear chunkllama/text chunkllama/jinja chunkllama/chat
 chunkllama/model chunkllama/engine
 serve/protocol serve/batches serve/http
-bench/loadgen bench/plot
+bench/loadgen
 cli
 bench
 tests

@@ -124,7 +124,11 @@ json_t *report_distributions(const load_result *result) {
     const bool ok = points && values && add_points(result, "TTFT", 0, first, values, points) &&
                     add_points(result, "TPOT", 2, per_token, values, points);
     free(values);
-    if (ok) return points;
+    if (ok)
+        return json_pack("{ss s{ss ss ss ss ss ss sb} so}", "title",
+                         "Distributions of the time to the first token (TTFT) and per token after it (TPOT)", "plot", "kind",
+                         "lines", "x", "ms", "y", "percent", "panel", "figure", "x_label", "ms", "y_label",
+                         "% of the requests are at most as slow", "from_zero", 1, "rows", points);
     json_decref(points);
     return NULL;
 }

@@ -45,8 +45,8 @@ extern const char *const outcome_names[N_OUTCOMES]; /* "ok", "unreachable", ... 
 json_t *report_json(const report *p, const load_result *result);
 
 /*
- * The distributions of TTFT and TPOT as a new JSON array of points {"figure": "TTFT" or "TPOT", "ms", "percent"}, `percent` of
- * the answered requests being at most `ms`; NULL if memory is lacking.
+ * The distributions of TTFT and TPOT as a new JSON object that bench/tools/plot draws; NULL if memory is lacking. Its "rows"
+ * are points {"figure": "TTFT" or "TPOT", "ms", "percent"}, `percent` of the answered requests being at most `ms`.
  */
 json_t *report_distributions(const load_result *result);
 

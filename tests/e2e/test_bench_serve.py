@@ -8,7 +8,6 @@ import re
 import socket
 import subprocess
 import threading
-import xml.etree.ElementTree
 
 import pytest
 from terminal import INTERRUPT, Terminal
@@ -16,8 +15,6 @@ from test_drain import wait_for_requests
 from test_serve import hold, read_hello, start  # noqa: F401 (two are fixtures)
 from test_server import serving
 from waiting import LIMIT_S
-
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
@@ -82,16 +79,28 @@ def test_text_prompts(bench, url):
     assert got["prompt_tokens"] == 100
 
 
-def test_plot(bench, chunkllama, url, tmp_path):
-    """Two curves, from the fastest request to the slowest, whose ends are those of the report."""
-    got = bench(url, "--requests", "5", "--prompt-tokens", "8", "-n", "3", "--plot", tmp_path / "plot.svg")
-    svg = xml.etree.ElementTree.parse(tmp_path / "plot.svg").getroot()
-    texts = ["".join(t.itertext()) for t in svg.iter(SVG + "text")]
-    assert {"TTFT", "TPOT", "ms"} <= set(texts) and got["requests"]["ok"] == 5
-    curves = [p for p in svg.iter(SVG + "path") if p.get("d").count("L") == 50]
-    assert len(curves) == 2 and all(c.get("d").count("nan") == 0 for c in curves)
-    wrong = chunkllama("bench", "serve", "--url", url, "--requests", "1", "-n", "2", "--plot", "/none/x.svg", status=1)
-    assert "cannot write /none/x.svg: No such file or directory" in wrong.stderr
+def test_distributions(bench, chunkllama, url, tmp_path):
+    """The file has the results and two curves, from the fastest request to the slowest, whose ends are those of the report."""
+    got = bench(url, "--requests", "5", "--prompt-tokens", "8", "-n", "3", "--output", tmp_path / "out.json")
+    written = json.loads((tmp_path / "out.json").read_text())
+    assert written == got | {key: written[key] for key in ("title", "plot", "rows")} and got["requests"]["ok"] == 5
+    for name, figure in (("TTFT", "ttft_s"), ("TPOT", "tpot_s")):
+        curve = [(row["ms"], row["percent"]) for row in written["rows"] if row["figure"] == name]
+        assert len(curve) == 51 and curve == sorted(curve) and [curve[0][1], curve[-1][1]] == [0, 100]
+        assert curve[-1][0] == pytest.approx(1e3 * got[figure]["max"])
+        assert curve[25] == (pytest.approx(1e3 * got[figure]["median"]), 50)
+    wrong = chunkllama("bench", "serve", "--url", url, "--requests", "1", "-n", "2", "--output", "/none/x.json", status=1)
+    assert "cannot write /none/x.json: No such file or directory" in wrong.stderr
+
+
+@pytest.mark.long
+def test_distributions_are_drawn(bench, plot, url, tmp_path):
+    bench(url, "--requests", "2", "--prompt-tokens", "8", "-n", "3", "--output", tmp_path / "out.json")
+    _, description, rows = plot.load(tmp_path / "out.json")
+    drawn = plot.draw(description, rows).axes
+    assert [(axes.get_xlabel(), axes.get_title("left")) for axes in drawn] == [("ms", "TTFT"), ("ms", "TPOT")]
+    assert [[*zip(*axes.lines[0].get_data())] for axes in drawn] == [
+        [(row["ms"], row["percent"]) for row in rows if row["figure"] == name] for name in ("TTFT", "TPOT")]
 
 
 def test_interrupt(chunkllama_bin, url, terminals):
