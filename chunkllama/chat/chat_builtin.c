@@ -20,7 +20,7 @@
     "{%- set system = messages[0].content if messages[0].role == 'system' -%}"                                                 \
     "{%- set turns = messages[1:] if messages[0].role == 'system' else messages -%}"                                           \
     "{%- set before = messages | length - turns | length -%}"                                                                  \
-    "{%- for m in turns -%}{%- set turn = 'user' if loop.index0 is even else 'assistant' -%}{%- if m.role != turn -%}"         \
+    "{%- for m in turns -%}{%- set turn = ['user', 'assistant'][loop.index0 % 2] -%}{%- if m.role != turn -%}"                 \
     "{{ raise_exception('messages[' ~ (loop.index0 + before) ~ \"].role: '\" ~ m.role ~ \"' is out of turn, '\" ~ turn ~ "     \
     "\"' is next; in this chat format user and assistant alternate after at most one system message\") }}"                     \
     "{%- endif -%}{%- endfor -%}"                                                                                              \
