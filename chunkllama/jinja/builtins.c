@@ -13,11 +13,15 @@ const cj_builtin *cj_find_builtin(const cj_builtin *table, cl_str name) {
 
 const cj_builtin *cj_find_filter(cl_str name) {
     const cj_builtin *found = cj_find_builtin(cj_filters_of_text, name);
-    if (!found) found = cj_find_builtin(cj_filters_of_lists, name);
-    return found ? found : cj_find_builtin(cj_filters_of_numbers, name);
+    return found ? found : cj_find_builtin(cj_filters_of_lists, name);
 }
 
 const cj_builtin *cj_find_test(cl_str name) { return cj_find_builtin(cj_tests, name); }
+
+void cj_fail_unsupported(cj_run *r, const char *what, cl_str name) {
+    char shown[64];
+    cj_fail(r, CL_ERR_UNSUPPORTED, "the %s '%s' is not supported", what, cl_str_show(name, shown, sizeof shown));
+}
 
 cj_value cj_bound(cj_run *r, const cj_builtin *method, const cj_value *self) {
     cj_function *function = CJ_NEW(r, cj_function);
@@ -49,15 +53,16 @@ cj_value cj_run_builtin(cj_run *r, const cj_builtin *builtin, const char *what, 
     char shown[64];
     const size_t n = split_parameters(builtin->parameters, names);
     if (args->n > n)
-        cj_fail(r, CL_ERR_ARG, "%s '%s' takes at most %zu arguments, and got %zu", what, builtin->name, n, args->n);
+        cj_fail(r, CL_ERR_UNSUPPORTED, "%s '%s' supports at most %zu arguments, and got %zu", what, builtin->name, n, args->n);
     if (args->n > 0) memcpy(at, args->at, args->n * sizeof *at);
     for (size_t i = 0; i < args->n_named; i++) {
         const cl_str name = {args->names[i].data, args->names[i].size};
         size_t place = 0;
         while (place < n && !(names[place].size == name.size && memcmp(names[place].data, name.data, name.size) == 0)) place++;
-        if (place == n || at[place].kind != CJ_ABSENT)
-            cj_fail(r, CL_ERR_ARG, "%s '%s' takes no %sargument '%s'", what, builtin->name, place == n ? "" : "second ",
-                    cl_str_show(name, shown, sizeof shown));
+        cl_str_show(name, shown, sizeof shown);
+        if (place == n) cj_fail(r, CL_ERR_UNSUPPORTED, "%s '%s' does not support an argument '%s'", what, builtin->name, shown);
+        if (at[place].kind != CJ_ABSENT)
+            cj_fail(r, CL_ERR_ARG, "%s '%s' takes no second argument '%s'", what, builtin->name, shown);
         at[place] = args->named[i];
     }
     for (size_t i = 0; i < (size_t)builtin->n_required; i++)

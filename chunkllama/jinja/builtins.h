@@ -25,14 +25,16 @@ typedef struct cj_builtin {
 } cj_builtin;
 
 /* A row ends with an empty name. */
-extern const cj_builtin cj_filters_of_text[], cj_filters_of_lists[], cj_filters_of_numbers[];
-extern const cj_builtin cj_tests[], cj_functions[];
+extern const cj_builtin cj_filters_of_text[], cj_filters_of_lists[], cj_tests[], cj_functions[];
 extern const cj_builtin cj_str_methods[], cj_dict_methods[], cj_list_methods[], cj_loop_methods[], cj_cycler_methods[];
 
 /* NULL: there is none of the name. */
 const cj_builtin *cj_find_builtin(const cj_builtin *table, cl_str name);
 const cj_builtin *cj_find_filter(cl_str name);
 const cj_builtin *cj_find_test(cl_str name);
+
+/* Fail because there is no filter, test, function or the like of the name here; Jinja may have it. */
+_Noreturn void cj_fail_unsupported(cj_run *r, const char *what, cl_str name);
 
 /* Match the arguments with the parameters, and run. what: "filter", "test" or "function", for messages. */
 cj_value cj_run_builtin(cj_run *r, const cj_builtin *builtin, const char *what, const cj_args *args);

@@ -90,15 +90,12 @@ cj_value cj_eval_call(cj_context *c, const cj_node *node, cj_scope *scope, const
 }
 
 static cj_value eval_builtin(cj_context *c, const cj_node *node, cj_scope *scope) {
-    const bool filter = node->kind == CJ_FILTER;
-    char shown[64];
+    const char *what = node->kind == CJ_FILTER ? "filter" : "test";
     const cj_value v = node->a ? cj_eval(c, node->a, scope) : c->piped;
     const cj_args args = eval_arguments(c, &node->arguments, scope, &v, NULL);
     c->r->line = node->line;
-    if (!node->builtin)
-        cj_fail(c->r, CL_ERR_UNSUPPORTED, "unknown %s '%s'", filter ? "filter" : "test",
-                cl_str_show(node->name, shown, sizeof shown));
-    return cj_run_builtin(c->r, node->builtin, filter ? "filter" : "test", &args);
+    if (!node->builtin) cj_fail_unsupported(c->r, what, node->name);
+    return cj_run_builtin(c->r, node->builtin, what, &args);
 }
 
 /* ---- Collections ---- */

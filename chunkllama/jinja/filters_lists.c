@@ -1,6 +1,5 @@
 /* The filters of lists and dicts. */
 #include "builtins.h"
-#include "eval.h"
 #include "print.h"
 
 static cj_value list_of(cj_list *list) { return cj_sequence(CJ_LIST, list); }
@@ -26,13 +25,8 @@ static cj_value first(cj_run *r, const cj_args *a) {
     return list->at[0];
 }
 
-/* Python can go backwards through these. */
-static bool is_reversible(const cj_value *v) {
-    return v->kind == CJ_UNDEFINED || v->kind == CJ_STRING || (v->kind >= CJ_LIST && v->kind <= CJ_VIEW) || v->kind == CJ_DICT;
-}
-
 static cj_value last(cj_run *r, const cj_args *a) {
-    if (!is_reversible(&a->at[0])) cj_fail(r, CL_ERR_ARG, "'%s' object is not reversible", cj_type(&a->at[0]));
+    if (a->at[0].kind == CJ_ITERATOR) cj_fail(r, CL_ERR_ARG, "'%s' object is not reversible", cj_type(&a->at[0]));
     const cj_list *list = elements(r, a);
     if (list->n == 0) return cj_undefined(cj_own(cl_str_of("the last of no elements")));
     return list->at[list->n - 1];
@@ -54,36 +48,15 @@ static cj_value items(cj_run *r, const cj_args *a) {
     return cj_iterator(pairs, "generator");
 }
 
-static cj_value reverse(cj_run *r, const cj_args *a) {
-    const cj_value *v = &a->at[0];
-    const cj_list *from = elements(r, a);
-    if (v->kind == CJ_STRING) {
-        cj_builder b = {.r = r};
-        for (size_t i = from->n; i-- > 0;) cj_put(&b, from->at[i].text);
-        return cj_string(cj_built(&b));
-    }
-    cj_list *to = cj_list_new(r, from->n);
-    for (size_t i = from->n; i-- > 0;) cj_list_add(r, to, from->at[i]);
-    return is_reversible(v) ? cj_iterator(to, "reversed") : list_of(to);
-}
-
 static cj_value join(cj_run *r, const cj_args *a) {
     const cj_list *from = elements(r, a);
     const cj_text separator = cj_has(a, 1) ? cj_arg_str(r, a, 1) : cj_foreign_of("");
     cj_builder b = {.r = r};
     for (size_t i = 0; i < from->n; i++) {
-        const cj_value v = cj_path(r, &from->at[i], &a->at[2]);
         if (i > 0) cj_put(&b, separator);
-        cj_put_str(&b, &v);
+        cj_put_str(&b, &from->at[i]);
     }
     return cj_string(cj_built(&b));
-}
-
-static cj_value attr(cj_run *r, const cj_args *a) {
-    const cj_text name = cj_arg_text(r, a, 1);
-    if (a->at[0].kind == CJ_DICT && !cj_find_builtin(cj_dict_methods, (cl_str){name.data, name.size}))
-        return cj_undefined(name);
-    return cj_attribute(r, &a->at[0], (cl_str){name.data, name.size});
 }
 
 /* ---- Filters and tests by their names ---- */
@@ -97,12 +70,11 @@ typedef struct call {
 } call;
 
 static call named_call(cj_run *r, const cj_args *a, size_t i, bool filter) {
-    char shown[64];
     const cj_text name = cj_arg_text(r, a, i);
     const cl_str text = {name.data, name.size};
     call c = {.what = filter ? "filter" : "test"};
     c.builtin = filter ? cj_find_filter(text) : cj_find_test(text);
-    if (!c.builtin) cj_fail(r, CL_ERR_ARG, "unknown %s '%s'", c.what, cl_str_show(text, shown, sizeof shown));
+    if (!c.builtin) cj_fail_unsupported(r, c.what, text);
     c.args = *a;
     c.args.n = a->n - i;
     c.args.at = c.at = cj_alloc(r, c.args.n, sizeof *c.at);
@@ -124,28 +96,17 @@ static const cj_list *elements_if_true(cj_run *r, const cj_args *a) {
     return cj_truth(&a->at[0]) ? elements(r, a) : &none;
 }
 
-/* Each element with a default for attributes that are undefined. */
-static cj_value mapped_attribute(cj_run *r, const cj_value *element, const cj_value *path, const cj_value *otherwise) {
-    const cj_value v = cj_path(r, element, path);
-    return v.kind == CJ_UNDEFINED && otherwise && otherwise->kind != CJ_NONE ? *otherwise : v;
-}
-
 static cj_value map(cj_run *r, const cj_args *a) {
     if (a->n == 0) cj_fail(r, CL_ERR_ARG, "filter 'map' needs a value");
     const cj_list *from = elements_if_true(r, a);
     cj_list *to = cj_list_new(r, from->n);
-    const cj_value *path = NULL, *otherwise = NULL;
-    for (size_t i = 0; i < a->n_named; i++) {
-        if (cj_text_is(a->names[i], "attribute")) path = &a->named[i];
-        if (cj_text_is(a->names[i], "default")) otherwise = &a->named[i];
-    }
     if (from->n == 0) return cj_iterator(to, "generator");
-    if (a->n == 1 && path) {
-        if (a->n_named > 1u + (otherwise != NULL)) cj_fail(r, CL_ERR_ARG, "filter 'map' takes attribute and default");
-        for (size_t i = 0; i < from->n; i++) cj_list_add(r, to, mapped_attribute(r, &from->at[i], path, otherwise));
+    if (a->n == 1) {
+        if (a->n_named != 1 || !cj_text_is(a->names[0], "attribute"))
+            cj_fail(r, CL_ERR_UNSUPPORTED, "filter 'map' supports only the name of a filter, or an attribute");
+        for (size_t i = 0; i < from->n; i++) cj_list_add(r, to, cj_path(r, &from->at[i], &a->named[0]));
         return cj_iterator(to, "generator");
     }
-    if (a->n == 1) cj_fail(r, CL_ERR_ARG, "filter 'map' needs the name of a filter, or an attribute");
     call c = named_call(r, a, 1, true);
     for (size_t i = 0; i < from->n; i++) cj_list_add(r, to, run_call(r, &c, &from->at[i]));
     return cj_iterator(to, "generator");
@@ -169,180 +130,100 @@ static cj_value select_elements(cj_run *r, const cj_args *a, bool wanted, bool b
     return cj_iterator(to, "generator");
 }
 
-static cj_value select_(cj_run *r, const cj_args *a) { return select_elements(r, a, true, false); }
 static cj_value reject(cj_run *r, const cj_args *a) { return select_elements(r, a, false, false); }
 static cj_value selectattr(cj_run *r, const cj_args *a) { return select_elements(r, a, true, true); }
 static cj_value rejectattr(cj_run *r, const cj_args *a) { return select_elements(r, a, false, true); }
 
 /* ---- Order ---- */
 
-/* What an element is ordered by: itself or an attribute, in lower case unless case matters. */
-static cj_value key_of(cj_run *r, const cj_value *element, const cj_value *path, bool case_sensitive) {
-    const cj_value v = cj_path(r, element, path);
-    return v.kind == CJ_STRING && !case_sensitive ? cj_string(cj_change_case(r, v.text, CJ_LOWER)) : v;
+/* What an element is ordered by: itself, but in lower case. */
+static cj_value key_of(cj_run *r, cj_value v) {
+    return v.kind == CJ_STRING ? cj_string(cj_change_case(r, v.text, CJ_LOWER)) : v;
 }
 
-typedef struct by_keys {
-    cj_run *r;
-    const cj_value *keys;
-    int sign; /* -1: descending */
-} by_keys;
-
-static int compare_keys(void *context, size_t a, size_t b) {
-    const by_keys *by = context;
+/* Equal keys need no order between them. */
+static bool is_less(cj_run *r, const cj_value *a, const cj_value *b) {
     bool unordered;
-    return by->sign * cj_compare(by->r, &by->keys[a], &by->keys[b], &unordered);
+    return !cj_equal(r, a, b) && cj_compare(r, a, b, &unordered) < 0;
 }
 
-static cj_value sorted(cj_run *r, const cj_list *from, const cj_value *keys, bool descending) {
-    by_keys by = {r, keys, descending ? -1 : 1};
-    const size_t *order = cj_sort(r, from->n, compare_keys, &by);
-    cj_list *to = cj_list_new(r, from->n);
-    for (size_t i = 0; i < from->n; i++) cj_list_add(r, to, from->at[order[i]]);
+/*
+ * The elements in the order of their keys; equal ones keep theirs. It merges ever longer runs. The C library's sort may hold
+ * memory when a comparison fails and leaves it.
+ */
+static cj_value sorted(cj_run *r, const cj_list *from, const cj_value *keys) {
+    const size_t n = from->n;
+    size_t *order = cj_alloc(r, n, sizeof *order), *other = cj_alloc(r, n, sizeof *other);
+    for (size_t i = 0; i < n; i++) order[i] = i;
+    for (size_t width = 1; width < n; width *= 2) {
+        for (size_t begin = 0; begin < n; begin += 2 * width) {
+            const size_t middle = begin + width < n ? begin + width : n, end = middle + width < n ? middle + width : n;
+            size_t left = begin, right = middle;
+            for (size_t i = begin; i < end; i++) {
+                const bool takes_left = left < middle && (right == end || !is_less(r, &keys[order[right]], &keys[order[left]]));
+                other[i] = order[takes_left ? left++ : right++];
+            }
+        }
+        size_t *merged = other;
+        other = order;
+        order = merged;
+    }
+    cj_list *to = cj_list_new(r, n);
+    for (size_t i = 0; i < n; i++) cj_list_add(r, to, from->at[order[i]]);
     return list_of(to);
-}
-
-/* The keys of the attributes "a,b", or that of the element, as a list: in lists, equal keys need no order between them. */
-static cj_value keys_of(cj_run *r, const cj_value *element, const cj_value *path, bool case_sensitive) {
-    cj_list *keys = cj_list_new(r, 1);
-    if (path->kind != CJ_STRING) {
-        cj_list_add(r, keys, key_of(r, element, path, case_sensitive));
-        return list_of(keys);
-    }
-    for (size_t at = 0;;) {
-        const size_t comma = cj_find(path->text, cj_foreign_of(","), at), end = comma == SIZE_MAX ? path->text.size : comma;
-        const cj_value part = cj_string(cj_part(path->text, at, end));
-        cj_list_add(r, keys, key_of(r, element, &part, case_sensitive));
-        if (comma == SIZE_MAX) return list_of(keys);
-        at = comma + 1;
-    }
 }
 
 static cj_value sort(cj_run *r, const cj_args *a) {
     const cj_list *from = elements(r, a);
     cj_value *keys = cj_alloc(r, from->n, sizeof *keys);
-    for (size_t i = 0; i < from->n; i++) keys[i] = keys_of(r, &from->at[i], &a->at[3], cj_arg_bool(a, 2, false));
-    return sorted(r, from, keys, cj_arg_bool(a, 1, false));
+    if (cj_has(a, 1) || cj_has(a, 2) ||
+        (a->at[3].kind == CJ_STRING && cj_find(a->at[3].text, cj_foreign_of(","), 0) != SIZE_MAX))
+        cj_fail(r, CL_ERR_UNSUPPORTED, "filter 'sort' supports no argument but one attribute");
+    for (size_t i = 0; i < from->n; i++) keys[i] = key_of(r, cj_path(r, &from->at[i], &a->at[3]));
+    return sorted(r, from, keys);
 }
 
 static cj_value dictsort(cj_run *r, const cj_args *a) {
     const cj_value *v = &a->at[0];
-    const cj_text by = cj_has(a, 2) ? cj_arg_text(r, a, 2) : cj_foreign_of("key");
     if (v->kind == CJ_UNDEFINED) cj_fail_undefined(r, v);
     if (v->kind != CJ_DICT) cj_fail(r, CL_ERR_ARG, "filter 'dictsort' needs a mapping, not '%s'", cj_type(v));
-    if (!cj_text_is(by, "key") && !cj_text_is(by, "value"))
-        cj_fail(r, CL_ERR_ARG, "filter 'dictsort' sorts by \"key\" or \"value\"");
-    const cj_args pairs_of = {.at = v, .n = 1};
-    const cj_value pairs = items(r, &pairs_of);
-    const cj_value place = cj_int(cj_text_is(by, "value"));
+    const cj_value pairs = items(r, a);
     cj_value *keys = cj_alloc(r, pairs.list->n, sizeof *keys);
-    for (size_t i = 0; i < pairs.list->n; i++) keys[i] = key_of(r, &pairs.list->at[i], &place, cj_arg_bool(a, 1, false));
-    return sorted(r, pairs.list, keys, cj_arg_bool(a, 3, false));
+    for (size_t i = 0; i < pairs.list->n; i++) keys[i] = key_of(r, v->dict->at[i].key);
+    return sorted(r, pairs.list, keys);
 }
 
-static cj_value extreme(cj_run *r, const cj_args *a, int sign) {
+static cj_value min(cj_run *r, const cj_args *a) {
     const cj_list *from = elements(r, a);
-    if (from->n == 0) return cj_undefined(cj_own(cl_str_of("the least or greatest of no elements")));
-    size_t best = 0;
-    cj_value best_key = key_of(r, &from->at[0], &a->at[2], cj_arg_bool(a, 1, false));
+    if (from->n == 0) return cj_undefined(cj_own(cl_str_of("the least of no elements")));
+    size_t least = 0;
     for (size_t i = 1; i < from->n; i++) {
         bool unordered;
-        const cj_value key = key_of(r, &from->at[i], &a->at[2], cj_arg_bool(a, 1, false));
-        if (sign * cj_compare(r, &key, &best_key, &unordered) <= 0) continue;
-        best = i;
-        best_key = key;
+        const cj_value key = key_of(r, from->at[i]), least_key = key_of(r, from->at[least]);
+        if (cj_compare(r, &key, &least_key, &unordered) < 0) least = i;
     }
-    return from->at[best];
+    return from->at[least];
 }
-
-static cj_value min(cj_run *r, const cj_args *a) { return extreme(r, a, -1); }
-static cj_value max(cj_run *r, const cj_args *a) { return extreme(r, a, 1); }
 
 static cj_value unique(cj_run *r, const cj_args *a) {
     const cj_list *from = elements(r, a);
     cj_list *to = cj_list_new(r, 0);
     cj_dict *seen = cj_dict_new(r);
     for (size_t i = 0; i < from->n; i++) {
-        const cj_value key = key_of(r, &from->at[i], &a->at[2], cj_arg_bool(a, 1, false));
         const size_t n = seen->n;
-        cj_dict_set(r, seen, key, cj_none());
+        cj_dict_set(r, seen, key_of(r, from->at[i]), cj_none());
         if (seen->n > n) cj_list_add(r, to, from->at[i]);
     }
     return cj_iterator(to, "generator");
 }
 
-static cj_value sum(cj_run *r, const cj_args *a) {
-    const cj_list *from = elements(r, a);
-    cj_value total = cj_has(a, 2) ? a->at[2] : cj_int(0);
-    if (total.kind == CJ_STRING) cj_fail(r, CL_ERR_ARG, "filter 'sum' cannot add strings; use join");
-    for (size_t i = 0; i < from->n; i++) {
-        const cj_value v = cj_path(r, &from->at[i], &a->at[1]);
-        total = cj_binary(r, CJ_ADD, &total, &v);
-    }
-    return total;
-}
-
-/* ---- Cutting ---- */
-
-static cj_value batch(cj_run *r, const cj_args *a) {
-    const cj_list *from = elements(r, a);
-    const int64_t size = cj_arg_int(r, a, 1, 0);
-    cj_list *to = cj_list_new(r, 0), *part = NULL;
-    for (size_t i = 0; i < from->n; i++) {
-        if (!part || (int64_t)part->n == size) cj_list_add(r, to, list_of(part = cj_list_new(r, 0)));
-        cj_list_add(r, part, from->at[i]);
-    }
-    const bool fills = cj_has(a, 2) && a->at[2].kind != CJ_NONE;
-    while (part && fills && (int64_t)part->n < size) {
-        cj_step(r);
-        cj_list_add(r, part, a->at[2]);
-    }
-    return cj_iterator(to, "generator");
-}
-
-static cj_value slice(cj_run *r, const cj_args *a) {
-    const cj_list *from = elements(r, a);
-    const int64_t n = cj_arg_int(r, a, 1, 0);
-    if (n == 0) cj_fail(r, CL_ERR_ARG, "filter 'slice' cannot make 0 slices");
-    const bool fills = cj_has(a, 2) && a->at[2].kind != CJ_NONE;
-    const size_t each = n > 0 ? from->n / (size_t)n : 0, extra = n > 0 ? from->n % (size_t)n : 0;
-    cj_list *to = cj_list_new(r, 0);
-    size_t at = 0;
-    for (int64_t i = 0; i < n; i++) {
-        cj_step(r);
-        cj_list *part = cj_list_new(r, 0);
-        const size_t end = at + each + ((size_t)i < extra);
-        while (at < end) cj_list_add(r, part, from->at[at++]);
-        if (fills && (size_t)i >= extra) cj_list_add(r, part, a->at[2]);
-        cj_list_add(r, to, list_of(part));
-    }
-    return cj_iterator(to, "generator");
-}
-
 const cj_builtin cj_filters_of_lists[] = {
-    {"length", length, "-", 1},
-    {"count", length, "-", 1},
-    {"default", default_, "value default_value boolean", 1},
-    {"d", default_, "value default_value boolean", 1},
-    {"first", first, "seq", 1},
-    {"last", last, "seq", 1},
-    {"list", list, "value", 1},
-    {"items", items, "value", 1},
-    {"reverse", reverse, "value", 1},
-    {"join", join, "value d attribute", 1},
-    {"attr", attr, "obj name", 2},
-    {"map", map, NULL, 0},
-    {"select", select_, NULL, 0},
-    {"reject", reject, NULL, 0},
-    {"selectattr", selectattr, NULL, 0},
-    {"rejectattr", rejectattr, NULL, 0},
-    {"sort", sort, "value reverse case_sensitive attribute", 1},
-    {"dictsort", dictsort, "value case_sensitive by reverse", 1},
-    {"min", min, "value case_sensitive attribute", 1},
-    {"max", max, "value case_sensitive attribute", 1},
-    {"unique", unique, "value case_sensitive attribute", 1},
-    {"sum", sum, "iterable attribute start", 1},
-    {"batch", batch, "value linecount fill_with", 2},
-    {"slice", slice, "value slices fill_with", 2},
-    {0},
+    {"length", length, "-", 1},          {"default", default_, "value default_value boolean", 1},
+    {"first", first, "seq", 1},          {"last", last, "seq", 1},
+    {"list", list, "value", 1},          {"items", items, "value", 1},
+    {"join", join, "value d", 1},        {"map", map, NULL, 0},
+    {"reject", reject, NULL, 0},         {"selectattr", selectattr, NULL, 0},
+    {"rejectattr", rejectattr, NULL, 0}, {"sort", sort, "value - - attribute", 1},
+    {"dictsort", dictsort, "value", 1},  {"min", min, "value", 1},
+    {"unique", unique, "value", 1},      {0},
 };

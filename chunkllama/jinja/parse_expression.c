@@ -142,11 +142,8 @@ static cl_str parse_dotted_name(cj_parser *p) {
 }
 
 static void find_builtin(cj_parser *p, cj_node *node, bool filter) {
-    char shown[64];
     node->builtin = filter ? cj_find_filter(node->name) : cj_find_test(node->name);
-    if (!node->builtin && p->n_if == 0)
-        cj_fail(p->r, CL_ERR_UNSUPPORTED, "unknown %s '%s'", filter ? "filter" : "test",
-                cl_str_show(node->name, shown, sizeof shown));
+    if (!node->builtin && p->n_if == 0) cj_fail_unsupported(p->r, filter ? "filter" : "test", node->name);
 }
 
 /* A filter after its '|'. */

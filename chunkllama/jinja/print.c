@@ -223,23 +223,10 @@ static void put_json_key(cj_builder *b, const cj_value *key, const cj_json_style
     cj_put_char(b, '"');
 }
 
-typedef struct by_key {
-    cj_run *r;
-    const cj_dict *dict;
-} by_key;
-
-static int compare_keys(void *context, size_t a, size_t b) {
-    const by_key *by = context;
-    bool unordered;
-    return cj_compare(by->r, &by->dict->at[a].key, &by->dict->at[b].key, &unordered);
-}
-
 static void put_json_dict(cj_builder *b, const cj_dict *dict, const cj_json_style *style, int level) {
-    by_key by = {b->r, dict};
-    const size_t *order = style->sorted ? cj_sort(b->r, dict->n, compare_keys, &by) : NULL;
     cj_put_char(b, '{');
     for (size_t i = 0; i < dict->n; i++) {
-        const cj_entry *entry = &dict->at[order ? order[i] : i];
+        const cj_entry *entry = &dict->at[i];
         if (i > 0) cj_put(b, style->item);
         put_line(b, style, level + 1);
         put_json_key(b, &entry->key, style);

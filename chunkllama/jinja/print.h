@@ -15,7 +15,7 @@ void cj_print_float(double f, char *buf);
 
 /* What json.dumps writes. */
 typedef struct cj_json_style {
-    bool ascii, sorted;
+    bool ascii;
     const cj_text *indent; /* one level's, or NULL: all on one line */
     cj_text item, colon;   /* the separators */
 } cj_json_style;

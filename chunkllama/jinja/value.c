@@ -266,23 +266,3 @@ const cj_list *cj_elements(cj_run *r, const cj_value *v) {
     default: cj_fail(r, CL_ERR_ARG, "'%s' object is not iterable", cj_type(v));
     }
 }
-
-/* Merges ever longer runs. The C library's sort may hold memory when a comparison fails and leaves it. */
-size_t *cj_sort(cj_run *r, size_t n, int (*compare)(void *context, size_t a, size_t b), void *context) {
-    size_t *order = cj_alloc(r, n, sizeof *order), *other = cj_alloc(r, n, sizeof *other);
-    for (size_t i = 0; i < n; i++) order[i] = i;
-    for (size_t width = 1; width < n; width *= 2) {
-        for (size_t begin = 0; begin < n; begin += 2 * width) {
-            const size_t middle = begin + width < n ? begin + width : n, end = middle + width < n ? middle + width : n;
-            size_t left = begin, right = middle;
-            for (size_t i = begin; i < end; i++) {
-                const bool takes_left = left < middle && (right == end || compare(context, order[left], order[right]) <= 0);
-                other[i] = order[takes_left ? left++ : right++];
-            }
-        }
-        size_t *merged = other;
-        other = order;
-        order = merged;
-    }
-    return order;
-}

@@ -133,9 +133,6 @@ const cj_list *cj_elements(cj_run *r, const cj_value *v);
 size_t cj_length(cj_run *r, const cj_value *v);
 bool cj_has_length(const cj_value *v);
 
-/* The indices 0 to n - 1 in the order of `compare`; equal ones keep their order. */
-size_t *cj_sort(cj_run *r, size_t n, int (*compare)(void *context, size_t a, size_t b), void *context);
-
 /* Fail because v is undefined. */
 _Noreturn void cj_fail_undefined(cj_run *r, const cj_value *v);
 

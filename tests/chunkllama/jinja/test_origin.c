@@ -105,7 +105,6 @@ static void origin_after_filters(void **state) {
     (void)state;
     try_table(cj_filters_of_text, "(%s)|%s(%s)");
     try_table(cj_filters_of_lists, "(%s)|%s(%s)");
-    try_table(cj_filters_of_numbers, "(%s)|%s(%s)");
 }
 
 static void origin_after_methods(void **state) {
