@@ -46,6 +46,7 @@ static void errors_name_line_and_construct(void **state) {
     } cases[] = {
         {"a\nb {{ s|foo }}", CL_ERR_UNSUPPORTED, "line 2: the filter 'foo' is not supported"},
         {"{{ s is foo }}", CL_ERR_UNSUPPORTED, "line 1: the test 'foo' is not supported"},
+        {"{{ 1 is odd }}", CL_ERR_UNSUPPORTED, "line 1: the test 'odd' is not supported"},
         {"{{ s|center(9) }}", CL_ERR_UNSUPPORTED, "line 1: the filter 'center' is not supported"},
         {"{{ [s]|map('reverse') }}", CL_ERR_UNSUPPORTED, "line 1: the filter 'reverse' is not supported"},
         {"\n\n{% foo %}", CL_ERR_FORMAT, "line 3: unknown tag 'foo'"},
