@@ -66,7 +66,8 @@ cj_value cj_run_builtin(cj_run *r, const cj_builtin *builtin, const char *what, 
         at[place] = args->named[i];
     }
     for (size_t i = 0; i < (size_t)builtin->n_required; i++)
-        if (at[i].kind == CJ_ABSENT) cj_fail(r, CL_ERR_ARG, "%s '%s' needs more arguments", what, builtin->name);
+        if (at[i].kind == CJ_ABSENT)
+            cj_fail(r, CL_ERR_UNSUPPORTED, "%s '%s' does not support so few arguments", what, builtin->name);
     const cj_args bound = {.at = at, .n = n};
     return builtin->run(r, &bound);
 }
@@ -84,10 +85,6 @@ int64_t cj_arg_int(cj_run *r, const cj_args *a, size_t i, int64_t otherwise) {
     if (a->at[i].kind == CJ_ABSENT || cj_is_int(&a->at[i], &value)) return value;
     if (a->at[i].kind == CJ_UNDEFINED) cj_fail_undefined(r, &a->at[i]);
     cj_fail(r, CL_ERR_ARG, "expected an integer, got '%s'", cj_type(&a->at[i]));
-}
-
-bool cj_arg_bool(const cj_args *a, size_t i, bool otherwise) {
-    return a->at[i].kind == CJ_ABSENT ? otherwise : cj_truth(&a->at[i]);
 }
 
 /* ---- Attributes ---- */
@@ -114,9 +111,6 @@ static const cj_builtin *find_method(const cj_value *object, cl_str name) {
     switch (object->kind) {
     case CJ_STRING: return cj_find_builtin(cj_str_methods, name);
     case CJ_DICT: return cj_find_builtin(cj_dict_methods, name);
-    case CJ_LIST:
-    case CJ_TUPLE:
-    case CJ_RANGE: return cj_find_builtin(cj_list_methods, name);
     case CJ_CYCLER: return cj_find_builtin(cj_cycler_methods, name);
     default: return NULL;
     }

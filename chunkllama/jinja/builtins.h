@@ -26,7 +26,7 @@ typedef struct cj_builtin {
 
 /* A row ends with an empty name. */
 extern const cj_builtin cj_filters_of_text[], cj_filters_of_lists[], cj_tests[], cj_functions[];
-extern const cj_builtin cj_str_methods[], cj_dict_methods[], cj_list_methods[], cj_loop_methods[], cj_cycler_methods[];
+extern const cj_builtin cj_str_methods[], cj_dict_methods[], cj_loop_methods[], cj_cycler_methods[];
 
 /* NULL: there is none of the name. */
 const cj_builtin *cj_find_builtin(const cj_builtin *table, cl_str name);
@@ -41,11 +41,11 @@ cj_value cj_run_builtin(cj_run *r, const cj_builtin *builtin, const char *what, 
 
 /* ---- Reading arguments ---- */
 
+/* Whether the i-th argument was passed; one that was not counts as false. */
 static inline bool cj_has(const cj_args *a, size_t i) { return a->at[i].kind != CJ_ABSENT; }
-/* The i-th argument: a string, an integer, the truth of a value. Fails for other types. The last ones: if it was not passed. */
+/* The i-th argument, a string or an integer; `otherwise` if it was not passed. Fails for other types. */
 cj_text cj_arg_text(cj_run *r, const cj_args *a, size_t i);
 int64_t cj_arg_int(cj_run *r, const cj_args *a, size_t i, int64_t otherwise);
-bool cj_arg_bool(const cj_args *a, size_t i, bool otherwise);
 /* The same as a string, whatever it is. */
 cj_text cj_arg_str(cj_run *r, const cj_args *a, size_t i);
 
@@ -64,9 +64,5 @@ cj_value cj_attribute(cj_run *r, const cj_value *object, cl_str name);
 cj_value cj_item(cj_run *r, const cj_value *object, const cj_value *key);
 /* "a.b.0" as filters read it; path is a string, an integer, or none for the object itself. */
 cj_value cj_path(cj_run *r, const cj_value *object, const cj_value *path);
-
-/* Python's "..." % value and "...".format(...). */
-cj_text cj_percent(cj_run *r, cj_text format, const cj_value *value);
-cj_text cj_format(cj_run *r, cj_text format, const cj_args *args);
 
 #endif

@@ -71,6 +71,15 @@ static cj_value call_joiner(cj_cycler *joiner) {
     return first ? cj_string((cj_text){.data = "", .own = true}) : joiner->items[0];
 }
 
+/* Fail because what is called is undefined. */
+_Noreturn static void fail_call(cj_context *c, const cj_node *callee, cj_scope *scope, const cj_value *undefined) {
+    char shown[64];
+    if (callee->kind != CJ_ATTRIBUTE) cj_fail_undefined(c->r, undefined);
+    const cj_value object = cj_eval(c, callee->a, scope);
+    cj_fail(c->r, CL_ERR_UNSUPPORTED, "the method '%s' of '%s' is not supported",
+            cl_str_show(callee->name, shown, sizeof shown), cj_type(&object));
+}
+
 cj_value cj_eval_call(cj_context *c, const cj_node *node, cj_scope *scope, const cj_value *caller) {
     cj_run *r = c->r;
     const cj_value callee = cj_eval(c, node->a, scope);
@@ -84,7 +93,7 @@ cj_value cj_eval_call(cj_context *c, const cj_node *node, cj_scope *scope, const
         if (args.n + args.n_named > 0) cj_fail(r, CL_ERR_ARG, "a joiner takes no arguments");
         return call_joiner(callee.cycler);
     case CJ_LOOP: cj_fail(r, CL_ERR_UNSUPPORTED, "recursive loops are not supported");
-    case CJ_UNDEFINED: cj_fail_undefined(r, &callee);
+    case CJ_UNDEFINED: fail_call(c, node->a, scope, &callee);
     default: cj_fail(r, CL_ERR_ARG, "'%s' object is not callable", cj_type(&callee));
     }
 }

@@ -14,7 +14,7 @@ static cj_value length(cj_run *r, const cj_args *a) { return cj_int((int64_t)cj_
 
 static cj_value default_(cj_run *r, const cj_args *a) {
     (void)r;
-    const bool missing = a->at[0].kind == CJ_UNDEFINED || (cj_arg_bool(a, 2, false) && !cj_truth(&a->at[0]));
+    const bool missing = a->at[0].kind == CJ_UNDEFINED || (cj_truth(&a->at[2]) && !cj_truth(&a->at[0]));
     if (!missing) return a->at[0];
     return cj_has(a, 1) ? a->at[1] : cj_string((cj_text){.data = "", .own = true});
 }

@@ -19,7 +19,7 @@ static cj_value string(cj_run *r, const cj_args *a) { return cj_string(cj_arg_st
 static cj_value trim(cj_run *r, const cj_args *a) { return cj_string(cj_strip(cj_arg_str(r, a, 0), NULL, CJ_LEFT | CJ_RIGHT)); }
 
 static cj_value replace(cj_run *r, const cj_args *a) {
-    return cj_string(cj_replace(r, cj_arg_str(r, a, 0), cj_arg_str(r, a, 1), cj_arg_str(r, a, 2), -1));
+    return cj_string(cj_replace(r, cj_arg_str(r, a, 0), cj_arg_str(r, a, 1), cj_arg_str(r, a, 2)));
 }
 
 /* n spaces. */
@@ -31,7 +31,7 @@ static cj_text spaces(cj_run *r, int64_t n) {
 
 static cj_value indent(cj_run *r, const cj_args *a) {
     const cj_text t = cj_arg_text(r, a, 0), width = spaces(r, cj_arg_int(r, a, 1, 4));
-    const bool first = cj_arg_bool(a, 2, false);
+    const bool first = cj_truth(&a->at[2]);
     cj_builder b = {.r = r};
     for (size_t at = 0, line = 0; line == 0 || at <= t.size; line++) {
         size_t end = at, size = 0;
@@ -104,7 +104,7 @@ static cj_value int_(cj_run *r, const cj_args *a) {
 
 static cj_value tojson(cj_run *r, const cj_args *a) {
     cj_builder b = {.r = r};
-    cj_json_style style = {.ascii = cj_arg_bool(a, 1, false)};
+    cj_json_style style = {.ascii = cj_truth(&a->at[1])};
     cj_text indent;
     if (cj_has(a, 2) && a->at[2].kind != CJ_NONE) {
         indent = spaces(r, cj_arg_int(r, a, 2, 0));

@@ -1,4 +1,4 @@
-/* The functions that a template sees, and the methods of dicts, lists, loops and cyclers. */
+/* The functions that a template sees, and the methods of dicts, loops and cyclers. */
 #define _GNU_SOURCE /* localtime_r */
 #include "builtins.h"
 #include "print.h"
@@ -120,21 +120,16 @@ const cj_builtin cj_functions[] = {
 
 /* ---- Methods of dicts ---- */
 
-static cj_value view(cj_run *r, const cj_args *a, const char *name, char what) {
+static cj_value view(cj_run *r, const cj_args *a, const char *name, bool pairs) {
     const cj_dict *d = a->at[0].dict;
     cj_list *list = cj_list_new(r, d->n);
-    for (size_t i = 0; i < d->n; i++)
-        cj_list_add(r, list,
-                    what == 'k'   ? d->at[i].key
-                    : what == 'v' ? d->at[i].value
-                                  : cj_pair(r, d->at[i].key, d->at[i].value));
+    for (size_t i = 0; i < d->n; i++) cj_list_add(r, list, pairs ? cj_pair(r, d->at[i].key, d->at[i].value) : d->at[i].key);
     list->name = name;
     return cj_sequence(CJ_VIEW, list);
 }
 
-static cj_value keys(cj_run *r, const cj_args *a) { return view(r, a, "dict_keys", 'k'); }
-static cj_value values(cj_run *r, const cj_args *a) { return view(r, a, "dict_values", 'v'); }
-static cj_value items(cj_run *r, const cj_args *a) { return view(r, a, "dict_items", 'i'); }
+static cj_value keys(cj_run *r, const cj_args *a) { return view(r, a, "dict_keys", false); }
+static cj_value items(cj_run *r, const cj_args *a) { return view(r, a, "dict_items", true); }
 
 static cj_value get(cj_run *r, const cj_args *a) {
     cj_check_hashable(r, &a->at[1]);
@@ -143,33 +138,9 @@ static cj_value get(cj_run *r, const cj_args *a) {
 }
 
 const cj_builtin cj_dict_methods[] = {
-    {"keys", keys, "-", 1},   {"values", values, "-", 1}, {"items", items, "-", 1},
-    {"get", get, "- - -", 2}, {"copy", dict, NULL, 0},    {0},
-};
-
-/* ---- Methods of lists, tuples and ranges ---- */
-
-static cj_value count(cj_run *r, const cj_args *a) {
-    const cj_list *list = a->at[0].list;
-    int64_t n = 0;
-    for (size_t i = 0; i < list->n; i++) n += cj_equal(r, &list->at[i], &a->at[1]);
-    return cj_int(n);
-}
-
-static cj_value index_(cj_run *r, const cj_args *a) {
-    const cj_list *list = a->at[0].list;
-    const int64_t n = (int64_t)list->n;
-    int64_t begin = cj_arg_int(r, a, 2, 0), end = cj_arg_int(r, a, 3, n);
-    begin = begin < 0 ? begin + n : begin;
-    end = end < 0 ? end + n : end;
-    for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++)
-        if (cj_equal(r, &list->at[i], &a->at[1])) return cj_int(i);
-    cj_fail(r, CL_ERR_ARG, "the value is not in the %s", cj_type(&a->at[0]));
-}
-
-const cj_builtin cj_list_methods[] = {
-    {"count", count, "- -", 2},
-    {"index", index_, "- - - -", 2},
+    {"keys", keys, "-", 1},
+    {"items", items, "-", 1},
+    {"get", get, "- - -", 2},
     {0},
 };
 

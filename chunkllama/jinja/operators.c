@@ -125,7 +125,7 @@ cj_value cj_binary(cj_run *r, cj_op op, const cj_value *a, const cj_value *b) {
     }
     if (op == CJ_MUL && repeats(a, b, &j)) return repeat(r, a, j);
     if (op == CJ_MUL && repeats(b, a, &i)) return repeat(r, b, i);
-    if (op == CJ_MOD && a->kind == CJ_STRING) return cj_string(cj_percent(r, a->text, b));
+    if (op == CJ_MOD && a->kind == CJ_STRING) cj_fail(r, CL_ERR_UNSUPPORTED, "'%%' of strings is not supported");
     fail_operands(r, names[op], a, b);
 }
 

@@ -28,7 +28,8 @@ int32_t cj_char(cj_text t, size_t at) {
     return c;
 }
 
-size_t cj_char_before(cj_text t, size_t at) {
+/* The offset of the character before `at` > 0. */
+static size_t char_before(cj_text t, size_t at) {
     while (--at > 0 && ((unsigned char)t.data[at] & 0xc0) == 0x80) {
     }
     return at;
@@ -157,7 +158,7 @@ cj_text cj_strip(cj_text t, const cj_text *chars, unsigned sides) {
     size_t begin = 0, end = t.size;
     while (sides & CJ_LEFT && begin < end && is_in(t, begin, chars)) begin += cj_char_size(t.data[begin]);
     while (sides & CJ_RIGHT && begin < end) {
-        const size_t last = cj_char_before(t, end);
+        const size_t last = char_before(t, end);
         if (!is_in(t, last, chars)) break;
         end = last;
     }
@@ -174,36 +175,22 @@ static bool ends_word(int32_t c) { return cj_is_space(c) || (c < 128 && c > 0 &&
 
 cj_text cj_change_case(cj_run *r, cj_text t, cj_case how) {
     enum { SHARP_S = 0xdf };
+    const bool titles = how == CJ_TITLE || how == CJ_CAPITALIZE; /* the first letter gets title case instead of upper case */
     cj_builder b = {.r = r};
     bool starts = true; /* a word, where that matters */
     for (size_t at = 0; at < t.size; at += cj_char_size(t.data[at])) {
         const int32_t c = cj_char(t, at);
-        const bool own = is_own(t, at);
-        bool upper = how == CJ_UPPER || (how == CJ_SWAP && utf8proc_category(c) == UTF8PROC_CATEGORY_LL);
-        if (how == CJ_TITLE || how == CJ_CAPITALIZE || how == CJ_WORDS) upper = starts;
-        if (how == CJ_SWAP && !is_cased(c))
-            cj_put_code(&b, c, own);
-        else if (upper && c == SHARP_S) { /* the one common letter that becomes two */
+        const bool own = is_own(t, at), upper = how == CJ_UPPER || (how != CJ_LOWER && starts);
+        if (upper && c == SHARP_S) { /* the one common letter that becomes two */
             cj_put_code(&b, 'S', own);
-            cj_put_code(&b, how == CJ_TITLE || how == CJ_CAPITALIZE ? 's' : 'S', own);
+            cj_put_code(&b, titles ? 's' : 'S', own);
         } else if (upper)
-            cj_put_code(&b, how == CJ_TITLE || how == CJ_CAPITALIZE ? utf8proc_totitle(c) : utf8proc_toupper(c), own);
+            cj_put_code(&b, titles ? utf8proc_totitle(c) : utf8proc_toupper(c), own);
         else
             cj_put_code(&b, utf8proc_tolower(c), own);
         starts = how == CJ_TITLE ? !is_cased(c) : how == CJ_WORDS && ends_word(c);
     }
     return cj_built(&b);
-}
-
-bool cj_is_case(cj_text t, cj_case how) {
-    bool any = false;
-    for (size_t at = 0; at < t.size; at += cj_char_size(t.data[at])) {
-        const int32_t c = cj_char(t, at);
-        if (!is_cased(c)) continue;
-        if (utf8proc_category(c) != (how == CJ_UPPER ? UTF8PROC_CATEGORY_LU : UTF8PROC_CATEGORY_LL)) return false;
-        any = true;
-    }
-    return any;
 }
 
 size_t cj_find(cj_text t, cj_text part, size_t from) {
@@ -213,33 +200,11 @@ size_t cj_find(cj_text t, cj_text part, size_t from) {
     return found ? (size_t)(found - t.data) : SIZE_MAX;
 }
 
-size_t cj_rfind(cj_run *r, cj_text t, cj_text part) {
-    if (part.size == 0) return t.size;
-    size_t at = part.size > t.size ? 0 : t.size - part.size + 1;
-    const size_t begin = at;
-    while (at-- > 0) {
-        if (t.data[at] != part.data[0]) continue;
-        cj_step_bytes(r, part.size);
-        if (memcmp(t.data + at, part.data, part.size) == 0) break;
-    }
-    cj_step_bytes(r, begin - (at + 1));
-    return at; /* SIZE_MAX after 0 */
-}
-
-size_t cj_count(cj_run *r, cj_text t, cj_text part) {
-    cj_step_bytes(r, t.size);
-    if (part.size == 0) return cj_n_chars(t) + 1;
-    size_t n = 0;
-    for (size_t at = 0; (at = cj_find(t, part, at)) != SIZE_MAX; at += part.size) n++;
-    return n;
-}
-
-cj_text cj_replace(cj_run *r, cj_text t, cj_text old, cj_text replacement, int64_t count) {
+cj_text cj_replace(cj_run *r, cj_text t, cj_text old, cj_text replacement) {
     cj_builder b = {.r = r};
     size_t done = 0, at = 0;
     cj_step_bytes(r, t.size);
-    while (count != 0 && (at = cj_find(t, old, at)) != SIZE_MAX) {
-        count -= count > 0;
+    while ((at = cj_find(t, old, at)) != SIZE_MAX) {
         cj_put(&b, cj_part(t, done, at));
         cj_put(&b, replacement);
         done = at += old.size;

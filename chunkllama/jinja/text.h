@@ -40,8 +40,6 @@ static inline size_t cj_char_size(char first) {
     return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 }
 int32_t cj_char(cj_text t, size_t at);
-/* The offset of the character before `at` > 0. */
-size_t cj_char_before(cj_text t, size_t at);
 size_t cj_n_chars(cj_text t);
 /* The offset of a character by its index <= cj_n_chars. */
 size_t cj_offset(cj_text t, size_t index);
@@ -82,17 +80,12 @@ typedef enum cj_sides { CJ_LEFT = 1, CJ_RIGHT = 2 } cj_sides;
 cj_text cj_strip(cj_text t, const cj_text *chars, unsigned sides);
 
 /* CJ_TITLE is Python's str.title, CJ_WORDS what the filter `title` does. */
-typedef enum cj_case { CJ_UPPER, CJ_LOWER, CJ_TITLE, CJ_CAPITALIZE, CJ_SWAP, CJ_WORDS } cj_case;
+typedef enum cj_case { CJ_UPPER, CJ_LOWER, CJ_TITLE, CJ_CAPITALIZE, CJ_WORDS } cj_case;
 cj_text cj_change_case(cj_run *r, cj_text t, cj_case how);
-/* Whether t has cased characters, and all are upper or lower case. */
-bool cj_is_case(cj_text t, cj_case how);
 
-/* The offset of the first or the last occurrence of `part` in [from, size); SIZE_MAX: none. */
+/* The offset of the first occurrence of `part` in [from, size); SIZE_MAX: none. */
 size_t cj_find(cj_text t, cj_text part, size_t from);
-size_t cj_rfind(cj_run *r, cj_text t, cj_text part);
-size_t cj_count(cj_run *r, cj_text t, cj_text part);
-/* count < 0: all. */
-cj_text cj_replace(cj_run *r, cj_text t, cj_text old, cj_text replacement, int64_t count);
+cj_text cj_replace(cj_run *r, cj_text t, cj_text old, cj_text replacement);
 
 /* The bytes of the line break at an offset, or 0: those of str.splitlines. */
 size_t cj_line_break(cj_text t, size_t at);

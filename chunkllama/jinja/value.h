@@ -18,7 +18,7 @@ typedef enum cj_kind {
     CJ_LIST,
     CJ_TUPLE,
     CJ_RANGE,
-    CJ_VIEW,     /* what dict.items(), .keys() and .values() return */
+    CJ_VIEW,     /* what dict.items() and .keys() return */
     CJ_ITERATOR, /* what filters such as map return; can be read once */
     CJ_DICT,
     CJ_NAMESPACE, /* the only thing that a template can change */

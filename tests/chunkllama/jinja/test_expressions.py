@@ -214,7 +214,7 @@ class Generator:
         n = lambda: self.number(depth - 1)
         return self.pick(n(), f"({n()} + {n()})", f"({n()} - {n()})", f"({n()} * {n()})", f"({n()} // {n()})", f"({n()} % {n()})", f"({n()} / {n()})",
                          f"{self.text(depth - 1)}|length", f"{self.list(depth - 1)}|length", f"{n()}|int", f"{self.list(depth - 1)}|min", f"-{n()}",
-                         f"{self.text(depth - 1)}.find({self.text(0)})", f"{self.text(depth - 1)}.count({self.text(0)})", f"{self.list(0)}|first")
+                         f"{self.list(0)}|first")
 
     def index(self):
         return self.pick("0", "1", "2", "-1", "-3", "a", "b")
@@ -225,15 +225,15 @@ class Generator:
         t, n = (lambda: self.text(depth - 1)), (lambda: self.number(0))
         return self.pick(f"({t()} + {t()})", f"({t()} ~ {self.any(depth - 1)})", f"{t()}|upper", f"{t()}|lower", f"{t()}|title", f"{t()}|capitalize", f"{t()}|trim", f"{t()}.strip({t()})",
                          f"{t()}|replace({t()}, {t()})", f"{t()}[{self.index()}:]", f"{t()}[:{self.index()}]", f"{t()}[::{self.index()}]", f"{t()}[{self.index()}]", f"{self.list(depth - 1)}|join({t()})", f"{self.any(depth - 1)}|string",
-                         f"{self.any(depth - 1)}|tojson", f"({t()} * 2)", f"{t()}|indent(2)", f"{t()}.split({t()})[0]", f"{t()}.title()", f"{t()}.swapcase()", f"{t()}.lstrip()",
-                         f"{t()}|default({t()}, true)", f"{t()}.removeprefix({t()})", f"({t()} if {self.truth(depth - 1)} else {t()})", f"{t()}|first", f"('%s' % ({t()},))", f"'{{}}'.format({self.any(0)})")
+                         f"{self.any(depth - 1)}|tojson", f"({t()} * 2)", f"{t()}|indent(2)", f"{t()}.split({t()})[0]", f"{t()}.title()", f"{t()}.capitalize()", f"{t()}.lstrip()",
+                         f"{t()}|default({t()}, true)", f"{t()}.replace({t()}, {t()})", f"({t()} if {self.truth(depth - 1)} else {t()})", f"{t()}|first", f"'{{}}'.format({self.any(0)})")
 
     def list(self, depth):
         if depth <= 0:
             return self.pick("l", "ls", "el", "[1, 'x']", "range(3)", "nested", "(1, 2)", "d")
         x = lambda: self.list(depth - 1)
-        return self.pick(f"[{self.any(depth - 1)}, {self.any(depth - 1)}]", f"({x()}|list + {x()}|list)", f"{x()}|list", f"{x()}|map('string')|list", f"{x()}|sort", f"{self.text(depth - 1)}.split()",
-                         f"{self.text(depth - 1)}.split({self.text(0)}, {self.index()})", f"{x()}|unique|list", f"{x()}[{self.index()}:]", f"d|dictsort", f"d.items()|list", f"{self.text(depth - 1)}.splitlines()",
+        return self.pick(f"[{self.any(depth - 1)}, {self.any(depth - 1)}]", f"({x()}|list + {x()}|list)", f"{x()}|list", f"{x()}|map('string')|list", f"{x()}|sort",
+                         f"{self.text(depth - 1)}.split({self.text(0)}, {self.index()})", f"{x()}|unique|list", f"{x()}[{self.index()}:]", f"d|dictsort", f"d.items()|list",
                          f"nested|selectattr('n', 'eq', {self.number(0)})|list", f"nested|map(attribute='n')|list", f"{x()}|reject('string')|list")
 
     def truth(self, depth):

@@ -63,8 +63,11 @@ static void errors_name_line_and_construct(void **state) {
         {"{% break %}", CL_ERR_FORMAT, "line 1: 'break' is not in a loop"},
         {"{% for x in s recursive %}{% endfor %}", CL_ERR_UNSUPPORTED, "line 1: recursive loops are not supported"},
         {"a\n{{ missing.x }}", CL_ERR_ARG, "line 2: 'missing' is undefined"},
-        {"{{ s.nosuch() }}", CL_ERR_ARG, "line 1: 'nosuch' is undefined"},
-        {"{{ [].append(1) }}", CL_ERR_ARG, "line 1: 'append' is undefined"},
+        {"{{ s.find('x') }}", CL_ERR_UNSUPPORTED, "line 1: the method 'find' of 'str' is not supported"},
+        {"{{ [].append(1) }}", CL_ERR_UNSUPPORTED, "line 1: the method 'append' of 'list' is not supported"},
+        {"{{ s.split() }}", CL_ERR_UNSUPPORTED, "line 1: function 'split' does not support so few arguments"},
+        {"{{ '%s' % s }}", CL_ERR_UNSUPPORTED, "line 1: '%' of strings is not supported"},
+        {"{{ '{x}'.format(x=s) }}", CL_ERR_UNSUPPORTED, "line 1: fields of str.format other than '{}' are not supported"},
         {"{{ s + 1 }}", CL_ERR_ARG, "line 1: '+' cannot be applied to 'str' and 'int'"},
         {"{{ n / 0 }}", CL_ERR_ARG, "line 1: division by zero"},
         {"{{ n() }}", CL_ERR_ARG, "line 1: 'int' object is not callable"},
@@ -191,12 +194,10 @@ static void hostile_templates_end(void **state) {
         {"{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", "line 1: nested deeper than"},
         {"{{ 'x'|indent(1000000000, true) }}", "bytes"},
         {"{{ ('a' * 20000)|replace('a', 'b' * 1000) }}", "bytes"},
-        {"{{ ('a' * 4000000 + 'b').rfind('b' + 'a' * 2000000) }}{{ ('a' * 4000000).rfind('a' * 2000000 + 'b') }}", "steps"},
         {"{{ [[]] * 100000 == [[]] * 100000 }}{% for x in range(1000) %}{{ ([1] * 100000) == ([1] * 100000) }}{% endfor %}",
          "allowed"},
         {"{% for x in range(100000) %}{{ range(100000)|sort|list|length }}{% endfor %}", "allowed"},
         {"{{ strftime_now('%1000000d') }}", "line 1: the text of strftime_now is longer than 1000 bytes"},
-        {"{{ '%1000000s' % 'x' }}", "line 1: a width or precision with '%' is above 100"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_error(cases[i].text, CL_ERR_LIMIT, cases[i].message);
 }

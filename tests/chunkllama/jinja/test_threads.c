@@ -24,7 +24,7 @@ static void threads_share_a_template(void **state) {
     static const char text[] =
         "{% macro m(x) %}{{ x|upper }}{% endmacro %}{% set ns = namespace(c=0) %}{{ m('a') }}{% for i in range(3) %}{% set "
         "ns.c = i %}"
-        "{{ ns.c }}{% endfor %}x{% for y in messages %}{{ m(y.content) }}({{ y.role }}){% endfor %}{{ 'n=%d' % n }}";
+        "{{ ns.c }}{% endfor %}x{% for y in messages %}{{ m(y.content) }}({{ y.role }}){% endfor %}{{ 'n={}'.format(n) }}";
     cl_jinja *t;
     assert_int_equal(cl_jinja_compile(text, sizeof text - 1, &t, NULL), CL_OK);
     pthread_t threads[4];
