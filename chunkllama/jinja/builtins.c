@@ -89,43 +89,29 @@ int64_t cj_arg_int(cj_run *r, const cj_args *a, size_t i, int64_t otherwise) {
 
 /* ---- Attributes ---- */
 
-static cj_value loop_attribute(cj_run *r, const cj_value *object, cl_str name) {
-    cj_loop *loop = object->loop;
+static cj_value loop_attribute(cj_run *r, const cj_loop *loop, cl_str name) {
     const int64_t n = (int64_t)loop->items->n, i = (int64_t)loop->index;
     if (cl_str_is(name, "index")) return cj_int(i + 1);
     if (cl_str_is(name, "index0")) return cj_int(i);
-    if (cl_str_is(name, "revindex")) return cj_int(n - i);
-    if (cl_str_is(name, "revindex0")) return cj_int(n - i - 1);
     if (cl_str_is(name, "first")) return cj_bool(i == 0);
     if (cl_str_is(name, "last")) return cj_bool(i == n - 1);
-    if (cl_str_is(name, "length")) return cj_int(n);
-    if (cl_str_is(name, "depth")) return cj_int(1);
-    if (cl_str_is(name, "depth0")) return cj_int(0);
-    if (cl_str_is(name, "previtem") && i > 0) return loop->items->at[i - 1];
-    if (cl_str_is(name, "nextitem") && i < n - 1) return loop->items->at[i + 1];
-    const cj_builtin *method = cj_find_builtin(cj_loop_methods, name);
-    return method ? cj_bound(r, method, object) : cj_undefined(cj_own(name));
-}
-
-static const cj_builtin *find_method(const cj_value *object, cl_str name) {
-    switch (object->kind) {
-    case CJ_STRING: return cj_find_builtin(cj_str_methods, name);
-    case CJ_DICT: return cj_find_builtin(cj_dict_methods, name);
-    case CJ_CYCLER: return cj_find_builtin(cj_cycler_methods, name);
-    default: return NULL;
-    }
+    const bool previous = cl_str_is(name, "previtem");
+    if (!previous && !cl_str_is(name, "nextitem")) cj_fail_unsupported(r, "loop attribute", name);
+    const int64_t other = previous ? i - 1 : i + 1;
+    return other >= 0 && other < n ? loop->items->at[other] : cj_undefined(cj_own(name));
 }
 
 /* What Python's getattr finds; CJ_ABSENT: nothing. */
 static cj_value attribute_of(cj_run *r, const cj_value *object, cl_str name) {
     if (object->kind == CJ_UNDEFINED) cj_fail_undefined(r, object);
-    if (object->kind == CJ_LOOP) return loop_attribute(r, object, name);
-    if (object->kind == CJ_CYCLER && cl_str_is(name, "current")) return object->cycler->items[object->cycler->at];
+    if (object->kind == CJ_LOOP) return loop_attribute(r, object->loop, name);
     if (object->kind == CJ_NAMESPACE) {
         const cj_value *v = cj_dict_get_name(r, object->dict, cj_own(name));
         if (v) return *v;
     }
-    const cj_builtin *method = find_method(object, name);
+    const cj_builtin *method = NULL;
+    if (object->kind == CJ_STRING) method = cj_find_builtin(cj_str_methods, name);
+    if (object->kind == CJ_DICT) method = cj_find_builtin(cj_dict_methods, name);
     return method ? cj_bound(r, method, object) : (cj_value){.kind = CJ_ABSENT};
 }
 

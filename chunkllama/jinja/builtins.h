@@ -26,7 +26,7 @@ typedef struct cj_builtin {
 
 /* A row ends with an empty name. */
 extern const cj_builtin cj_filters_of_text[], cj_filters_of_lists[], cj_tests[], cj_functions[];
-extern const cj_builtin cj_str_methods[], cj_dict_methods[], cj_loop_methods[], cj_cycler_methods[];
+extern const cj_builtin cj_str_methods[], cj_dict_methods[];
 
 /* NULL: there is none of the name. */
 const cj_builtin *cj_find_builtin(const cj_builtin *table, cl_str name);

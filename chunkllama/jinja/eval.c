@@ -65,19 +65,15 @@ static cj_args eval_arguments(cj_context *c, const cj_arguments *arguments, cj_s
     return (cj_args){.at = at, .n = n, .names = names, .named = named, .n_named = n_named};
 }
 
-static cj_value call_joiner(cj_cycler *joiner) {
-    const bool first = joiner->at == 0;
-    joiner->at = 1;
-    return first ? cj_string((cj_text){.data = "", .own = true}) : joiner->items[0];
-}
-
 /* Fail because what is called is undefined. */
 _Noreturn static void fail_call(cj_context *c, const cj_node *callee, cj_scope *scope, const cj_value *undefined) {
     char shown[64];
-    if (callee->kind != CJ_ATTRIBUTE) cj_fail_undefined(c->r, undefined);
+    if (callee->kind != CJ_NAME && callee->kind != CJ_ATTRIBUTE) cj_fail_undefined(c->r, undefined);
+    cl_str_show(callee->name, shown, sizeof shown);
+    if (callee->kind == CJ_NAME)
+        cj_fail(c->r, CL_ERR_UNSUPPORTED, "the function '%s' does not exist, or is not supported", shown);
     const cj_value object = cj_eval(c, callee->a, scope);
-    cj_fail(c->r, CL_ERR_UNSUPPORTED, "the method '%s' of '%s' is not supported",
-            cl_str_show(callee->name, shown, sizeof shown), cj_type(&object));
+    cj_fail(c->r, CL_ERR_UNSUPPORTED, "the method '%s' of '%s' is not supported", shown, cj_type(&object));
 }
 
 cj_value cj_eval_call(cj_context *c, const cj_node *node, cj_scope *scope, const cj_value *caller) {
@@ -89,9 +85,6 @@ cj_value cj_eval_call(cj_context *c, const cj_node *node, cj_scope *scope, const
     switch (callee.kind) {
     case CJ_FUNCTION: return cj_run_builtin(r, callee.function->builtin, "function", &args);
     case CJ_MACRO: return cj_call_macro(r, callee.macro, &args);
-    case CJ_JOINER:
-        if (args.n + args.n_named > 0) cj_fail(r, CL_ERR_ARG, "a joiner takes no arguments");
-        return call_joiner(callee.cycler);
     case CJ_LOOP: cj_fail(r, CL_ERR_UNSUPPORTED, "recursive loops are not supported");
     case CJ_UNDEFINED: fail_call(c, node->a, scope, &callee);
     default: cj_fail(r, CL_ERR_ARG, "'%s' object is not callable", cj_type(&callee));

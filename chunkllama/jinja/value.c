@@ -81,8 +81,6 @@ const char *cj_type(const cj_value *v) {
     case CJ_LOOP: return "LoopContext";
     case CJ_MACRO: return "Macro";
     case CJ_FUNCTION: return "function";
-    case CJ_CYCLER: return "Cycler";
-    case CJ_JOINER: return "Joiner";
     case CJ_ABSENT: break;
     }
     return "nothing";

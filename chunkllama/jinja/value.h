@@ -24,9 +24,7 @@ typedef enum cj_kind {
     CJ_NAMESPACE, /* the only thing that a template can change */
     CJ_LOOP,
     CJ_MACRO,
-    CJ_FUNCTION,
-    CJ_CYCLER,
-    CJ_JOINER
+    CJ_FUNCTION
 } cj_kind;
 
 typedef struct cj_value cj_value;
@@ -35,7 +33,6 @@ typedef struct cj_dict cj_dict;
 typedef struct cj_loop cj_loop;
 typedef struct cj_macro cj_macro;
 typedef struct cj_function cj_function;
-typedef struct cj_cycler cj_cycler;
 
 /* Passed by value. What it points to lives as long as the run, or the template. */
 struct cj_value {
@@ -50,7 +47,6 @@ struct cj_value {
         cj_loop *loop;
         cj_macro *macro;
         cj_function *function;
-        cj_cycler *cycler; /* CJ_CYCLER and CJ_JOINER */
     };
 };
 
@@ -75,13 +71,6 @@ struct cj_dict {
 struct cj_loop {
     const cj_list *items;
     size_t index;
-    cj_value changed; /* the arguments of the last call of loop.changed */
-};
-
-/* A cycler has items; a joiner has one, its separator. */
-struct cj_cycler {
-    const cj_value *items; /* [n] */
-    size_t n, at;
 };
 
 /* ---- Making values ---- */

@@ -13,13 +13,12 @@ VARIABLES = {
     "mixed": [1, "a", None, 2.5, True, [1], {"k": "v"}], "h": "<b>&\"'</b>", "multi": "one\ntwo\n\nthree", "csv": "a,b,,c"}
 
 STATEMENTS = r"""
-{% for x in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }};{% endfor %}
+{% for x in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.last }};{% endfor %}
 {% for x in l %}{{ loop.previtem }}<{{ x }}>{{ loop.nextitem }}|{% endfor %}
-{% for x in l %}{{ loop.previtem is defined }}{{ loop.nextitem is defined }}{{ loop.depth }}{{ loop.depth0 }}{% endfor %}
-{% for x in l %}{{ loop.cycle('odd', 'even') }}{{ loop.changed(x > 1) }}{% endfor %}
+{% for x in l %}{{ loop.previtem is defined }}{{ loop.nextitem is defined }}{% endfor %}
 {% for x in l %}{{ loop }}{% endfor %}
 {% for x in el %}x{% else %}none{% endfor %}
-{% for x in l if x > 1 %}{{ x }}{{ loop.index }}/{{ loop.length }} {% else %}none{% endfor %}
+{% for x in l if x > 1 %}{{ x }}{{ loop.index }} {% else %}none{% endfor %}
 {% for x in l if x > 9 %}{{ x }}{% else %}none{% endfor %}
 {% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}
 {% for k, v in d|items %}{{ k }}={{ v }};{% endfor %}
@@ -109,8 +108,6 @@ STATEMENTS = r"""
 {%- raw -%}  x  {%- endraw -%} y
 {# comment #}a{# {{ b }} {% if %} #}b
 {#- c -#}  x  {#- c +#}  y
-a{% set j = joiner('|') %}{% for x in l %}{{ j() }}{{ x }}{% endfor %}
-{% set c = cycler(1, 2, 3) %}{{ c.next() }}{{ c.next() }}{{ c.current }}{{ c.reset() }}{{ c.next() }}
 {% set g = l|map('string') %}{{ g|list }}{{ g|list }}
 {% set g = l|reject('equalto', 1) %}{% for x in g %}{{ x }}{% endfor %}{% for x in g %}{{ x }}{% else %}used{% endfor %}
 {% set v = d.items() %}{{ v|list }}{{ v|list|length }}{{ v|length }}
