@@ -173,15 +173,6 @@ static cj_flow execute_text_block(cj_context *c, const cj_node *node, cj_scope *
     return CJ_GOES_ON;
 }
 
-static cj_flow execute_with(cj_context *c, const cj_node *node, cj_scope *scope, cj_builder *out) {
-    cj_scope *inner = new_scope(c, scope, &node->cleared);
-    for (size_t i = 0; i < node->n; i += 2) {
-        const cj_value v = cj_eval(c, node->items[i + 1], scope);
-        assign(c, node->items[i], inner, &v);
-    }
-    return cj_execute(c, &node->body, inner, out);
-}
-
 static cj_flow execute_if(cj_context *c, const cj_node *node, cj_scope *scope, cj_builder *out) {
     const cj_value condition = cj_eval(c, node->a, scope);
     return cj_execute(c, cj_truth(&condition) ? &node->body : &node->other, scope, out);
@@ -209,7 +200,6 @@ static cj_flow execute_node(cj_context *c, const cj_node *node, cj_scope *scope,
         cj_put_str(out, &v);
         return CJ_GOES_ON;
     }
-    case CJ_WITH: return execute_with(c, node, scope, out);
     case CJ_SCOPE: return cj_execute(c, &node->body, new_scope(c, scope, &node->cleared), out);
     case CJ_BREAK: return CJ_BREAKS;
     default: return CJ_CONTINUES;

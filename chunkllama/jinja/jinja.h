@@ -9,8 +9,9 @@
  * or writing as JSON. What Jinja itself writes, such as the digits of a number and the braces of JSON, counts as the
  * caller's.
  *
- * Different from Jinja: integers have 64 bits, and more is an error; filters, tests, functions and methods that no published
- * template uses, recursive loops, template inheritance, `include` and `import` do not exist.
+ * Different from Jinja: integers have 64 bits, and more is an error; statements, filters, tests, functions and methods that
+ * no published template uses, such as `with` and `raw`, recursive loops, template inheritance, `include` and `import`, do not
+ * exist.
  */
 #ifndef CHUNKLLAMA_JINJA_JINJA_H
 #define CHUNKLLAMA_JINJA_JINJA_H

@@ -84,34 +84,6 @@ static size_t next_tag(const cj_lexer *l) {
     return l->size;
 }
 
-/* Whether the tag at an offset is {% name %}; *end: the offset of its %}, with its sign. */
-static bool is_tag(const cj_lexer *l, size_t at, const char *name, size_t *end) {
-    at += 2;
-    if (at < l->size && (l->text[at] == '-' || l->text[at] == '+')) at++;
-    at = after_spaces(l, at);
-    if (!begins(l, at, name)) return false;
-    at = *end = after_spaces(l, at + strlen(name));
-    if (at < l->size && (l->text[at] == '-' || l->text[at] == '+')) at++;
-    return begins(l, at, "%}");
-}
-
-static char sign_of(const cj_lexer *l, size_t tag) { return tag + 2 < l->size ? l->text[tag + 2] : 0; }
-
-/* The text of {% raw %}, whose end tag is at an offset of `tag`. */
-static cl_str raw_text(cj_lexer *l, size_t open_end) {
-    const char sign = l->text[open_end];
-    if (sign == '+') fail(l, "'+%}' cannot end a raw tag");
-    pass_end(l, open_end, false);
-    for (size_t at = l->at; at < l->size; at++) {
-        size_t end;
-        if (!begins(l, at, "{%") || !is_tag(l, at, "endraw", &end)) continue;
-        const cl_str text = text_before(l, at, sign_of(l, at), true);
-        pass_end(l, end, true);
-        return text;
-    }
-    fail(l, "the raw tag has no endraw");
-}
-
 static void pass_comment(cj_lexer *l, size_t tag) {
     size_t at = tag + 2;
     if (at < l->size && (l->text[at] == '-' || l->text[at] == '+')) at++;
@@ -134,25 +106,21 @@ static cj_token next_in_data(cj_lexer *l) {
             return token;
         }
         const bool prints = l->text[tag + 1] == '{';
-        const char sign = sign_of(l, tag);
+        const char sign = tag + 2 < l->size ? l->text[tag + 2] : 0;
         if (tag > l->at) {
             token.text = text_before(l, tag, sign, !prints);
             move(l, tag);
             l->new_line = false; /* the tag does not begin its line for the next call, but it has been looked at */
             if (token.text.size > 0) return token;
         }
-        size_t end;
         if (l->text[tag + 1] == '#') {
             pass_comment(l, tag);
-        } else if (!prints && is_tag(l, tag, "raw", &end)) {
-            token.text = raw_text(l, end);
-            if (token.text.size > 0) return token;
-        } else {
-            move(l, tag + (sign == '-' || sign == '+' ? 3 : 2));
-            l->state = prints ? CJ_IN_PRINT : CJ_IN_STATEMENT;
-            token.kind = prints ? CJ_T_PRINT : CJ_T_OPEN;
-            return token;
+            continue;
         }
+        move(l, tag + (sign == '-' || sign == '+' ? 3 : 2));
+        l->state = prints ? CJ_IN_PRINT : CJ_IN_STATEMENT;
+        token.kind = prints ? CJ_T_PRINT : CJ_T_OPEN;
+        return token;
     }
 }
 

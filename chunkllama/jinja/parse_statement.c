@@ -172,23 +172,6 @@ static cj_node *parse_filter_block(cj_parser *p) {
     return node;
 }
 
-static cj_node *parse_with(cj_parser *p) {
-    cj_node *node = cj_parser_node(p, CJ_WITH);
-    size_t capacity = 0;
-    while (p->token.kind != CJ_T_CLOSE) {
-        if (node->n > 0) cj_expect_op(p, ",");
-        cj_node *target = cj_parse_target(p, false);
-        CJ_PUSH(p->r, node->items, node->n, capacity, target);
-        cj_expect_op(p, "=");
-        cj_node *value = cj_parse_expression(p);
-        CJ_PUSH(p->r, node->items, node->n, capacity, value);
-        cj_above(p, node, target);
-        cj_above(p, node, value);
-    }
-    node->body = parse_scope(p, node, "endwith");
-    return node;
-}
-
 static cj_node *parse_generation(cj_parser *p) {
     cj_node *node = cj_parser_node(p, CJ_SCOPE);
     const int32_t n_for = p->n_for;
@@ -209,12 +192,15 @@ static cj_node *parse_statement(cj_parser *p) {
     static const struct {
         const char *name;
         cj_node *(*parse)(cj_parser *p);
-    } statements[] = {{"if", parse_if},           {"for", parse_for},
-                      {"set", parse_set},         {"macro", parse_macro},
-                      {"call", parse_call_block}, {"filter", parse_filter_block},
-                      {"with", parse_with},       {"generation", parse_generation}};
-    static const char *const missing[] = {"include",    "import", "from", "extends", "block",
-                                          "autoescape", "print",  "do",   "trans",   "debug"};
+    } statements[] = {{"if", parse_if},
+                      {"for", parse_for},
+                      {"set", parse_set},
+                      {"macro", parse_macro},
+                      {"call", parse_call_block},
+                      {"filter", parse_filter_block},
+                      {"generation", parse_generation}};
+    static const char *const missing[] = {"include", "import",     "from",  "extends", "block", "with",
+                                          "raw",     "autoescape", "print", "do",      "trans", "debug"};
     char shown[64];
     const int32_t line = p->token.line;
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {

@@ -116,9 +116,6 @@ static void visit(cj_run *r, frame *f, const cj_node *node) {
     case CJ_SET: load_all(r, f, node->a); /* fall through */
     case CJ_SET_BLOCK: assign_all(r, f, node->target, store); break;
     case CJ_MACRO_BLOCK: store(r, f, node->name); break;
-    case CJ_WITH:
-        for (size_t i = 1; i < node->n; i += 2) load_all(r, f, node->items[i]);
-        break;
     default: break;
     }
 }
@@ -155,9 +152,6 @@ static void find_in_node(cj_run *r, const frame *f, cj_node *node) {
     case CJ_CALL_BLOCK:
         for (size_t i = 0; i < node->n_parameters; i++) declare(r, &inner, node->parameters[i]);
         for (size_t i = 0; i < node->n_parameters; i++) load_all(r, &inner, node->defaults[i]);
-        break;
-    case CJ_WITH:
-        for (size_t i = 0; i < node->n; i += 2) assign_all(r, &inner, node->items[i], declare);
         break;
     case CJ_SET_BLOCK:
     case CJ_FILTER_BLOCK:

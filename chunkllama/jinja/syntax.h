@@ -78,7 +78,6 @@ typedef enum cj_node_kind {
     CJ_MACRO_BLOCK,  /* {% macro name(parameters) %} body */
     CJ_CALL_BLOCK,   /* {% call(parameters) a %} body; name is "caller" */
     CJ_FILTER_BLOCK, /* {% filter a %} body */
-    CJ_WITH,         /* {% with items[0] = items[1], ... %} body: targets and expressions take turns */
     CJ_SCOPE,        /* {% generation %} body */
     CJ_BREAK,
     CJ_CONTINUE,

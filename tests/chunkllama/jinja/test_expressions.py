@@ -97,15 +97,9 @@ STATEMENTS = r"""
 {% filter upper %}abc {{ s }}{% endfilter %}
 {% filter replace('a', 'b')|upper %}abc{% endfilter %}
 {% filter nosuch %}abc{% endfilter %}
-{% with x = 1, y = a %}{{ x }}{{ y }}{% endwith %}{{ x is defined }}
-{% with %}{% set x = 1 %}{% endwith %}{{ x is defined }}
-{% set x = 1 %}{% with x = 2, y = x %}{{ x }}{{ y }}{% endwith %}
-{% with a, b = (1, 2) %}{{ a }}{{ b }}{% endwith %}
 {% generation %}text {{ a }}{% endgeneration %}
 {% generation %}{% set x = 1 %}{% endgeneration %}{{ x is defined }}
 {% for x in l %}{% generation %}{{ x }}{% endgeneration %}{% endfor %}
-{% raw %}{{ a }} {% if %}{# no #}{% endraw %}
-{%- raw -%}  x  {%- endraw -%} y
 {# comment #}a{# {{ b }} {% if %} #}b
 {#- c -#}  x  {#- c +#}  y
 {% set g = l|map('string') %}{{ g|list }}{{ g|list }}
@@ -127,7 +121,6 @@ STATEMENTS = r"""
 {% if a
 {# a
 {{ a }
-{% raw %}a
 {% if a %}x{% endfor %}
 {% else %}
 {%%}
@@ -149,8 +142,7 @@ WHITE_SPACE = [
     "  {% if a %}\n  x\n  {% endif %}\n  y\n", "x  {% if a %}\n  x\n{% endif %}\n", "\t{% if a %}x{% endif %}\t\n", "  {{ a }}\n  {{ b }}\n",
     "{% if a %}\n\n\nx{% endif %}\n\n\ny", "  {%+ if a %}\n x{% endif %}", "{% if a +%}\n x{% endif %}", "  {# c #}\n  x", "x {# c #} y\n  {# d #}  \n z",
     "  {#- c -#}  \n x", "  {#+ c #}\n x", "{% if a -%}\n\n  x\n\n  {%- endif %}\n  y", "  {%- if a %} x {% endif -%}  \n y", "{{ a }}\n{{ b }}\n",
-    "{{ a -}}\n\n{{ b }}", "{{ a }}\n\n  {{- b }}", "{% raw %}\n  {{ x }}\n{% endraw %}\ny", "  {% raw %}  x  {% endraw %}  ", "  {%- raw %} x {% endraw -%}  y",
-    "{% raw -%}  x  {%- endraw %}  y", "a  {% raw %}\n b\n  {% endraw %}\nc", "{% for x in l %}\n{{ x }}\n{% endfor %}\n", "{% for x in l %}\n  {{ x }}\n  {% endfor %}",
+    "{{ a -}}\n\n{{ b }}", "{{ a }}\n\n  {{- b }}", "{% for x in l %}\n{{ x }}\n{% endfor %}\n", "{% for x in l %}\n  {{ x }}\n  {% endfor %}",
     "{%- for x in l %}\n    {%- if x > 1 %}\n        {{- x }}\n    {%- endif %}\n{%- endfor %}\n", "\u2003{% if a %}\u2003x{% endif %}", "\x0b{% if a %}\n\x0cx{% endif %}",
     "{% set x = 1 %}\n{% set y = 2 %}\n{{ x }}\n", "{% macro m() %}\n x\n{% endmacro %}\n[{{ m() }}]", "{% if a %}{% endif %}\n{% if a %}{% endif %} \n", "x{% if a %}\ny{% endif %}\n z",
     "{{ a }}  {% if a %}\n  x{% endif %}", "{# a #}{# b #}\n  {# c #}\n{{ a }}", "{{-a-}}", "{{+a}}", "{{ a +}}", "{%-if a-%}x{%-endif-%}", "{%if a%}x{%endif%}", "-{{ a }}-", "{{ a\n+\nb }}\n",

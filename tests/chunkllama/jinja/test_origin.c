@@ -129,7 +129,7 @@ static void origin_after_operators(void **state) {
         "{% for x in l %}{{ loop.previtem }}{{ loop.nextitem }}{% endfor %}",
         "{{ l + l }}{{ l * 2 }}{{ l[0] }}{{ l[-1:] }}",
         "{{ d[g] }}{{ d.get(g) }}{{ d.get('zz', s) }}",
-        "{% with x = s %}{{ x }}{% endwith %}{% generation %}{{ s }}{% endgeneration %}{% set a, b = l %}{{ a }}{{ b }}",
+        "{% generation %}{{ s }}{% endgeneration %}{% set a, b = l %}{{ a }}{{ b }}",
     };
     for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
         bool greek;

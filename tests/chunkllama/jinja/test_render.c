@@ -51,6 +51,7 @@ static void errors_name_line_and_construct(void **state) {
         {"{{ [s]|map('reverse') }}", CL_ERR_UNSUPPORTED, "line 1: the filter 'reverse' is not supported"},
         {"\n\n{% foo %}", CL_ERR_FORMAT, "line 3: unknown tag 'foo'"},
         {"{% include 'x' %}", CL_ERR_UNSUPPORTED, "line 1: the tag 'include' is not supported"},
+        {"{% raw %}{{ {% endraw %}", CL_ERR_UNSUPPORTED, "line 1: the tag 'raw' is not supported"},
         {"x\n{% if s %}\ny", CL_ERR_FORMAT, "line 2: the tag has no 'endif'"},
         {"{{ s", CL_ERR_FORMAT, "line 1: '{{' has no '}}'"},
         {"{{ (s }}", CL_ERR_FORMAT, "line 1: unexpected '}'"},
