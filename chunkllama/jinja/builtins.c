@@ -148,25 +148,3 @@ cj_value cj_item(cj_run *r, const cj_value *object, const cj_value *key) {
     if (key->kind == CJ_STRING) v = attribute_of(r, object, (cl_str){key->text.data, key->text.size});
     return v.kind != CJ_ABSENT ? v : cj_undefined(key->kind == CJ_STRING ? key->text : cj_own(cl_str_of("an element")));
 }
-
-/* A part of a path: digits are an index. */
-static cj_value path_key(cj_text part) {
-    int64_t index = 0;
-    for (size_t i = 0; i < part.size; i++)
-        if (part.data[i] < '0' || part.data[i] > '9' || i == 18) return cj_string(part);
-    for (size_t i = 0; i < part.size; i++) index = index * 10 + part.data[i] - '0';
-    return part.size > 0 ? cj_int(index) : cj_string(part);
-}
-
-cj_value cj_path(cj_run *r, const cj_value *object, const cj_value *path) {
-    if (path->kind == CJ_ABSENT || path->kind == CJ_NONE) return *object;
-    if (path->kind != CJ_STRING) return cj_item(r, object, path);
-    cj_value v = *object;
-    for (size_t at = 0;;) {
-        const size_t dot = cj_find(path->text, cj_foreign_of("."), at), end = dot == SIZE_MAX ? path->text.size : dot;
-        const cj_value key = path_key(cj_part(path->text, at, end));
-        v = cj_item(r, &v, &key);
-        if (dot == SIZE_MAX) return v;
-        at = dot + 1;
-    }
-}

@@ -62,7 +62,5 @@ cj_value cj_bound(cj_run *r, const cj_builtin *method, const cj_value *self);
 /* object.name and object[key], as the sandbox looks them up; undefined if there is no such. */
 cj_value cj_attribute(cj_run *r, const cj_value *object, cl_str name);
 cj_value cj_item(cj_run *r, const cj_value *object, const cj_value *key);
-/* "a.b.0" as filters read it; path is a string, an integer, or none for the object itself. */
-cj_value cj_path(cj_run *r, const cj_value *object, const cj_value *path);
 
 #endif

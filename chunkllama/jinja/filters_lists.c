@@ -96,6 +96,17 @@ static const cj_list *elements_if_true(cj_run *r, const cj_args *a) {
     return cj_truth(&a->at[0]) ? elements(r, a) : &none;
 }
 
+/* The attribute of an element, or the element itself if name is none or absent. */
+static cj_value attribute_of(cj_run *r, const cj_value *element, const cj_value *name) {
+    if (name->kind == CJ_ABSENT || name->kind == CJ_NONE) return *element;
+    for (size_t i = 0; name->kind == CJ_STRING && i < name->text.size; i++) {
+        const char c = name->text.data[i];
+        if (c == '.' || c == ',' || (i == 0 && c >= '0' && c <= '9'))
+            cj_fail(r, CL_ERR_UNSUPPORTED, "attributes such as 'a.b', 'a,b' and '0' are not supported by filters");
+    }
+    return cj_item(r, element, name);
+}
+
 static cj_value map(cj_run *r, const cj_args *a) {
     if (a->n == 0) cj_fail(r, CL_ERR_ARG, "filter 'map' needs a value");
     const cj_list *from = elements_if_true(r, a);
@@ -104,7 +115,7 @@ static cj_value map(cj_run *r, const cj_args *a) {
     if (a->n == 1) {
         if (a->n_named != 1 || !cj_text_is(a->names[0], "attribute"))
             cj_fail(r, CL_ERR_UNSUPPORTED, "filter 'map' supports only the name of a filter, or an attribute");
-        for (size_t i = 0; i < from->n; i++) cj_list_add(r, to, cj_path(r, &from->at[i], &a->named[0]));
+        for (size_t i = 0; i < from->n; i++) cj_list_add(r, to, attribute_of(r, &from->at[i], &a->named[0]));
         return cj_iterator(to, "generator");
     }
     call c = named_call(r, a, 1, true);
@@ -123,7 +134,7 @@ static cj_value select_elements(cj_run *r, const cj_args *a, bool wanted, bool b
     call c = {0};
     if (a->n > test) c = named_call(r, a, test, false);
     for (size_t i = 0; i < from->n; i++) {
-        cj_value v = cj_path(r, &from->at[i], path);
+        cj_value v = attribute_of(r, &from->at[i], path);
         if (c.builtin) v = run_call(r, &c, &v);
         if (cj_truth(&v) == wanted) cj_list_add(r, to, from->at[i]);
     }
@@ -176,10 +187,8 @@ static cj_value sorted(cj_run *r, const cj_list *from, const cj_value *keys) {
 static cj_value sort(cj_run *r, const cj_args *a) {
     const cj_list *from = elements(r, a);
     cj_value *keys = cj_alloc(r, from->n, sizeof *keys);
-    if (cj_has(a, 1) || cj_has(a, 2) ||
-        (a->at[3].kind == CJ_STRING && cj_find(a->at[3].text, cj_foreign_of(","), 0) != SIZE_MAX))
-        cj_fail(r, CL_ERR_UNSUPPORTED, "filter 'sort' supports no argument but one attribute");
-    for (size_t i = 0; i < from->n; i++) keys[i] = key_of(r, cj_path(r, &from->at[i], &a->at[3]));
+    if (cj_has(a, 1) || cj_has(a, 2)) cj_fail(r, CL_ERR_UNSUPPORTED, "filter 'sort' supports only the argument 'attribute'");
+    for (size_t i = 0; i < from->n; i++) keys[i] = key_of(r, attribute_of(r, &from->at[i], &a->at[3]));
     return sorted(r, from, keys);
 }
 
