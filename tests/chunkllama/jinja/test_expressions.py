@@ -2,6 +2,7 @@
 import random
 import re
 
+import jinja2.runtime
 import python_jinja
 import pytest
 from today import DAY
@@ -176,6 +177,21 @@ def test_statements(bin_dir):
 
 def test_white_space(bin_dir):
     assert python_jinja.compare(bin_dir, with_own(WHITE_SPACE)) > 45
+
+
+def test_the_documentation_lists_what_is_supported(bin_dir):
+    """All other names that Jinja and Python have are refused by name."""
+    text = (python_jinja.FOLDER.parents[2] / "docs" / "templates.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| ([^|]+) \| (.+) \|$", text, re.M))
+    jinja = python_jinja.ENVIRONMENT
+    kinds = {"filters": ("{{ s|%s }}", jinja.filters), "tests": ("{{ s is %s }}", jinja.tests), "functions": ("{{ %s() }}", jinja.globals),
+             "attributes of `loop`": ("{%% for x in l %%}{{ loop.%s }}{%% endfor %%}", dir(jinja2.runtime.LoopContext)),
+             "methods of strings": ("{{ s.%s() }}", dir(str)), "methods of dicts": ("{{ ed.%s() }}", dir(dict))}
+    for kind, (template, names) in kinds.items():
+        names = {name for name in names if name.isidentifier() and not name.startswith("_")}
+        answers = dict(zip(names, python_jinja.render(bin_dir, with_own(template % name for name in names))))
+        refused = {name for name in names if re.search(f"the [a-z ]+'{name}'.* not supported$", answers[name].get("error", ""))}
+        assert names - refused == set(re.search("`(.*)`", rows[kind])[1].split()), kind
 
 
 def test_integers_end_at_64_bits(bin_dir):
