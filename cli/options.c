@@ -73,16 +73,16 @@ const option option_table[] = {
     TEXT("unix-socket", 0, unix_socket, "PATH",
          "listen on a Unix socket, a file that is created for it; on a port as well only if --port is set", IN(SERVE)),
     {"unix-socket-mode", 0, OPT_STRING, AT(unix_socket_mode), "600", 0, 0, NULL, "MODE",
-     "the mode of the file of --unix-socket, in octal: who may write to it may connect", IN(SERVE)},
+     "the mode of the file of --unix-socket, in octal: users who may write to it may connect", IN(SERVE)},
     TEXT("tls-cert", 0, tls_cert, "FILE",
          "encrypt connections to the port with this certificate, a PEM file, and --tls-key; both are read again at SIGHUP",
          IN(SERVE)),
     TEXT("tls-key", 0, tls_key, "FILE", "the private key of --tls-cert, a PEM file without a password", IN(SERVE)),
     TEXT("api-key", 0, api_key, "KEY", "clients must send this key as a bearer token; by default no key is needed", IN(SERVE)),
     TEXT("api-keys", 0, api_keys, "FILE",
-         "clients must send one of the keys in this file, in whose lines NAME KEY [WEIGHT] [requests_per_minute=N] "
-         "[tokens_per_minute=N] each name is a tenant: only requests of the same tenant share K/V, and tenants get tokens by "
-         "weight, up to their quotas; SIGHUP reads it again",
+         "clients must send one of the keys in this file of lines NAME KEY [WEIGHT] [requests_per_minute=N] "
+         "[tokens_per_minute=N]. Each name is a tenant: only requests of the same tenant share K/V, and tenants get tokens by "
+         "weight, up to their quotas; SIGHUP reads the file again",
          IN(SERVE)),
     TEXT("cors-origin", 0, cors_origin, "ORIGIN",
          "web pages of this origin may call the server, * allows all pages; by default none may", IN(SERVE)),
@@ -123,8 +123,7 @@ const option option_table[] = {
            IN(SERVE)),
     TEXT("memory-pressure", 0, memory_pressure, "FILE",
          "return K/V memory to the system while tasks wait for memory, as this PSI file says; auto: that of the control group, "
-         "or "
-         "/proc/pressure/memory; by default it is kept",
+         "or /proc/pressure/memory; by default the memory is kept",
          IN(SERVE)),
     TEXT(
         "files-dir", 0, files_dir, "DIR",
@@ -184,7 +183,7 @@ const option option_table[] = {
     INT("prefixes", 0, prefixes, "1", 1, 1 << 24, "number of different shared prefixes, which the requests use in turn",
         IN(BENCH_SERVE)),
     INT("completion-tokens", 'n', completion_tokens, "128", 0, 1 << 24,
-        "tokens of each completion, which goes on after an end token; 0: as the file's requests say", IN(BENCH_SERVE)),
+        "tokens of each completion, which continues after an end token; 0: as the file's requests say", IN(BENCH_SERVE)),
     INT("vocab", 0, vocab, "16384", LOAD_FIRST_TOKEN + 1, INT_MAX, "synthetic prompts have token ids from 256 to N - 1",
         IN(BENCH_SERVE)),
     FLAG("text", 0, text,
@@ -237,7 +236,7 @@ const option option_table[] = {
     INT("seed", 0, seed, "-1", -1, 9007199254740992., "the same seed draws the same tokens; -1: a different seed each time",
         SAMPLES),
     TEXT("stop", 0, stop, "TEXT", "end the answer before this text", IN(RUN) | IN(CHAT)),
-    FLAG("ignore-eos", 0, ignore_eos, "go on after the model's end token", IN(RUN) | IN(BATCH)),
+    FLAG("ignore-eos", 0, ignore_eos, "continue after the model's end token", IN(RUN) | IN(BATCH)),
     INT("logprobs", 0, logprobs, "-1", -1, 20, "report the logprobs of each token and of the N likeliest tokens; -1: none",
         IN(BATCH)),
     TEXT("chat-template", 0, chat_template, "FILE",

@@ -60,15 +60,14 @@ static options_status unknown_key(const options_file *f, const toml_value *v, co
     size_t n = 0;
     snprintf(flag, sizeof flag, "--%s", v->key);
     const peer_option *peer = peer_find(flag, strlen(flag));
-    if (peer && peer->option)
-        return options_wrong(f->m, "%s:%d: %s is unknown; the word here is %s", f->path, v->line, v->key, peer->option);
     if (peer && peer->answer) return options_wrong(f->m, "%s:%d: %s: %s", f->path, v->line, v->key, peer->answer);
     for (size_t i = 0; i < option_table_size; i++)
         if (is_allowed(&option_table[i], table)) names[n++] = option_table[i].name;
     names[n] = NULL;
-    const char *close = closest_name(v->key, names);
-    if (close) return options_wrong(f->m, "%s:%d: %s is unknown; did you mean %s?", f->path, v->line, v->key, close);
-    return options_wrong(f->m, "%s:%d: %s is unknown; chunkllama %s --help lists all options, without their dashes here",
+    const char *close = peer && peer->option ? peer->option : closest_name(v->key, names);
+    if (close) return options_wrong(f->m, "%s:%d: unknown key '%s'; did you mean '%s'?", f->path, v->line, v->key, close);
+    return options_wrong(f->m,
+                         "%s:%d: unknown key '%s'; keys are options without their dashes, which chunkllama %s --help lists",
                          f->path, v->line, v->key, table == N_COMMANDS ? "COMMAND" : commands[table].name);
 }
 

@@ -18,23 +18,23 @@
 
 static const char cpu_only[] = "the model runs on the CPU; leave it out";
 static const char one_process[] = "one process computes the whole model; start a server for each machine, or leave it out";
-static const char budget[] = "the word here is --kv-budget, the memory for keys and values in bytes, such as 8G";
-static const char step_rows[] = "the word here is --max-step-rows, the largest number of tokens computed in one step";
-static const char kv_type[] = "the word here is --kv-type, of keys and values alike: f32, f16, bf16 or int8";
-static const char tier[] = "the words here are --kv-tier, a folder for K/V that memory does not hold, and --kv-tier-size";
+static const char budget[] = "use --kv-budget, the memory for keys and values in bytes, such as 8G";
+static const char step_rows[] = "use --max-step-rows, the largest number of tokens computed in one step";
+static const char kv_type[] = "use --kv-type, of keys and values alike: f32, f16, bf16 or int8";
+static const char tier[] = "use --kv-tier, a folder for K/V that memory does not hold, and --kv-tier-size";
 static const char replies[] = "the form of tool calls and reasoning is found in the chat template; leave it out";
-static const char drafts[] = "the words here are --speculate and --draft-model";
+static const char drafts[] = "use --speculate and --draft-model";
 static const char one_file[] = "all of the model is in the file or folder of --model; download it, and leave this out";
-static const char all_threads[] = "the word here is --threads, for prompts and answers alike";
+static const char all_threads[] = "use --threads, for prompts and answers alike";
 static const char weights[] = "the types of the weights are those of the model's file; leave it out";
-static const char sharing[] = "the words here are --sharing private and --retention none";
+static const char sharing[] = "use --sharing private and --retention none";
 static const char grammars[] = "grammars are compiled by llguidance, whose file --grammar-library names; leave it out";
-static const char pinning[] = "the word here is --pin-threads; limit the CPUs with taskset or the control group";
-static const char piece[] = "the word here is --prefill-piece, the largest number of prompt tokens of a sequence in a step";
-static const char origin[] = "the word here is --cors-origin, one origin or *";
+static const char pinning[] = "use --pin-threads; limit the CPUs with taskset or the control group";
+static const char piece[] = "use --prefill-piece, the largest number of prompt tokens of a sequence in a step";
+static const char origin[] = "use --cors-origin, one origin or *";
 static const char key_password[] = "write a key without a password by 'openssl pkey -in FILE -out NEW', and leave it out";
 static const char client_certs[] = "clients show who they are by API keys, not by certificates; leave it out";
-static const char kernels[] = "the word here is --level, the highest kernel level, such as avx2";
+static const char kernels[] = "use --level, the highest kernel level, such as avx2";
 
 const peer_option peer_options[] = {
     /* The model */

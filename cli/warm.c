@@ -82,8 +82,8 @@ static cl_status check_tenant(const warm_up *w, uint32_t domain, cl_error *error
     const char *named = openai_tenants_name(&w->tenants, domain), *name = named ? named : OPENAI_DEFAULT_TENANT;
     if (server_keys_find_tenant(w->keys, name, &domain)) return CL_OK;
     server_keys_list_tenants(w->keys, list, sizeof list);
-    snprintf(message, sizeof message, "no key is of the tenant '%s'%s; name one of %s, or add a key with --api-keys", name,
-             named ? "" : ", whose a line without tenant is", list);
+    snprintf(message, sizeof message, "no API key belongs to tenant '%s'%s; use one of %s, or add a key with --api-keys", name,
+             named ? "" : " (assumed for a line without \"tenant\")", list);
     return fail_line(w, CL_ERR_ARG, message, error);
 }
 

@@ -44,7 +44,7 @@ int main(void) {
         batch[s] = (cattn_entry){.max_rows = PROMPT};
         check(cattn_seq_join(cache, prompt, PROMPT, NULL, &batch[s].seq, NULL, &error), &error);
     }
-    step(cache, batch, 2); /* prefill: the common 1000 are dealt to one of the two */
+    step(cache, batch, 2); /* prefill: the common 1000 are rows of one of the two */
     printf("prefill: %d and %d rows\n", (int)batch[0].n_rows, (int)batch[1].n_rows);
 
     for (int i = 0; i < DECODED; i++) {

@@ -30,8 +30,8 @@
 #endif
 
 /*
- * Experimental: what may still change or go between any two versions is declared only where CATTN_EXPERIMENTAL is defined
- * before this header is included. That is chunkattn_cuda.h, and cattn_config.cuda_device here.
+ * Experimental declarations may change or go between any two versions. They are visible only where CATTN_EXPERIMENTAL is
+ * defined before this header is included: chunkattn_cuda.h, chunkattn_pages.h, and cattn_config.cuda_device here.
  */
 
 #ifdef __cplusplus
@@ -179,9 +179,9 @@ typedef struct cattn_config {
      */
     const char *tier_dir;         /* folder of the file; created if its parent exists; NULL (default): no tier. Copied. */
     uint64_t tier_bytes;          /* of the file, at most; required with tier_dir */
-    uint64_t tier_fingerprint[2]; /* of the model and of the caller's program: a hash of all that makes other K/V of equal
-                                     tokens, such as the weights and the machine code that computes with them; exports and
-                                     imports require it, also without tier_dir */
+    uint64_t tier_fingerprint[2]; /* of the model and of the caller's program: a hash of everything beside the tokens that
+                                     changes K/V, such as the weights and the machine code that computes with them; exports
+                                     and imports require it, also without tier_dir */
 } cattn_config;
 
 /* Fill *config with the defaults above; shape fields are zero and must be set. */
@@ -289,7 +289,7 @@ typedef struct cattn_stats {
     uint64_t tier_queued;          /* chunks whose read or write has not ended */
     uint64_t tier_errors;          /* system calls that failed */
     uint64_t tier_refused;         /* chunks read that were damaged, or not those expected; their tokens are computed */
-    uint64_t tier_replaced;        /* chunks that gave their place in the file to others */
+    uint64_t tier_replaced;        /* chunks whose place in the file another chunk got */
     uint64_t tier_dropped;         /* chunks that were not written, since they were evicted first or too many were queued */
     double tier_read_seconds;      /* in which at least one chunk was being read */
     double tier_write_seconds;     /* in which one was being written */
@@ -348,10 +348,10 @@ typedef struct cattn_node_info {
     uint64_t n_seqs;       /* 0: retained only */
     uint64_t n_pins;       /* of these sequences, pins */
     uint64_t n_step_seqs;  /* of these sequences, those with rows in the open step, or in the last one if none is open */
-    uint64_t n_hits;       /* joins that have matched tokens of it since its first token came */
+    uint64_t n_hits;       /* joins that have matched tokens of it since its first token was added */
     int64_t n_coming;      /* tokens after the first n_ready that are on the way from the file tier */
     uint64_t own_bytes;    /* of the chunks to which no other node refers */
-    double idle_seconds;   /* since a sequence that covers it came or left */
+    double idle_seconds;   /* since a sequence that covers it joined or left */
 } cattn_node_info;
 
 /*
@@ -448,7 +448,7 @@ CATTN_API cattn_status cattn_cache_match(const cattn_cache *cache, const int32_t
 /* Why a prompt does not match further. */
 typedef enum cattn_match_end {
     CATTN_MATCH_WHOLE = 0, /* it matches as far as a prompt can: up to an even position before its last token */
-    CATTN_MATCH_DIFFERS,   /* the tree goes on, with other tokens */
+    CATTN_MATCH_DIFFERS,   /* the tree continues with other tokens */
     CATTN_MATCH_EVICTED,   /* the tree had further tokens of the prompt, which have been evicted */
     CATTN_MATCH_ENDS,      /* the tree has nothing there, and it is not known that it ever had */
     CATTN_MATCH_PRIVATE,   /* in the mode CATTN_PRIVATE nothing matches */
@@ -474,8 +474,8 @@ typedef struct cattn_explanation {
     int64_t n_evicted;      /* first tokens of the prompt that the tree had before the eviction; 0: not evicted */
     double evicted_seconds; /* since the first of them after n_matched was evicted */
     /*
-     * The tokens that the tree has from position n_matched on, as far as one node has them: where several go on there, those of
-     * the node with the most tokens in common, then the most running sequences, then the latest use, among at most 64.
+     * The tokens that the tree has from position n_matched on, as far as one node has them: where several nodes continue there,
+     * those of the node with the most tokens in common, then the most running sequences, then the latest use, among at most 64.
      */
     int32_t next[CATTN_EXPLAIN_TOKENS]; /* [n_next] */
     int64_t n_next;

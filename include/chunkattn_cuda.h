@@ -39,10 +39,11 @@
  * destroy, and calls that copy K and V of more than 64 chunks between two steps (cattn_seq_fork with CATTN_PRIVATE) or drop
  * retained tokens while copies are pending. A begin may wait inside the CUDA runtime if it must allocate workspace.
  *
- * Graphs: cattn_cuda_step_write and cattn_cuda_step_attend can be captured and replayed: what changes from step to step they
- * read from device memory, which cattn_cuda_step_begin updates; begin itself must not be captured. It reports a number for what
- * the two calls will queue. A graph that was captured in one step may be replayed in each later step with the same number and
- * the same views. Decode steps of a steady batch have the same number; a step that prefills has another one.
+ * Graphs: cattn_cuda_step_write and cattn_cuda_step_attend can be captured and replayed: they read everything that changes
+ * from step to step from device memory, which cattn_cuda_step_begin updates; begin itself must not be captured. It reports a
+ * number for the work that the two calls will queue. A graph that was captured in one step may be replayed in each later step
+ * with the same number and the same views. Decode steps of a steady batch have the same number; a step that prefills has
+ * another one.
  *
  * Errors of the CUDA runtime other than missing memory are CATTN_ERR_STATE, with its text; only destroy is useful then.
  *
@@ -89,11 +90,11 @@ CATTN_API cattn_status cattn_cuda_device_get_info(int32_t device, cattn_cuda_dev
 /* ---- Steps --------------------------------------------------------------------------------------------------------- */
 
 /*
- * As cattn_step_begin. Copies to the device what of the plan has changed since the last step: where the batch is the same and
- * no chunk was filled, 4 bytes for each row. The copies are queued on `stream`, and so are those of K and V that the tree's
- * calls have recorded.
+ * As cattn_step_begin. Copies the part of the plan that has changed since the last step to the device: where the batch is the
+ * same and no chunk was filled, 4 bytes for each row. The copies are queued on `stream`, and so are those of K and V that the
+ * tree's calls have recorded.
  *
- * *graph (NULL if not wanted): a number for what write and attend of this step queue, see "Graphs" above.
+ * *graph (NULL if not wanted): a number for the work that write and attend of this step queue, see "Graphs" above.
  *
  * Errors as cattn_step_begin; CATTN_ERR_ARG for a cache that is not on a device; CATTN_ERR_NOMEM where host or device has no
  * memory; CATTN_ERR_BUDGET if the workspace exceeds its share of budget_bytes: lower row_limit or raise the budget.
@@ -141,7 +142,7 @@ CATTN_API cattn_status cattn_cuda_step_attend(cattn_cache *cache, int32_t layer,
  *       }
  *   }
  *
- * Supported: what is supported for caches except CATTN_E4M3, since pages have no scales; pages of 16, 32, 64 or 128 tokens in
+ * Supported: everything that caches support except CATTN_E4M3, since pages have no scales; pages of 16, 32, 64 or 128 tokens in
  * any layout. cattn_pages_create refuses anything else. Sequences have up to 2^25 tokens, and ids are below 2^35 / page_size;
  * cattn_cuda_pages_plan refuses others. `level`, `parallel` and `n_threads` have no effect.
  *
@@ -151,16 +152,17 @@ CATTN_API cattn_status cattn_cuda_step_attend(cattn_cache *cache, int32_t layer,
  * Exact: the bits are those of a cattn_cache on the same device with the same K and V.
  *
  * "Streams", "Graphs", errors of the runtime and "Threads" above hold here, with cattn_cuda_pages_plan for
- * cattn_cuda_step_begin, and cattn_cuda_pages_attend for what is captured. There is no budget: workspace is allocated when a
- * plan needs it and kept.
+ * cattn_cuda_step_begin, and cattn_cuda_pages_attend for the calls that are captured. There is no budget: workspace is
+ * allocated when a plan needs it and kept.
  */
 
 /*
- * As cattn_pages_plan; the arrays of the batch are the host's. Copies to the device what of the plan has changed since the last
- * one: where no sequence has entered another page or chunk or changed places, 4 bytes for each row. They are queued on
- * `stream`.
+ * As cattn_pages_plan; the arrays of the batch are the host's. Copies the part of the plan that has changed since the last one
+ * to the device: where no sequence has entered another page or chunk or changed places, 4 bytes for each row. They are queued
+ * on `stream`.
  *
- * *graph (NULL if not wanted): a number for what cattn_cuda_pages_attend queues until the next plan, see "Graphs" above.
+ * *graph (NULL if not wanted): a number for the work that cattn_cuda_pages_attend queues until the next plan, see "Graphs"
+ * above.
  *
  * Errors as cattn_pages_plan; CATTN_ERR_ARG for a handle that is not on a device; CATTN_ERR_NOMEM where host or device has no
  * memory.

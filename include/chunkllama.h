@@ -216,7 +216,7 @@ typedef struct cl_sampler_params {
     float presence_penalty;   /* subtracted once from the logits of tokens in the completion; default 0 */
     float frequency_penalty;  /* subtracted for each occurrence in the completion; default 0 */
     uint64_t seed;            /* default 0 */
-    int32_t reserved[8];      /* 0; further parameters will take their place, with 0 for their default */
+    int32_t reserved[8];      /* 0; space for further parameters, whose default is 0 */
 } cl_sampler_params;
 
 CL_API void cl_sampler_params_init(cl_sampler_params *params);
@@ -262,7 +262,7 @@ typedef struct cl_engine_config {
 
     /*
      * Speculative decoding: a step verifies several drafted tokens of a sequence where that is worth its cost. It never changes
-     * what is reported.
+     * the events.
      */
     bool speculate; /* default false */
     /*
@@ -300,7 +300,7 @@ typedef struct cl_engine_config {
     /*
      * The file tier: K/V stay in a file in this folder when they are evicted and when the process ends, up to kv_tier_bytes,
      * and later requests read them instead of computing them. The model must have been loaded with its fingerprint. The file
-     * belongs to this model, build and CPU, and to the options on which K/V depend; one engine at a time has it. Tenants must
+     * belongs to this model, build and CPU, and to the options on which K/V depend; one engine at a time uses it. Tenants must
      * have the same domains in all processes that use the folder. NULL (default): none. Copied.
      */
     const char *kv_tier_dir;
@@ -334,10 +334,10 @@ CL_API void cl_engine_destroy(cl_engine **engine);
 
 /*
  * Lower the K/V budget before the next step, or raise it again up to the configured one, for instance while the system lacks
- * memory. What exceeds it returns to the system at once, retained tokens first. Running choices that find no room leave the
- * cache and continue later; one that is alone still gets what the configured budget allows, so no request fails for it. The
- * draft model's cache follows in proportion; where it lacks room, nothing is drafted. Returns at once. Errors: CL_ERR_ARG for
- * NULL and for more than kv_budget_bytes.
+ * memory. Memory that exceeds it returns to the system at once, retained tokens first. Running choices that find no room leave
+ * the cache and continue later; one that is alone still gets what the configured budget allows, so no request fails because of
+ * it. The draft model's cache follows in proportion; where it lacks room, nothing is drafted. Returns at once. Errors:
+ * CL_ERR_ARG for NULL and for more than kv_budget_bytes.
  */
 CL_API cl_status cl_engine_set_kv_budget(cl_engine *engine, uint64_t budget_bytes, cl_error *error);
 
@@ -360,7 +360,7 @@ typedef enum cl_engine_finish {
  * prompt_logprobs, one event for each position of the prompt comes before all of these, in order, once for the whole request,
  * with choice 0. The event with `last` set is the request's last one.
  *
- * The library fills it. All that it points to is valid until on_event returns.
+ * The library fills it. All its pointers are valid until on_event returns.
  */
 typedef struct cl_engine_event {
     size_t struct_size; /* the library's: an older library does not have the fields beyond it */
@@ -391,8 +391,8 @@ typedef struct cl_engine_event {
     int64_t n_pinned;       /* tokens of the prompt that the request has pinned, with `pin` or `pin_tokens` */
     double queued_s;        /* seconds from cl_engine_submit until the first choice was admitted, or until now if none was */
     /*
-     * Most other requests that were in the cache together with this one and may share with it, and whose prompts begin with the
-     * same chunk_size tokens, or are the same where they are shorter.
+     * The largest number of other requests that were in the cache together with this one, may share with it, and have prompts
+     * that begin with the same chunk_size tokens, or are the same where they are shorter.
      */
     int32_t n_sharing;
 } cl_engine_event;
@@ -533,12 +533,12 @@ typedef struct cl_engine_request {
 
     /*
      * Pin this many of the prompt's first tokens as soon as the prompt is computed, if pin_bytes has room for them. Otherwise,
-     * and where the prompt is not shared (prompt_logprobs, the mean of states), nothing is pinned, and the request goes on all
-     * the same; the events tell. The pin stays until cl_engine_unpin, but at least until the request has ended. 2 to n_prompt;
-     * the last one of an odd number is not pinned. Not with `pin`. 0 (default): none.
+     * and where the prompt is not shared (prompt_logprobs, the mean of states), nothing is pinned, and the request continues
+     * all the same; n_pinned of its events says so. The pin stays until cl_engine_unpin, but at least until the request has
+     * ended. 2 to n_prompt; the last one of an odd number is not pinned. Not with `pin`. 0 (default): none.
      *
      * pin_instead_of: the id of a request that has ended, and whose pin ends if this one begins, so that it needs room only for
-     * what it has more. This holds if the other one's pinned tokens are the first of these, of the same domain and salt;
+     * its further tokens. This holds if the other one's pinned tokens are the first of these, of the same domain and salt;
      * otherwise, and for unknown ids, it is ignored. 0 (default): none.
      */
     int64_t pin_tokens;
@@ -641,8 +641,8 @@ CL_API cl_status cl_engine_get_kv_stats(cl_engine *engine, cattn_stats *stats);
  * take a const cattn_cache, such as cattn_cache_walk for a part of the tree, and everything of this header but
  * cl_engine_destroy. The cache is valid until fn returns.
  *
- * Returns at once; fn may be called before it returns, and is called before cl_engine_destroy returns. Calls come in their
- * order. Where several wait, they are called until they have taken a millisecond, and the others after the next step. On the
+ * Returns at once; fn may be called before it returns, and is called before cl_engine_destroy returns. Calls are made in
+ * their order. Calls that wait run for at most about 1 ms between two steps; the rest follow after the next step. On the
  * engine's thread, in on_event for instance, fn is called immediately.
  *
  * Errors: CL_ERR_ARG for NULL; CL_ERR_NOMEM; CL_ERR_UNSUPPORTED while cl_engine_destroy runs. fn is not called then.
@@ -662,10 +662,10 @@ CL_API cl_status cl_engine_explain(cl_engine *engine, const cl_engine_request *r
                                    cl_error *error);
 
 /*
- * Drop what is retained in the cache before the next step, and what drafts are made from of earlier requests: for measurements
- * with an empty cache. Requests that run, and pins, keep what they use; the file tier keeps its file, from which later requests
- * may read. A cl_engine_inspect after this call finds the cache without what was retained. Returns at once. CL_ERR_ARG for
- * NULL.
+ * Before the next step, drop what is retained in the cache, and the tokens of earlier requests from which drafts are made: for
+ * measurements with an empty cache. Requests that run, and pins, keep what they use; the file tier keeps its file, from which
+ * later requests may read. A cl_engine_inspect after this call finds the cache without what was retained. Returns at once.
+ * CL_ERR_ARG for NULL.
  */
 CL_API cl_status cl_engine_reset_cache(cl_engine *engine, cl_error *error);
 

@@ -23,8 +23,7 @@ cl_status batch_output_open(batch_output *o, const char *path, const batch_input
     const bool standard = strcmp(path, "-") == 0;
     o->path = standard ? "standard output" : path;
     o->made_at = in->made_at;
-    if (standard && resume)
-        return cl_fail(error, CL_ERR_ARG, "--resume goes on with an output that is there; name it with --output");
+    if (standard && resume) return cl_fail(error, CL_ERR_ARG, "--resume continues an existing output; name it with --output");
     if (!standard && batch_input_is(in, path))
         return cl_fail(error, CL_ERR_ARG, "--output %s is the file of requests; write the results to another file", path);
     struct stat st;

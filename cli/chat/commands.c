@@ -122,7 +122,7 @@ static const struct {
     {"/help", "", "print this", help},
     {"/system", " TEXT", "set the system message, which stands before all others; without TEXT there is none", set_system},
     {"/save", " FILE", "write the messages to a file, as JSON", save},
-    {"/load", " FILE", "go on with the messages of a file", load},
+    {"/load", " FILE", "continue with the messages of a file", load},
     {"/regen", "", "answer the last message again", regenerate},
     {"/stats", "", "print tokens, cached tokens, the time to the first token (TTFT) and per token after it (TPOT)",
      print_stats},
@@ -142,7 +142,7 @@ static command_effect help(chat_state *c, const char *argument) {
         fprintf(stderr, "%-14s%s\n", left, commands_of_chat[i].help);
     }
     fprintf(stderr,
-            "A line that ends with a backslash goes on in the next one; Alt-Enter begins a line within the message, and a\n"
+            "A line that ends with a backslash continues in the next one; Alt-Enter begins a line within the message, and a\n"
             "pasted text is one message. A message that begins with / is written with //. Ctrl-C stops an answer.\n");
     return COMMAND_DONE;
 }

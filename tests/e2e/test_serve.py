@@ -325,9 +325,9 @@ def test_prompts_of_tenants(start, tmp_path):
 
 
 @pytest.mark.parametrize("keys, line, message", [
-    ("alice key-a\nbob key-b\n", {"tenant": "alise"}, "no key is of the tenant 'alise'; name one of alice, bob, or add a key with --api-keys"),
-    ("alice key-a\n", {}, "no key is of the tenant 'default', whose a line without tenant is; name one of alice, or"),
-    (None, {"tenant": "bob"}, "no key is of the tenant 'bob'; name one of default, or"),
+    ("alice key-a\nbob key-b\n", {"tenant": "alise"}, "no API key belongs to tenant 'alise'; use one of alice, bob, or add a key with --api-keys"),
+    ("alice key-a\n", {}, "no API key belongs to tenant 'default' (assumed for a line without \"tenant\"); use one of alice, or"),
+    (None, {"tenant": "bob"}, "no API key belongs to tenant 'bob'; use one of default, or"),
 ])
 def test_prompts_of_nobody(start, tmp_path, keys, line, message):
     """A prompt of a tenant that has no key is refused: no request would find it."""
