@@ -393,7 +393,7 @@ CATTN_API void cattn_walk_options_init(cattn_walk_options *options);
  * The cache remembers the CATTN_MAX_WALKS walks that were continued last; a walk need not be ended. A call allocates nothing,
  * and may be made while a step is open.
  *
- * If fn returns non-zero the call ends after this node, and the walk can go on behind it. options and error may be NULL.
+ * If fn returns non-zero the call ends after this node, and the walk can continue behind it. options and error may be NULL.
  *
  * Errors: CATTN_ERR_ARG names the option, also if there is no node node_id; CATTN_ERR_STATE if the cache has no walk with this
  * cursor any more: begin again.

@@ -6,7 +6,7 @@
  * An engine with a paged K/V cache (vLLM, FlashInfer, SGLang) has its own allocator and block tables. It keeps both. Once a
  * step it passes the block tables of its batch. The library compares page ids, finds the runs of pages that several sequences
  * have in common, and makes a plan. Each layer is then one call, which attends over the engine's pages in two phases: a page
- * that several sequences share is read once for all of their rows, then each sequence goes on over its own pages.
+ * that several sequences share is read once for all of their rows, then each sequence continues over its own pages.
  *
  *   cattn_pages_config_init(&config);                    set the shape and page_size
  *   cattn_pages_create(&config, &pages, &error);
@@ -37,7 +37,7 @@
  * Threads: calls on one cattn_pages must not overlap; different ones are independent. The library neither prints nor exits.
  *
  * Devices: with config.cuda_device >= 0 the pages are in a CUDA device's memory, and cattn_cuda_pages_plan and
- * cattn_cuda_pages_attend of chunkattn_cuda.h take the place of cattn_pages_plan and cattn_pages_attend.
+ * cattn_cuda_pages_attend of chunkattn_cuda.h replace cattn_pages_plan and cattn_pages_attend.
  *
  * Source: ChunkAttention (arXiv 2402.15220), two-phase partition. docs/library.md, "Foreign pages", is a guide.
  */

@@ -475,7 +475,7 @@ typedef struct cl_engine_request {
      */
     bool beam_search;
     /*
-     * End the search once n completions are found; default false: go on until no other can be better than these. Both end
+     * End the search once n completions are found; default false: continue until no other can be better than these. Both end
      * with max_tokens.
      */
     bool early_stopping;
@@ -610,7 +610,7 @@ typedef struct cl_engine_stats {
     double decode_s;    /* the same for all other rows; a step's time is divided by rows */
     int64_t batch_peak; /* most sequences of a step */
     cl_engine_drafts drafts;
-    int64_t preemptions;       /* choices that left the cache before they ended, to go on later */
+    int64_t preemptions;       /* choices that left the cache before they ended, to continue later */
     int64_t recomputed_tokens; /* tokens whose K/V were computed again for these */
     int64_t waiting_tokens;    /* of the prompts of requests that wait to be admitted now */
     double retry_after_s;      /* seconds until these are admitted, at the rate of the last minute: 1 to 86400 */
