@@ -87,9 +87,12 @@ gate() {
     check "floors" scripts/check_floors.py
     check "no clocks in tests" scripts/check_clocks.sh
     check "clang-tidy, changed files" tidy_changed
+    run_pytest "end to end, whole model" -n 2 --dist loadfile -m "whole_model and not long" tests/e2e
+    export CHUNKLLAMA_MODEL=$PWD/build/first_layers.gguf
+    check "model of six layers" "$PYTHON" tests/chunkllama/model/first_layers.py "$MODEL" 6 "$CHUNKLLAMA_MODEL"
     run_ctest "tests" release -LE long
     run_pytest "set-up" -n 2 tests/setup
-    run_pytest "end to end" --durations=20 -m "not long" "${e2e[@]}"
+    run_pytest "end to end" --durations=20 -m "not long and not whole_model" "${e2e[@]}"
     CHUNKLLAMA_HOSTILE_STEP=4 run_pytest "end to end, alone" "${alone[@]}"
     run_pytest "page" -n 2 --dist loadfile tests/serve/web
     run_pytest "templates" -n 2 -m "not long" tests/chunkllama/jinja

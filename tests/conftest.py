@@ -23,6 +23,7 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "long: only ./test.sh --all runs it (CONTRIBUTING.md, Test)")
+    config.addinivalue_line("markers", "whole_model: needs the sizes or the words of the default model; the gate runs others with its first layers")
     config.addinivalue_line("markers", "exact: about bits, so that a failure is never run again (scripts/run_pytest.py)")
 
 

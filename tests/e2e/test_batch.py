@@ -273,6 +273,7 @@ def test_offline_job(batch, chunkllama):
         assert json.dumps(one) == json.dumps(other)
 
 
+@pytest.mark.whole_model
 def test_sharing_is_not_reported_as_a_loss(batch):
     """The second request continues in copies of the first one's chunks, as its prompt ends, or leaves the first, within one."""
     for second in ("The capital of France is", "The capital of Italy is not as well known as"):

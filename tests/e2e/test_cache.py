@@ -91,6 +91,7 @@ def flood(url):
         cached(url, [5000 + i] * 400)
 
 
+@pytest.mark.whole_model
 def test_a_pin_stays_until_it_is_deleted(serve):
     url = serve(*BUDGET)
     before = datetime.datetime.now().timestamp()
@@ -110,6 +111,7 @@ def test_a_pin_stays_until_it_is_deleted(serve):
         assert status == 404 and error["error"]["code"] == "pin_not_found"
 
 
+@pytest.mark.whole_model
 def test_what_the_cache_holds(serve):
     url = serve(*BUDGET)
     pin(url, prompt=PROMPT[:128])
@@ -146,6 +148,7 @@ def test_the_cache_needs_a_key(serve):
     assert cache(url)["pins"] == [answer]
 
 
+@pytest.mark.whole_model
 def test_requests_that_cannot_be_pinned(serve):
     url = serve(*BUDGET)
     for body, message in (
@@ -363,6 +366,7 @@ def test_a_salt_separates(serve):
     assert [node["tenant"] for node in nodes.values()] == [None]
 
 
+@pytest.mark.whole_model
 def test_what_was_evicted(serve):
     url = serve(*BUDGET)
     cached(url, PROMPT)

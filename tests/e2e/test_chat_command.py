@@ -236,6 +236,7 @@ def test_signals_outside_a_shell(chat):
     assert all(ignored >> number - 1 & 1 for number in (signal.SIGINT, signal.SIGTSTP))
 
 
+@pytest.mark.whole_model
 def test_hostile_output(chat, tmp_path):
     """The model repeats what is in its prompt: escapes, also those of one byte (C1), reach the terminal as text."""
     (tmp_path / "plain.jinja").write_text("{{ messages[-1]['content'] }}")

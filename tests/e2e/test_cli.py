@@ -129,6 +129,7 @@ def test_unknown_level(chunkllama):
 # ---- info and tokenize ----
 
 
+@pytest.mark.whole_model
 def test_info(chunkllama, model_path):
     text = chunkllama("info", "--tensors").stdout
     assert re.search(r"^architecture +llama$", text, re.M)
@@ -202,6 +203,7 @@ def logits(chunkllama, token_file, out, *args):
     return np.load(out)
 
 
+@pytest.mark.whole_model
 def test_logits(chunkllama, token_file, tmp_path):
     ids = json.loads(token_file.read_text())
     assert len(ids) > 140  # more than one step

@@ -172,7 +172,7 @@ def test_a_batch_is_what_the_command_computes(server, chunkllama, tmp_path):
     record = json.loads(errors)
     assert record["custom_id"] == "request-1" and record["response"]["status_code"] == 400 and record["error"] is None
     output = server.client.files.retrieve(batch.output_file_id)
-    assert output.purpose == "batch_output" and output.filename == f"{batch.id}_output.jsonl" and output.bytes == len(answers)
+    assert output.purpose == "batch_output" and output.filename == f"{batch.id}_output.jsonl" and output.bytes == len(answers.encode())
 
 
 def test_chats_and_embeddings(server):

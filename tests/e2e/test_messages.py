@@ -248,6 +248,7 @@ def pins(running):
     return [pin["tokens"] for pin in call(running, "/cache")["pins"]]
 
 
+@pytest.mark.whole_model
 def test_a_marked_system_stays_in_the_cache(pinning):
     client = client_of(pinning)
     plain = ask(client, system=LONG, max_tokens=8)
@@ -295,6 +296,7 @@ def test_a_pin_needs_room_only_for_what_it_has_more(pinning):
     assert shorter > 2 * 64 and pins(pinning) == [longer.usage.cache_creation_input_tokens + longer.usage.cache_read_input_tokens]
 
 
+@pytest.mark.whole_model
 def test_marks_without_room_change_nothing(pinning, client):
     """Neither where pins are full, nor where there are none."""
     marked = system(LONG * 3)

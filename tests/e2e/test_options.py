@@ -264,6 +264,7 @@ def test_completion_of_another_shell(chunkllama):
 # ---- doctor ----
 
 
+@pytest.mark.whole_model
 def test_doctor(chunkllama_bin, chunkllama, model_path):
     def lines(*args):
         env = {k: v for k, v in os.environ.items() if not k.startswith("CHUNKLLAMA_")}

@@ -294,6 +294,7 @@ def flood(url):
         assert post(url, prompt=[1000 + i] * 400, max_tokens=1)[0] == 200
 
 
+@pytest.mark.whole_model
 @pytest.mark.parametrize("option", ["--pin", "--warm"])
 def test_prompts_before_the_start(start, tmp_path, option):
     """The first request finds the prompt; under pressure only a pin keeps it."""
@@ -338,6 +339,7 @@ def test_prompts_of_nobody(start, tmp_path, keys, line, message):
     assert f"--warm: {tmp_path}/warm, line 2: {message}" in server.stderr.read()
 
 
+@pytest.mark.whole_model
 def test_prompts_that_cannot_be_pinned(start, tmp_path):
     other = {"role": "system", "content": SYSTEM["content"].replace("Rule", "Law")}
     pinned = chat_file(tmp_path / "pinned.jsonl", SYSTEM, other)

@@ -104,6 +104,7 @@ def test_a_killed_server_leaves_its_file_usable(chunkllama_bin, model_path, tmp_
         assert 0 < metrics["chunkattn_tier_restored_tokens_total"] < len(PROMPT) // CHUNK * CHUNK
 
 
+@pytest.mark.whole_model
 def test_errors(chunkllama, tmp_path):
     (tmp_path / "file").touch()
     for args, message in (

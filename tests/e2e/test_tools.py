@@ -119,6 +119,7 @@ class GetWeather(pydantic.BaseModel):
     days: int
 
 
+@pytest.mark.whole_model
 def test_parsed_arguments(server):
     answer = server.client.chat.completions.parse(
         model=server.model, messages=QUESTION, tools=[openai.pydantic_function_tool(GetWeather)], tool_choice="required", temperature=0,

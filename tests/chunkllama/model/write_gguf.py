@@ -2,6 +2,7 @@
 
 import gguf
 import numpy as np
+import first_layers
 from gguf.quants import dequantize, quantize
 from random_blocks import BLOCKS, random_blocks
 
@@ -29,17 +30,11 @@ def write(path, architecture, fields, tensors):
 def in_f32(source, path):
     """The model `source` with every weight dequantised, so that no product quantises activations."""
     reader = gguf.GGUFReader(source)
-    fields = []
-    for field in reader.fields.values():
-        if field.name.startswith("GGUF.") or field.name == "general.architecture":
-            continue
-        element = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
-        fields.append((field.name, field.contents(), field.types[0], element))
     tensors = {}
     for t in reader.tensors:
         values = np.asarray(dequantize(t.data, t.tensor_type), np.float32)
         tensors[t.name] = (values.reshape([int(n) for n in t.shape[::-1]]), Type.F32)
-    write(path, "llama", fields, tensors)
+    write(path, "llama", first_layers.fields(reader), tensors)
 
 
 def vectors(arch, n_layers, n_embd, head_dim, n_q, n_kv):
