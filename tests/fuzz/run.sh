@@ -19,7 +19,7 @@ fuzz() {
     mkdir -p "build/fuzz/corpus/$1"
     rm -f build/fuzz/findings/"$1"-*
     if build/fuzz/bin/fuzz_"$1" -max_total_time="$2" -timeout=60 -rss_limit_mb=4096 -max_len=4096 -print_final_stats=1 \
-        -artifact_prefix="build/fuzz/findings/$1-" "build/fuzz/corpus/$1" "tests/fuzz/corpus/$1" >"$log" 2>&1; then
+        -artifact_prefix="build/fuzz/findings/$1-" "build/fuzz/corpus/$1" "build/fuzz/tests/fuzz/corpus/$1" >"$log" 2>&1; then
         printf '%-12s %s inputs, coverage %s\n' "$1" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" \
             "$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$log" | tail -n 1)"
         return 0
