@@ -1,11 +1,11 @@
 #!/bin/sh
 # Measure the kernel evaluation and what sharing costs where nothing is shared, in about 20 minutes on an idle machine, and store
-# both in docs/results/CPU.
+# both in docs/results.
 #
-#   bench/all.sh CPU       CPU names the folder, such as zen5
+#   bench/all.sh CPU       CPU names the page and the file of data, such as zen5
 #   bench/all.sh --quick   shows that everything works, with tiny shapes, and stores nothing
 #
-# Storing draws the plots, for which python3 needs matplotlib.
+# Storing draws the stored plots anew, for which python3 needs matplotlib.
 # The model is CHUNKLLAMA_MODEL, or the default one; the programs are those of the release build.
 set -eu
 cd "$(dirname "$0")/.."

@@ -6,9 +6,13 @@ NAME.jsonl has the form of cattn-bench's results: a head that describes the meas
 
 import datetime
 import json
+import pathlib
+import re
 import shlex
 import subprocess
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PINNED_IN = ("bench/peers/requirements.txt", "bench/peers/requirements-serve.txt", "bench/peers/setup.sh", "requirements-clients.txt")
 TEXT_WIDTH = -12  # what cattn-bench's columns have instead of digits where they hold text
 MACHINE_KEYS = ("cpu", "compiler", "flags", "read_gbs")
 
@@ -28,6 +32,12 @@ def changed_options(args, parser, names):
             text = "" if value is True else f" {shlex.quote(str(value))}"
             options += f" --{name.replace('_', '-')}{text}"
     return options
+
+
+def versions(packages):
+    """The packages, each with the version that the set-up of peers and clients installs."""
+    pins = "\n".join((ROOT / name).read_text() for name in PINNED_IN)
+    return ", ".join(re.search(rf"\b{package}==[\w.]+", pins)[0].replace("==", " ") for package in packages)
 
 
 def lines_of(head, rows):
@@ -63,6 +73,7 @@ class Output:
             **{key: self.args.machine.get(key) for key in MACHINE_KEYS},
             "threads": self.args.threads,
             "quick": self.args.quick,
+            "peers": versions(self.args.peers_of(self.name)),
             "columns": [[key, heading, TEXT_WIDTH if digits is None else digits] for key, heading, digits in self.columns],
             "note": "\n\n".join(self.notes) + "\n" if self.notes else "",
         }

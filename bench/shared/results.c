@@ -121,13 +121,20 @@ static void write_line(const json_t *object, FILE *f) {
     fflush(f);
 }
 
+static void write_if_known(const json_t *head, const char *key, const char *before, FILE *f) {
+    if (*text_in(head, key)) fprintf(f, "%s%s", before, text_in(head, key));
+}
+
 /* Heading, what was measured where, when and with which command, and the plot if there is one. */
 static void write_top(const json_t *head, FILE *f) {
     fprintf(f, "# %s\n\n%s.\n\n", text_in(head, "results"), text_in(head, "title"));
     fprintf(f, "%s, %d threads", text_in(head, "cpu"), (int)json_integer_value(json_object_get(head, "threads")));
     print_limits(head, f);
-    fprintf(f, "; %s, `%s`. Measured on %s with\n\n    %s\n\n", text_in(head, "compiler"), text_in(head, "flags"),
-            text_in(head, "date"), text_in(head, "command"));
+    fprintf(f, "; %s, `%s`", text_in(head, "compiler"), text_in(head, "flags"));
+    write_if_known(head, "peers", "; peers: ", f);
+    fprintf(f, ". Measured on %s", text_in(head, "date"));
+    write_if_known(head, "commit", " at or before commit ", f);
+    fprintf(f, " with\n\n    %s\n\n", text_in(head, "command"));
     if (json_is_true(json_object_get(head, "quick"))) fputs("The shapes are tiny (--quick): the figures mean nothing.\n\n", f);
     if (json_object_get(head, "plot")) fprintf(f, "![%s](%s.svg)\n\n", text_in(head, "title"), text_in(head, "results"));
 }

@@ -4,6 +4,7 @@
  * They are printed as a table or as lines of JSON. With a folder they are also written there: NAME.jsonl (a head that describes
  * the measurement, its columns and its plot, then a line for each row) and NAME.md (a page with the table). The page is made
  * from NAME.jsonl alone, so `cattn-bench render` can make it again; bench/tools/plot draws NAME.svg, which the page shows.
+ * Other programs add to a head: "peers", the versions of what is compared, and "commit", at or before which it was measured.
  */
 #ifndef BENCH_SHARED_RESULTS_H
 #define BENCH_SHARED_RESULTS_H

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from conftest import ROOT
+from stored import CPUS, RESULTS, STORED, results_of
 from waiting import LIMIT_S
 
 TEXT = (ROOT / "docs/benchmarks.md").read_text()
@@ -21,8 +22,6 @@ OTHERS = {"cmake --preset release", "cmake --build --preset release",  # test_re
           "bench/e2e/run.py --only memory,soak -o build/memory",  # test_e2e_bench.py
           "bench/e2e/run.py --only routers -o build/routers",
           "bench/tools/store_results build/paper zen5"}  # changes docs/results; below into a copy
-RESULTS = ROOT / "docs/results"
-STORED = sorted(RESULTS.glob("*/*.jsonl"))
 
 
 def run(*command, status=0):
@@ -72,23 +71,20 @@ def test_peers_have_a_help(program):
     assert text.startswith(f"usage: {pathlib.Path(program).name} ") and "--rounds ROUNDS" in text
 
 
-@pytest.mark.parametrize("path", STORED, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_stored_result_is_whole(path, bin_dir, tmp_path):
-    """A page is what the tool makes of its lines of JSON, which say where, when and how they were measured."""
-    shutil.copy(path, tmp_path)
-    run(bin_dir / "cattn-bench", "render", tmp_path / path.name)
-    assert (tmp_path / path.name).with_suffix(".md").read_text() == path.with_suffix(".md").read_text()
-    head = json.loads(path.open().readline())
-    assert path.with_suffix(".svg").exists() == ("plot" in head)
-    assert head["results"] == path.stem and not head["quick"]
-    assert all(head[key] for key in ("title", "date", "command", "cpu", "threads", "columns"))
+@pytest.mark.parametrize("cpu, name, head", STORED, ids=[f"{cpu}-{name}" for cpu, name, _ in STORED])
+def test_stored_result_says_what_it_is(cpu, name, head):
+    """Where, when, of which commit and how it was measured, and with which versions of others."""
+    assert not head["quick"] and all(head[key] for key in ("title", "date", "command", "compiler", "threads", "columns"))
+    assert head["cpu"] == next(other["cpu"] for other_cpu, _, other in STORED if other_cpu == cpu)
+    assert re.fullmatch(r"[0-9a-f]{7,}", head["commit"])
+    assert head.get("peers") or name.partition("_")[0] not in {"bars", "fig5", "table4", "peers", "routers"}
 
 
-def test_every_file_of_the_results_belongs_to_one():
-    paths = list(RESULTS.glob("*/*"))
-    assert len(paths) >= len(STORED) > 0
-    for path in paths:
-        assert path.with_suffix(".jsonl") in STORED, path
+def test_each_cpu_has_a_page_and_plots_are_shown():
+    plots = {path.name for path in RESULTS.glob("*.svg")}
+    assert {path.name for path in RESULTS.iterdir()} == plots | {f"{cpu}.{ending}" for cpu in CPUS for ending in ("jsonl", "md")}
+    assert plots <= {f"{cpu}-{name}.svg" for cpu, name, head in STORED if "plot" in head}
+    assert all(f"](results/{plot})" in TEXT for plot in plots)
 
 
 @pytest.mark.long
@@ -103,65 +99,92 @@ def test_all_measures_and_stores_nothing_with_quick(bin_dir):
     assert {row["level"] for row in rows} == {"kernel", "model", "served"}
 
 
-def store(*arguments, status=0):
-    return run(sys.executable, "bench/tools/store_results", *arguments, status=status)
+@pytest.fixture
+def store(bin_dir, tmp_path):
+    """Runs the tool on a copy of the results, or on another folder."""
+
+    def store(*arguments, root=None, status=0):
+        root = root or tmp_path / "results"
+        return run(sys.executable, "bench/tools/store_results", "--bin", bin_dir, "--root", root, *arguments, status=status)
+
+    shutil.copytree(RESULTS, tmp_path / "results")
+    return store
+
+
+def test_pages_are_what_the_tool_writes(store, tmp_path):
+    """Those of the CPUs from their lines of JSON alone, and the table of memory."""
+    for cpu in CPUS:
+        (tmp_path / f"results/{cpu}.md").unlink()
+    shutil.copy(ROOT / "docs/benchmarks.md", tmp_path)
+    store("--page", tmp_path / "benchmarks.md")
+    assert (tmp_path / "benchmarks.md").read_text() == TEXT
+    for path in RESULTS.iterdir():
+        assert (tmp_path / "results" / path.name).read_bytes() == path.read_bytes(), path
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """A folder with another result of `moved`, as cattn-bench writes it."""
+    head, *rows = results_of("zen5")["moved"]
+    del head["commit"]
+    (tmp_path / "measured").mkdir()
+    (tmp_path / "measured/moved.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (head, *rows[::-1])))
+    return tmp_path / "measured"
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("plot")  # without which nothing is stored
-def test_results_are_stored(bin_dir, tmp_path):
-    measured, root = tmp_path / "measured", tmp_path / "results"
-    shutil.copytree(RESULTS, root)
-    run(bin_dir / "cattn-bench", "moved", "-o", measured)
+@pytest.mark.usefixtures("plot")  # without which no plot is drawn
+def test_results_are_stored(store, measured, tmp_path):
+    """In the place of those of their names, with the commit; a plot that is stored is drawn anew, and no other."""
+    root, before = tmp_path / "results", results_of("zen5")
+    (root / "zen5-moved.svg").write_text("old")
     for _ in range(2):  # a second time changes nothing
-        assert store(measured, "zen9", "--root", root) == "stored: moved\n"
-        assert sorted(path.name for path in (root / "zen9").iterdir()) == ["moved.jsonl", "moved.md", "moved.svg"]
-        index = (root / "README.md").read_text()
-        assert "](zen9/moved.md) | Elements moved" in index and "- [zen9](#zen9): " in index
-        assert index.index("](zen4/table3.md)") < index.index("](zen9/moved.md)")
+        assert store(measured, "zen5") == "stored: moved\n"
+        after = results_of("zen5", root)
+        assert after | {"moved": before["moved"]} == before and list(after) == list(before)
+        head, *rows = after["moved"]
+        assert rows == before["moved"][:0:-1] and re.fullmatch(r"[0-9a-f]{7,}", head.pop("commit"))
+        assert head.items() <= before["moved"][0].items()
+        assert {path.name for path in root.iterdir()} == {path.name for path in RESULTS.iterdir()} | {"zen5-moved.svg"}
+        assert "<svg" in (root / "zen5-moved.svg").read_text() and "](zen5-moved.svg)" in (root / "zen5.md").read_text()
 
 
-def test_index_is_what_the_tool_writes(tmp_path):
-    shutil.copytree(RESULTS, tmp_path / "results")
-    (tmp_path / "results/none yet").mkdir()
-    store("--root", tmp_path / "results")
-    assert (tmp_path / "results/README.md").read_text() == (RESULTS / "README.md").read_text()
+def test_results_of_another_cpu_are_stored(store, measured, tmp_path):
+    assert store(measured, "zen9") == "stored: moved\n"
+    page = (tmp_path / "results/zen9.md").read_text()
+    assert "| [moved](#moved) | Elements moved" in page and "\n## moved\n" in page and ".svg" not in page
 
 
-def test_table_of_memory_is_what_the_tool_writes(tmp_path):
-    shutil.copytree(RESULTS, tmp_path / "results")
-    shutil.copy(ROOT / "docs/benchmarks.md", tmp_path)
-    store("--root", tmp_path / "results", "--page", tmp_path / "benchmarks.md")
-    assert (tmp_path / "benchmarks.md").read_text() == TEXT
-
-
-def test_table_of_memory_is_of_the_newest_results(tmp_path):
+def test_table_of_memory_is_of_the_newest_results(store, tmp_path):
     """Rows without a bar are left out, and the starts of soak are one row; the rest of the page stays."""
     row = {"figure": "p99 ITL", "work": "16 chats", "ratio": 1.25, "low": 1.2, "high": 1.3, "bar": "at most 1.5", "verdict": "met"}
     start = {"minutes": 6, "exact": 100, "wrong": 0, "errors": 1, "growth": 1.004, "verdict": "met"}
-    head = {"results": "x", "title": "t", "command": "c", "cpu": "a CPU", "quick": False}
+    root = tmp_path / "new/results"
+    root.mkdir(parents=True)
     for date, cpu in (("2026-01-02", "zen8"), ("2026-01-01", "zen9")):
-        (tmp_path / "results" / cpu).mkdir(parents=True)
-        for name, rows in (("memory", [row, row | {"bar": ""}]), ("soak", [start, start | {"growth": 1.03, "verdict": "missed"}])):
-            lines = [head | {"date": date}, *rows]
-            (tmp_path / "results" / cpu / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        head = {"title": "t", "command": "c", "cpu": "a CPU", "compiler": "gcc", "columns": [], "date": date, "commit": "0123abc"}
+        lines = [head | {"results": "memory"}, row, row | {"bar": ""},
+                 head | {"results": "soak"}, start, start | {"growth": 1.03, "verdict": "missed"}]
+        (root / f"{cpu}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     begin, end = "<!-- memory: written by bench/tools/store_results -->\n", "<!-- end -->\n"
     page = tmp_path / "page.md"
     for old in ("", "| old |\n"):
         page.write_text(f"before\n{begin}{old}{end}after\n")
-        store("--root", tmp_path / "results", "--page", page)
+        store("--page", page, root=root)
         text = page.read_text()
         assert text.startswith("before\n" + begin) and text.endswith(end + "after\n")
-        assert text.count("\n") == 8 and "results/zen8/memory.md" in text and "old" not in text
+        assert text.count("\n") == 8 and "results/zen8.md#memory" in text and "old" not in text
         assert "| p99 ITL | 16 chats | 1.250 (1.200 to 1.300) | at most 1.5 | met |" in text
         assert "| 12 minutes, 200 exact answers, 0 wrong, 2 errors | 1.030 | at most 1.02 | missed |" in text
     page.write_text("no place\n")
-    assert "no place for the table" in store("--root", tmp_path / "results", "--page", page, status=1)
+    assert "no place for the table" in store("--page", page, root=root, status=1)
 
 
-def test_results_that_mean_nothing_are_not_stored(bin_dir, tmp_path):
+def test_results_that_mean_nothing_are_not_stored(store, bin_dir, tmp_path):
     run(bin_dir / "cattn-bench", "moved", "--quick", "-o", tmp_path)
-    assert "is of --quick" in store(tmp_path, "zen9", "--root", tmp_path, status=1)
+    assert "is of --quick" in store(tmp_path, "zen9", status=1)
     (tmp_path / "empty").mkdir()
-    assert "holds no results" in store(tmp_path / "empty", "zen9", "--root", tmp_path, status=1)
+    assert "holds no results" in store(tmp_path / "empty", "zen9", status=1)
     assert "name the CPU" in store(tmp_path, status=2)
+    assert "build it, or give its folder with --bin" in store("--bin", tmp_path, status=2)
+    assert not (tmp_path / "results/zen9.jsonl").exists()

@@ -7,9 +7,9 @@ import xml.etree.ElementTree
 
 import pytest
 from conftest import ROOT
+from stored import RESULTS, STORED
 from waiting import LIMIT_S
 
-STORED = [path for path in sorted((ROOT / "docs/results").glob("*/*.jsonl")) if path.with_suffix(".svg").exists()]
 LINES = {"kind": "lines", "x": "n", "y": "rate", "series": "method", "x_label": "sequences", "y_label": "tokens/s", "accent": "ours"}
 SVG_TEXT = "{http://www.w3.org/2000/svg}text"
 
@@ -54,9 +54,9 @@ def key_of(axes):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("path", STORED, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_stored_rows_are_drawn(path, plot):
-    _, description, rows = plot.load(path)
+@pytest.mark.parametrize("cpu, name", [(cpu, name) for cpu, name, head in STORED if "plot" in head])
+def test_stored_rows_are_drawn(cpu, name, plot):
+    _, description, rows = plot.load(RESULTS / f"{cpu}.jsonl", name)
     kind, x, y, series, panel = (description.get(field) for field in ("kind", "x", "y", "series", "panel"))
     panels = plot.by_value(rows, panel)
     drawn = plot.draw(description, rows)
@@ -153,6 +153,19 @@ def test_files(results, tmp_path):
     root = xml.etree.ElementTree.parse(tmp_path / "again.svg").getroot()
     texts = ["".join(text.itertext()) for text in root.iter(SVG_TEXT)]
     assert root[0].text == "a < b" and {"sequences", "tokens/s"} <= set(texts) and "none" not in texts
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("plot")
+def test_one_of_several_results(results, tmp_path):
+    """It is drawn as if it were alone, beside the file under the names of both."""
+    heads = [{"results": name, "title": "t", "plot": LINES} for name in ("a", "b")]
+    run(results(of(1, 3), of(2, 7), head=heads[1]), "-o", str(tmp_path / "alone.svg"))
+    path = results(of(1, 10), of(2, 20), heads[1], of(1, 3), of(2, 7), head=heads[0])
+    run(path, "b")
+    assert (tmp_path / "results-b.svg").read_text() == (tmp_path / "alone.svg").read_text()
+    for name in ([], ["c"]):
+        assert "results.jsonl has the results a, b: name one of them\n" in run(path, *name, status=1)
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ import urllib.request
 
 import pytest
 from conftest import ROOT
+from stored import RESULTS, results_of
 from waiting import LIMIT_S, wait_until
 
 TEXT = (ROOT / "README.md").read_text()
@@ -117,9 +118,16 @@ def first_number(cell):
     return float(text), len(text.partition(".")[2])
 
 
-def numbers_of(path):
-    """The numbers in the tables of a page."""
-    rows = "\n".join(line for line in path.read_text().splitlines() if line.startswith("|"))
+def result_of(what):
+    """The CPU and the name of the result that a row of the table links to."""
+    (found,) = re.findall(r"\]\(docs/results/([\w-]+)\.md#(\w+)\)", what)
+    return found
+
+
+def numbers_of(cpu, name):
+    """The numbers in the table of a result on its CPU's page."""
+    _, _, section = (RESULTS / f"{cpu}.md").read_text().partition(f"\n## {name}\n")
+    rows = "\n".join(line for line in section.partition("\n## ")[0].splitlines() if line.startswith("|"))
     return [float(x) for x in re.findall(r"\d+(?:\.\d+)?", rows)]
 
 
@@ -127,8 +135,7 @@ def test_figures_are_measured_ones():
     """The page that a row links to has the row's two figures, rounded or in a unit 1000 times larger; the third is their ratio."""
     for what, ours, theirs, ratio in result_rows():
         (a, a_digits), (b, b_digits), (r, _) = map(first_number, (ours, theirs, ratio))
-        (page,) = re.findall(r"\]\((docs/results/.*?\.md)\)", what)
-        numbers = numbers_of(ROOT / page)
+        numbers = numbers_of(*result_of(what))
 
         def found(x, digits):
             return any(round(n / unit, digits) == x for n in numbers for unit in (1, 1000))
@@ -136,6 +143,13 @@ def test_figures_are_measured_ones():
         assert found(a, a_digits) and found(b, b_digits), (what, ours, theirs)
         quotient = max(a / b, b / a)
         assert abs(quotient / r - 1) < 0.03, (what, quotient, ratio)
+
+
+def test_figures_name_cpu_and_commit():
+    heads = [results_of(cpu)[name][0] for cpu, name in (result_of(what) for what, *_ in result_rows())]
+    text, _, _ = TEXT.partition("times better |")
+    assert {head["cpu"] for head in heads} == {"AMD EPYC (family 25, model 17)"} and "AMD EPYC (Zen 4)" in text
+    assert all(f"`{head['commit']}`" in text for head in heads)
 
 
 @pytest.mark.long

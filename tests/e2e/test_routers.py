@@ -8,6 +8,7 @@ import urllib.request
 
 import pytest
 from conftest import ROOT
+from stored import results_of
 from test_server import serving
 from waiting import LIMIT_S, wait_until
 
@@ -141,9 +142,8 @@ def test_smg_reads_load_and_version(servers):
 
 def test_table_in_the_docs():
     """docs/scale-out.md has the measured hit rates and computed tokens."""
-    rows = [json.loads(line) for line in (ROOT / "docs/results/zen5/routers.jsonl").read_text().splitlines()][1:]
     table = {}
-    for row in rows:
+    for row in results_of("zen5")["routers"][1:]:
         table.setdefault(row["workload"], []).append(f"{row['hit_percent']:.2f} %, {row['computed']:.0f}")
     assert all(len(cells) == 5 for cells in table.values())
     page = (ROOT / "docs/scale-out.md").read_text().splitlines()

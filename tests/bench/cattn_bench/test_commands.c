@@ -218,6 +218,29 @@ static void render_gives_the_same_page(void **state) {
     assert_string_equal(read_file("table3.md", again), page);
 }
 
+/* Of a file with several results, each of which may say what it was compared with, and of which commit it is. */
+static void render_writes_each_page(void **state) {
+    (void)state;
+    static char page[MAX_TEXT];
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "%s/both.jsonl", folder);
+    FILE *f = fopen(arguments, "we");
+    assert_non_null(f);
+    fputs("{\"results\": \"first\", \"date\": \"2026-01-02\", \"columns\": [[\"n\", \"N\", 0]]}\n{\"n\": 1}\n{\"n\": 2}\n"
+          "{\"results\": \"second\", \"date\": \"2026-01-03\", \"peers\": \"p 1.2, q 3\", \"commit\": \"0123abc\", "
+          "\"columns\": [[\"n\", \"N\", 0]]}\n{\"n\": 3}\n",
+          f);
+    assert_int_equal(fclose(f), 0);
+    snprintf(arguments, sizeof arguments, "render %s/both.jsonl", folder);
+    assert_int_equal(run(arguments, page), 0);
+    read_file("first.md", page);
+    assert_true(strstr(page, ". Measured on 2026-01-02 with\n") && !strstr(page, "peers"));
+    assert_non_null(strstr(page, "| N |\n|--:|\n| 1 |\n| 2 |\n"));
+    read_file("second.md", page);
+    assert_non_null(strstr(page, "; peers: p 1.2, q 3. Measured on 2026-01-03 at or before commit 0123abc with\n"));
+    assert_non_null(strstr(page, "| N |\n|--:|\n| 3 |\n"));
+}
+
 /* Messages name the file and what is wrong with it: its first line, or a later one. */
 static void render_refuses_other_files(void **state) {
     (void)state;
@@ -308,6 +331,7 @@ int main(void) {
         cmocka_unit_test(throughput_is_cumulative),
         cmocka_unit_test(json_is_what_the_file_has),
         cmocka_unit_test(render_gives_the_same_page),
+        cmocka_unit_test(render_writes_each_page),
         cmocka_unit_test(render_refuses_other_files),
         cmocka_unit_test(paper_runs_all),
         cmocka_unit_test(wrong_options_name_the_field),
