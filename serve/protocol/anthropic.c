@@ -105,10 +105,7 @@ static bool parse(const openai_context *context, const json_t *body, openai_requ
 }
 
 /* Anthropic's error, in place of an answer for which memory is lacking. */
-#define NO_MEMORY                                                                                                              \
-    "{\"type\": \"error\", \"error\": {\"type\": \"api_error\", \"message\": \"memory is lacking for the answer; request "     \
-    "less "                                                                                                                    \
-    "at once, or send the request again later\"}}"
+#define NO_MEMORY "{\"type\": \"error\", \"error\": {\"type\": \"api_error\", \"message\": \"" OPENAI_NO_MEMORY "\"}}"
 
 const openai_dialect anthropic_messages = {
     .path = "/v1/messages",

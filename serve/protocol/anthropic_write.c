@@ -134,26 +134,14 @@ void anthropic_write_answer(openai_writer *w, const char *key, const openai_resu
 
 /* ---- Streams ---- */
 
-/* Begin an event, whose fields follow. */
-static void begin(openai_writer *w, const char *type) {
-    writer_begin_event(w, type);
-    writer_open(w, NULL, '{');
-    writer_string(w, "type", type);
-}
-
-static void end(openai_writer *w) {
-    writer_close(w);
-    writer_end_event(w);
-}
-
 static void put_delta(openai_writer *w, size_t i, const char *type, const char *name, const char *text, size_t size) {
-    begin(w, "content_block_delta");
+    writer_begin_typed_event(w, "content_block_delta");
     writer_integer(w, "index", (int64_t)i);
     writer_open(w, "delta", '{');
     writer_string(w, "type", type);
     writer_bytes(w, name, text, size);
     writer_close(w);
-    end(w);
+    writer_end_typed_event(w);
 }
 
 static void put_text(openai_writer *w, const openai_result *result, size_t i, cl_str text) {
@@ -172,20 +160,20 @@ static void put_change(openai_writer *w, const openai_result *result, const open
     const bool begins = change->kind == OPENAI_ITEM_BEGINS;
     if (!begins && result->choices[0].items[change->item].kind == CL_REPLY_REASONING)
         put_delta(w, change->item, "signature_delta", "signature", result->id, strlen(result->id));
-    begin(w, begins ? "content_block_start" : "content_block_stop");
+    writer_begin_typed_event(w, begins ? "content_block_start" : "content_block_stop");
     writer_integer(w, "index", (int64_t)change->item);
     if (begins) write_block(w, "content_block", result, change->item, true);
-    end(w);
+    writer_end_typed_event(w);
 }
 
 void anthropic_stream_begin(openai_writer *w, openai_result *result) {
     /* What is in the cache is known with the first token; the last event but one repeats the usage. */
     const openai_usage usage = {.prompt_tokens = (int64_t)result->request->prompts[0].tokens.n};
-    begin(w, "message_start");
+    writer_begin_typed_event(w, "message_start");
     write_message(w, "message", result, true, &usage);
-    end(w);
-    begin(w, "ping");
-    end(w);
+    writer_end_typed_event(w);
+    writer_begin_typed_event(w, "ping");
+    writer_end_typed_event(w);
 }
 
 void anthropic_stream_event(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event) {
@@ -203,12 +191,12 @@ void anthropic_stream_end(openai_writer *w, openai_result *result, const openai_
         return;
     }
     const openai_usage usage = openai_result_usage(result);
-    begin(w, "message_delta");
+    writer_begin_typed_event(w, "message_delta");
     writer_open(w, "delta", '{');
     write_stop(w, result);
     writer_close(w);
     write_usage(w, result->request, &usage);
-    end(w);
-    begin(w, "message_stop");
-    end(w);
+    writer_end_typed_event(w);
+    writer_begin_typed_event(w, "message_stop");
+    writer_end_typed_event(w);
 }

@@ -107,9 +107,7 @@ static void write_short_answer(openai_writer *w, const batch_line *line) {
     int64_t offset = 0;
     writer_bytes(w, "text", choice->text.data, choice->text.size);
     openai_write_split(w, choice);
-    writer_open(w, "token_ids", '[');
-    for (size_t i = 0; i < choice->tokens.n; i++) writer_integer(w, NULL, choice->tokens.ids[i]);
-    writer_close(w);
+    writer_integers(w, "token_ids", choice->tokens.ids, choice->tokens.n);
     writer_string(w, "finish_reason", openai_finish_reason(choice));
     openai_write_usage(w, "usage", &usage);
     if (line->request.logprobs) openai_write_logprobs(w, &line->result, 0, 0, false, &offset);

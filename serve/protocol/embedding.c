@@ -119,10 +119,7 @@ void openai_write_embeddings(openai_writer *w, const char *key, const openai_res
     const openai_request *r = result->request;
     const openai_usage usage = openai_result_usage(result);
     writer_open(w, key, '{');
-    writer_string(w, "id", result->id);
-    writer_string(w, "object", "list");
-    writer_integer(w, "created", result->created);
-    writer_string(w, "model", result->context->model_name);
+    openai_write_head(w, result, "list");
     writer_open(w, "data", '[');
     for (size_t i = 0; i < r->n_prompts; i++) {
         const float *x = result->embeddings[i];

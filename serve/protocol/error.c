@@ -21,6 +21,12 @@ static bool set_kind(openai_error *error, int status, const char *type, const ch
     return false;
 }
 
+const openai_error *openai_unavailable(openai_error *error, int64_t retry_after_s) {
+    set_kind(error, 503, "server_error", NULL);
+    error->retry_after_s = retry_after_s;
+    return error;
+}
+
 bool openai_fail_from(openai_error *error, const char *param, const cl_error *cause) {
     openai_fail(error, param, "%s", cause->message);
     switch (cause->code) {

@@ -61,9 +61,7 @@ static void write_chat_token(openai_writer *w, const openai_result *result, cons
     writer_bytes(w, "token", name.bytes, name.size);
     if (by_id) free(name.bytes);
     writer_real(w, "logprob", reported(l->logprob));
-    writer_open(w, "bytes", '[');
-    for (size_t i = 0; i < p.size; i++) writer_integer(w, NULL, (unsigned char)p.bytes[i]);
-    writer_close(w);
+    writer_byte_values(w, "bytes", p.bytes, p.size);
     free(p.bytes);
 }
 

@@ -41,6 +41,12 @@ typedef struct openai_error {
 bool openai_fail(openai_error *error, const char *param, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /*
+ * Make an error that was filled one of the server's, with status 503: the request may succeed after so many seconds, 0: it is
+ * not known when. Returns the error.
+ */
+const openai_error *openai_unavailable(openai_error *error, int64_t retry_after_s);
+
+/*
  * Fill *error from an error of the engine or the model: status 400 if the request is at fault, 429 if too many wait, 503 if
  * memory is lacking, 504 if the request did not end in time, otherwise 500. Returns false.
  */
@@ -52,10 +58,10 @@ void openai_write_error(openai_writer *w, const openai_error *error);
 /* Write an object that has only that member, as the value of `key` (NULL: no key). */
 void openai_write_error_body(openai_writer *w, const char *key, const openai_error *error);
 
-/* The member "error" as text, in place of an answer for which memory is lacking. Its HTTP status is 500. */
+/* The member "error" as text, in place of an answer for which memory is lacking, and its message. Its HTTP status is 500. */
+#define OPENAI_NO_MEMORY "memory is lacking for the answer; request less at once, or send the request again later"
 #define OPENAI_NO_MEMORY_ERROR                                                                                                 \
-    "\"error\": {\"message\": \"memory is lacking for the answer; request less at once, or send the request again later\", "   \
-    "\"type\": \"server_error\", \"param\": null, \"code\": null}"
+    "\"error\": {\"message\": \"" OPENAI_NO_MEMORY "\", \"type\": \"server_error\", \"param\": null, \"code\": null}"
 
 /* ---- Tenants (tenant.c) ---- */
 
@@ -446,6 +452,9 @@ void openai_times_add(openai_times *times, double at);
 
 /* Write llama-server's member "timings": tokens of the request so far, and the milliseconds that they took. */
 void openai_write_timings(openai_writer *w, const openai_result *result);
+
+/* Write the members that all answers and chunks begin with: "id", "object", "created" and "model". */
+void openai_write_head(openai_writer *w, const openai_result *result, const char *object);
 
 /* Write the whole answer of a request that is not streamed, as the value of `key` (NULL: no key). */
 void openai_write_answer(openai_writer *w, const char *key, const openai_result *result);

@@ -200,6 +200,5 @@ const openai_dialect openai_responses = {
     .no_memory_body = "{" OPENAI_NO_MEMORY_ERROR "}",
     .no_memory_end =
         "event: error\ndata: {\"type\": \"error\", \"sequence_number\": 0, \"code\": \"server_error\", \"message\": "
-        "\"memory is lacking for the answer; request less at once, or send the request again later\", \"param\": "
-        "null}\n\n",
+        "\"" OPENAI_NO_MEMORY "\", \"param\": null}\n\n",
 };

@@ -3,15 +3,8 @@
 
 /* Begin an event, whose fields follow. */
 static void begin(openai_writer *w, openai_result *result, const char *type) {
-    writer_begin_event(w, type);
-    writer_open(w, NULL, '{');
-    writer_string(w, "type", type);
+    writer_begin_typed_event(w, type);
     writer_integer(w, "sequence_number", result->n_events++);
-}
-
-static void end(openai_writer *w) {
-    writer_close(w);
-    writer_end_event(w);
 }
 
 /* ---- Items ---- */
@@ -68,14 +61,14 @@ static void put_item(openai_writer *w, openai_result *result, size_t i, const ch
     begin(w, result, type);
     writer_integer(w, "output_index", (int64_t)i);
     responses_write_item(w, "item", result, i, status);
-    end(w);
+    writer_end_typed_event(w);
 }
 
 static void put_part(openai_writer *w, openai_result *result, size_t i, const char *type, bool is_empty) {
     if (!type) return;
     begin_of(w, result, i, type, events_of(result, i)->index);
     responses_write_part(w, "part", result, i, is_empty);
-    end(w);
+    writer_end_typed_event(w);
 }
 
 /* Write text of item i, a part of it or all. */
@@ -89,7 +82,7 @@ static void put_text(openai_writer *w, openai_result *result, size_t i, const ch
         writer_open(w, "logprobs", '[');
         writer_close(w);
     }
-    end(w);
+    writer_end_typed_event(w);
 }
 
 static void put_change(openai_writer *w, openai_result *result, const openai_change *change) {
@@ -115,7 +108,7 @@ static void put_response(openai_writer *w, openai_result *result, const char *ty
                          const openai_error *error) {
     begin(w, result, type);
     responses_write(w, "response", result, status, error);
-    end(w);
+    writer_end_typed_event(w);
 }
 
 void responses_stream_begin(openai_writer *w, openai_result *result) {

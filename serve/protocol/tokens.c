@@ -16,12 +16,6 @@ static bool check_body(const openai_context *context, const json_t *body, openai
     return openai_parse_model(context, body, error);
 }
 
-static void write_ids(openai_writer *w, const char *key, const cl_token_list *list) {
-    writer_open(w, key, '[');
-    for (size_t i = 0; i < list->n; i++) writer_integer(w, NULL, list->ids[i]);
-    writer_close(w);
-}
-
 /* The text of tokens [n], allocated, with the names of special tokens; NULL if memory is lacking. */
 static char *text_of(const cl_tokenizer *tok, const int32_t *ids, size_t n, size_t *size) {
     char nothing[1];
@@ -68,9 +62,7 @@ static void write_piece(openai_writer *w, const cl_tokenizer *tok, int32_t id) {
     } else if (cl_utf8_valid(text, size) == size) {
         writer_bytes(w, "piece", text, size);
     } else {
-        writer_open(w, "piece", '[');
-        for (size_t i = 0; i < size; i++) writer_integer(w, NULL, (unsigned char)text[i]);
-        writer_close(w);
+        writer_byte_values(w, "piece", text, size);
     }
     writer_close(w);
     free(text);
@@ -89,7 +81,7 @@ static bool tokenize_content(const openai_context *context, const json_t *body, 
         for (size_t i = 0; i < tokens->n; i++) write_piece(w, context->model->tok, tokens->ids[i]);
         writer_close(w);
     } else {
-        write_ids(w, "tokens", tokens);
+        writer_integers(w, "tokens", tokens->ids, tokens->n);
     }
     writer_close(w);
     return true;
@@ -129,7 +121,7 @@ static bool tokenize_prompt(const openai_context *context, const json_t *body, c
     writer_open(w, NULL, '{');
     writer_integer(w, "count", (int64_t)tokens->n);
     writer_integer(w, "max_model_len", context->n_ctx);
-    write_ids(w, "tokens", tokens);
+    writer_integers(w, "tokens", tokens->ids, tokens->n);
     if (with_strings)
         write_strings(w, context->model->tok, tokens);
     else
@@ -184,12 +176,6 @@ bool openai_detokenize(const openai_context *context, const json_t *body, openai
 
 /* ---- Rendering ---- */
 
-static void write_integers(openai_writer *w, const char *key, const int32_t *values, int32_t n) {
-    writer_open(w, key, '[');
-    for (int32_t i = 0; i < n; i++) writer_integer(w, NULL, values[i]);
-    writer_close(w);
-}
-
 /* Which tokens may be drawn, without what allows all. */
 static void write_rules(openai_writer *w, const json_t *body, const cl_engine_request *p) {
     const json_t *bad_words = field_get_requested(body, "bad_words");
@@ -206,7 +192,7 @@ static void write_rules(openai_writer *w, const json_t *body, const cl_engine_re
         }
         writer_close(w);
     }
-    if (p->n_allowed_tokens > 0) write_integers(w, "allowed_token_ids", p->allowed_tokens, p->n_allowed_tokens);
+    if (p->n_allowed_tokens > 0) writer_integers(w, "allowed_token_ids", p->allowed_tokens, (size_t)p->n_allowed_tokens);
     if (bad_words) writer_value(w, "bad_words", json_incref((json_t *)bad_words));
     if (p->grammar_kind == CL_GRAMMAR_NONE) return;
     writer_open(w, "structured_outputs", '{');
@@ -238,7 +224,7 @@ static void write_sampling(openai_writer *w, const openai_context *context, cons
     writer_open(w, "stop", '[');
     for (int32_t i = 0; i < p->n_stop; i++) writer_string(w, NULL, p->stop[i]);
     writer_close(w);
-    write_integers(w, "stop_token_ids", p->stop_tokens, p->n_stop_tokens);
+    writer_integers(w, "stop_token_ids", p->stop_tokens, (size_t)p->n_stop_tokens);
     writer_value(w, "include_stop_str_in_output", json_boolean(p->include_stop));
     writer_value(w, "skip_special_tokens", json_boolean(!p->show_special));
     write_rules(w, body, p);
@@ -260,7 +246,7 @@ static void write_rendered(openai_writer *w, const openai_context *context, cons
     snprintf(name, sizeof name, "%s-%zu", id, i);
     writer_open(w, NULL, '{');
     writer_string(w, "request_id", name);
-    write_ids(w, "token_ids", &r->prompts[i].tokens);
+    writer_integers(w, "token_ids", r->prompts[i].tokens.ids, r->prompts[i].tokens.n);
     write_sampling(w, context, body, r, i);
     writer_string(w, "model", context->model_name);
     writer_value(w, "stream", json_boolean(r->stream));

@@ -17,19 +17,11 @@ void openai_write_usage(openai_writer *w, const char *key, const openai_usage *u
     writer_close(w);
 }
 
-/* The members that every answer and chunk begins with. */
-static void write_head(openai_writer *w, const openai_result *result, const char *object) {
+void openai_write_head(openai_writer *w, const openai_result *result, const char *object) {
     writer_string(w, "id", result->id);
     writer_string(w, "object", object);
     writer_integer(w, "created", result->created);
     writer_string(w, "model", result->context->model_name);
-}
-
-/* The token ids from index `first` on. */
-static void write_ids(openai_writer *w, const char *key, const cl_token_list *list, size_t first) {
-    writer_open(w, key, '[');
-    for (size_t i = first; i < list->n; i++) writer_integer(w, NULL, list->ids[i]);
-    writer_close(w);
 }
 
 /* ---- Messages ---- */
@@ -101,8 +93,8 @@ static void write_choice(openai_writer *w, const openai_result *result, size_t i
         openai_write_prompt_logprobs(w, result, i / (size_t)r->params.n);
     writer_string(w, "finish_reason", openai_finish_reason(c));
     if (r->return_token_ids) {
-        write_ids(w, "token_ids", &c->tokens, 0);
-        write_ids(w, "prompt_token_ids", &prompt->tokens, 0);
+        writer_integers(w, "token_ids", c->tokens.ids, c->tokens.n);
+        writer_integers(w, "prompt_token_ids", prompt->tokens.ids, prompt->tokens.n);
     }
     writer_close(w);
 }
@@ -111,7 +103,7 @@ void openai_write_answer(openai_writer *w, const char *key, const openai_result 
     const openai_usage usage = openai_result_usage(result);
     const size_t n = (size_t)result->request->n, n_generated = (size_t)result->request->params.n;
     writer_open(w, key, '{');
-    write_head(w, result, result->request->endpoint == OPENAI_CHAT ? "chat.completion" : "text_completion");
+    openai_write_head(w, result, result->request->endpoint == OPENAI_CHAT ? "chat.completion" : "text_completion");
     writer_open(w, "choices", '[');
     for (size_t i = 0; i < result->n_choices; i++) {
         const size_t prompt = i / n_generated, choice = i % n_generated;
@@ -180,15 +172,15 @@ static void write_piece(openai_writer *w, const openai_result *result, size_t in
     const bool ends = event->finish != CL_ENGINE_RUNNING && k + 1 >= result->n_deltas;
     writer_string(w, "finish_reason", ends ? openai_finish_reason(c) : NULL);
     if (r->return_token_ids) {
-        write_ids(w, "token_ids", &c->tokens, first_token);
-        if (first) write_ids(w, "prompt_token_ids", &prompt->tokens, 0);
+        writer_integers(w, "token_ids", has_token ? &c->tokens.ids[first_token] : NULL, has_token);
+        if (first) writer_integers(w, "prompt_token_ids", prompt->tokens.ids, prompt->tokens.n);
     }
     writer_close(w);
 }
 
 static void begin_chunk(openai_writer *w, const openai_result *result) {
     writer_open(w, NULL, '{');
-    write_head(w, result, result->request->endpoint == OPENAI_CHAT ? "chat.completion.chunk" : "text_completion");
+    openai_write_head(w, result, result->request->endpoint == OPENAI_CHAT ? "chat.completion.chunk" : "text_completion");
     writer_open(w, "choices", '[');
 }
 

@@ -90,6 +90,29 @@ void writer_string(openai_writer *w, const char *key, const char *text) {
 
 void writer_named_real(openai_writer *w, const char *name, size_t size, double value) { add(w, name, size, json_real(value)); }
 
+void writer_integers(openai_writer *w, const char *key, const int32_t *values, size_t n) {
+    writer_open(w, key, '[');
+    for (size_t i = 0; i < n; i++) writer_integer(w, NULL, values[i]);
+    writer_close(w);
+}
+
+void writer_byte_values(openai_writer *w, const char *key, const char *bytes, size_t size) {
+    writer_open(w, key, '[');
+    for (size_t i = 0; i < size; i++) writer_integer(w, NULL, (unsigned char)bytes[i]);
+    writer_close(w);
+}
+
+void writer_begin_typed_event(openai_writer *w, const char *type) {
+    writer_begin_event(w, type);
+    writer_open(w, NULL, '{');
+    writer_string(w, "type", type);
+}
+
+void writer_end_typed_event(openai_writer *w) {
+    writer_close(w);
+    writer_end_event(w);
+}
+
 /* ---- The end ---- */
 
 void writer_free(openai_writer *w) {

@@ -34,6 +34,10 @@ void writer_raw(openai_writer *w, const char *text);
 void writer_begin_event(openai_writer *w, const char *name);
 void writer_end_event(openai_writer *w);
 
+/* The same for an event whose data is an object with its type as the first member; the other members are written in between. */
+void writer_begin_typed_event(openai_writer *w, const char *type);
+void writer_end_typed_event(openai_writer *w);
+
 /*
  * ---- Values ----
  *
@@ -55,6 +59,10 @@ void writer_bytes(openai_writer *w, const char *key, const char *bytes, size_t s
 
 /* One string of two parts, each as in writer_bytes. */
 void writer_joined(openai_writer *w, const char *key, const char *first, size_t n_first, const char *second, size_t n_second);
+
+/* An array of integers [n], or of the bytes [size] as numbers. */
+void writer_integers(openai_writer *w, const char *key, const int32_t *values, size_t n);
+void writer_byte_values(openai_writer *w, const char *key, const char *bytes, size_t size);
 
 /* A string of terminated text as in writer_bytes; NULL becomes null. */
 void writer_string(openai_writer *w, const char *key, const char *text);
