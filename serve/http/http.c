@@ -178,8 +178,16 @@ static void find_key(exchange *x) {
     if (sent) x->has_key = keyring_find(keys, sent, size, &x->domain);
 }
 
+const char *http_header(const exchange *x, const char *name) {
+    return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
+}
+
+const char *http_parameter(const exchange *x, const char *name) {
+    return MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
 bool http_client_has(const exchange *x, const char *etag) {
-    const char *known = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_IF_NONE_MATCH);
+    const char *known = http_header(x, MHD_HTTP_HEADER_IF_NONE_MATCH);
     return known && strstr(known, etag);
 }
 
@@ -197,8 +205,7 @@ enum MHD_Result http_reply_not_found(exchange *x) {
 static enum MHD_Result reply_preflight(exchange *x) {
     struct MHD_Response *response = MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT);
     if (!response) return http_reply_no_memory(x);
-    const char *wanted =
-        MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_HEADERS);
+    const char *wanted = http_header(x, MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_HEADERS);
     MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, DELETE");
     MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS,
                             wanted && *wanted ? wanted : "Authorization, Content-Type");
@@ -217,16 +224,9 @@ static enum MHD_Result reply_wrong_method(exchange *x, const char *method) {
 static enum MHD_Result refuse_loading(exchange *x) {
     openai_error error;
     openai_fail(&error, NULL, "Loading model; send the request again later, or wait until /readyz answers 200");
-    error.status = MHD_HTTP_SERVICE_UNAVAILABLE;
-    error.type = "server_error";
+    openai_unavailable(&error, 5);
     error.code = "model_loading";
-    error.retry_after_s = 5;
     return http_reply_error(x, &error);
-}
-
-static enum MHD_Result refuse_ending(exchange *x) {
-    openai_error error;
-    return http_reply_error(x, generation_stopped_error(&error));
 }
 
 /* A connection beyond the limit ends with its answer, and its place is for those that ask for the server's health. */
@@ -283,34 +283,37 @@ static enum MHD_Result refuse_access(exchange *x) {
 /* Whether a handler will read the body, judged by the headers alone. */
 static bool wants_body(const exchange *x, const char *path, const char *method) {
     const route *r = route_find(path, method);
-    return r && strcmp(r->method, MHD_HTTP_METHOD_POST) == 0 && route_has_method(r, method) && may_call(x, r) && !x->loading &&
-           !x->ending && (!r->upload || x->srv->files);
+    return r && strcmp(r->method, MHD_HTTP_METHOD_POST) == 0 && route_has_method(r, method) && may_call(x, r) &&
+           x->state == EXCHANGE_SERVED && (!r->upload || x->srv->files);
+}
+
+static enum MHD_Result refuse_coding(exchange *x, const char *coding) {
+    char message[256];
+    snprintf(message, sizeof message, "Content-Encoding %.100s is not supported; send the body uncompressed", coding);
+    return refuse_with(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL, message, MHD_HTTP_HEADER_ACCEPT_ENCODING, "identity");
+}
+
+static enum MHD_Result refuse_size(exchange *x) {
+    char message[256];
+    snprintf(message, sizeof message, "the body is larger than %zu bytes, the limit of this server; send a smaller one",
+             x->body_limit);
+    return refuse(x, MHD_HTTP_CONTENT_TOO_LARGE, "request_too_large", message);
 }
 
 static enum MHD_Result dispatch(exchange *x, const char *method) {
     const route *r = route_find(x->path, method);
-    char message[256];
+    openai_error error;
     if (r && r->dialect) x->dialect = r->dialect;
     if (x->srv->config.cors_origin && strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0) return reply_preflight(x);
     if (!r) return http_reply_not_found(x);
     if (!route_has_method(r, method)) return reply_wrong_method(x, method);
     if (!may_call(x, r)) return refuse_access(x);
-    if (x->ending && !r->always) return refuse_ending(x);
-    if (x->loading && !r->always) return refuse_loading(x);
-    const char *coding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
-    if (coding && strcasecmp(coding, "identity") != 0) {
-        snprintf(message, sizeof message, "Content-Encoding %.100s is not supported; send the body uncompressed", coding);
-        return refuse_with(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL, message, MHD_HTTP_HEADER_ACCEPT_ENCODING, "identity");
-    }
-    if (x->too_large) {
-        snprintf(message, sizeof message, "the body is larger than %zu bytes, the limit of this server; send a smaller one",
-                 x->body_limit);
-        return refuse(x, MHD_HTTP_CONTENT_TOO_LARGE, "request_too_large", message);
-    }
-    if (x->no_memory) {
-        openai_error error;
-        return http_reply_error(x, generation_memory_error(&error));
-    }
+    if (x->state == EXCHANGE_ENDING && !r->always) return http_reply_error(x, generation_stopped_error(&error));
+    if (x->state == EXCHANGE_LOADING && !r->always) return refuse_loading(x);
+    const char *coding = http_header(x, MHD_HTTP_HEADER_CONTENT_ENCODING);
+    if (coding && strcasecmp(coding, "identity") != 0) return refuse_coding(x, coding);
+    if (x->body_use == BODY_TOO_LARGE) return refuse_size(x);
+    if (x->body_use == BODY_NO_MEMORY) return http_reply_error(x, generation_memory_error(&error));
     return r->kind ? generation_begin(x, r->kind) : r->handle(x);
 }
 
@@ -318,7 +321,7 @@ static enum MHD_Result dispatch(exchange *x, const char *method) {
 
 /* Whether the headers announce a body that is too large. */
 static bool is_too_large(const exchange *x) {
-    const char *length = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    const char *length = http_header(x, MHD_HTTP_HEADER_CONTENT_LENGTH);
     return length && strtoull(length, NULL, 10) > x->body_limit;
 }
 
@@ -328,9 +331,8 @@ static bool is_too_large(const exchange *x) {
  * clients without the key could fill its memory. So is a body for which memory is lacking.
  */
 static void add_body(exchange *x, const char *data, size_t size) {
-    if (x->unwanted || x->no_memory) return;
-    if (size > x->body_limit - x->body_size) x->too_large = true;
-    if (x->too_large) return;
+    if (x->body_use == BODY_READ && size > x->body_limit - x->body_size) x->body_use = BODY_TOO_LARGE;
+    if (x->body_use != BODY_READ) return;
     if (x->upload) {
         x->body_size += size;
         upload_add(x->upload, data, size);
@@ -340,7 +342,7 @@ static void add_body(exchange *x, const char *data, size_t size) {
         const size_t capacity = 2 * (x->body_size + size);
         char *grown = realloc(x->body, capacity);
         if (!grown) {
-            x->no_memory = true;
+            x->body_use = BODY_NO_MEMORY;
             return;
         }
         x->body = grown;
@@ -359,61 +361,63 @@ static const char *path_of(const char *target) {
 }
 
 /* Count the request as one that is to be answered before the server ends, unless it came too late. */
-static void accept_unless_ending(exchange *x) {
-    atomic_fetch_add(&x->srv->n_requests, 1);
-    x->ending = atomic_load(&x->srv->drains);
-    x->counted = !x->ending;
-    x->last |= x->ending;
-    if (x->ending) atomic_fetch_sub(&x->srv->n_requests, 1);
+static exchange_state accept_unless_ending(server *s) {
+    atomic_fetch_add(&s->n_requests, 1);
+    if (!atomic_load(&s->drains))
+        return atomic_load_explicit(&s->serves, memory_order_acquire) ? EXCHANGE_SERVED : EXCHANGE_LOADING;
+    atomic_fetch_sub(&s->n_requests, 1);
+    return EXCHANGE_ENDING;
 }
 
-/* Set the limit of the body, which a route has, and what receives it. */
-static void begin_body(exchange *x, const route *r) {
+/* Decide on the body, by the headers alone, and what receives it. */
+static void begin_body(exchange *x, const route *r, bool wanted) {
     const server_config *c = &x->srv->config;
     const bool upload = r && r->upload && x->srv->files;
     x->body_limit = upload ? (size_t)c->max_file_bytes + UPLOAD_FORM_BYTES : c->max_body_bytes;
-    x->too_large = is_too_large(x);
-    if (!upload || x->unwanted || x->too_large) return;
+    x->body_use = is_too_large(x) ? BODY_TOO_LARGE : wanted ? BODY_READ : BODY_UNWANTED;
+    if (!upload || x->body_use != BODY_READ) return;
     x->upload = jobs_begin_upload(x);
-    x->no_memory = !x->upload;
+    if (!x->upload) x->body_use = BODY_NO_MEMORY;
 }
 
-/*
- * Check the head of a request. True: *result is what http_on_request returns, since the body follows or the request was
- * refused. After a reply that does not wait for the body, libmicrohttpd closes the connection.
- */
-static bool begin(exchange *x, const char *target, const char *method, const char *version, enum MHD_Result *result) {
-    x->begun = true;
-    *result = MHD_YES;
-    snprintf(x->method, sizeof x->method, "%s", method);
-    snprintf(x->endpoint, sizeof x->endpoint, "%s", path_of(target));
+/* Refuse a request for its head. libmicrohttpd does not wait for its body, and closes the connection after the reply. */
+static enum MHD_Result refuse_head(exchange *x, const char *code, const char *message) {
+    return refuse_with(x, MHD_HTTP_BAD_REQUEST, code, message, MHD_HTTP_HEADER_CONNECTION, "close");
+}
+
+/* Check the head of a request. True: the request is accepted. Otherwise it was refused with *result. */
+static bool check_head(exchange *x, const char *target, const char *method, const char *version, enum MHD_Result *result) {
+    x->state = EXCHANGE_REFUSED;
     if (x->zero_in_target || head_has_zero(x->connection, method, target, x->target_size, version)) {
-        *result = refuse_with(
-            x, MHD_HTTP_BAD_REQUEST, "zero_character",
-            "the URL or a header contains a zero character, or a header has several lines; send one line without it",
-            MHD_HTTP_HEADER_CONNECTION, "close");
-        return true;
+        *result = refuse_head(
+            x, "zero_character",
+            "the URL or a header contains a zero character, or a header has several lines; send one line without it");
+        return false;
     }
     if (is_ambiguous(x)) {
-        *result = refuse_with(x, MHD_HTTP_BAD_REQUEST, "ambiguous_length",
-                              "the headers say twice where the body ends; send one Content-Length, or only Transfer-Encoding",
-                              MHD_HTTP_HEADER_CONNECTION, "close");
-        return true;
+        *result = refuse_head(x, "ambiguous_length",
+                              "the headers say twice where the body ends; send one Content-Length, or only Transfer-Encoding");
+        return false;
     }
     const route *r = route_find(path_of(target), method);
     x->last = !acceptor_is_within(x->srv->arrivals, socket_of(x->connection));
-    if (x->last && !(r && r->beyond_limit)) {
-        *result = refuse_beyond(x, r);
-        return true;
-    }
-    accept_unless_ending(x);
+    if (!x->last || (r && r->beyond_limit)) return true;
+    *result = refuse_beyond(x, r);
+    return false;
+}
+
+/* Begin a request whose head is complete. True: *result is what http_on_request returns. */
+static bool begin(exchange *x, const char *target, const char *method, const char *version, enum MHD_Result *result) {
+    snprintf(x->method, sizeof x->method, "%s", method);
+    snprintf(x->endpoint, sizeof x->endpoint, "%s", path_of(target));
+    if (!check_head(x, target, method, version, result)) return true;
+    x->state = accept_unless_ending(x->srv);
+    x->last |= x->state == EXCHANGE_ENDING;
     find_key(x);
-    x->loading = !atomic_load_explicit(&x->srv->serves, memory_order_acquire);
-    x->unwanted = !wants_body(x, path_of(target), method);
-    begin_body(x, r);
+    begin_body(x, route_find(path_of(target), method), wants_body(x, path_of(target), method));
     /* A client that waits for "100 Continue" before it sends the body can be refused at once. */
-    const bool expects = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT);
-    return !expects || (!x->too_large && !x->unwanted);
+    *result = MHD_YES;
+    return !http_header(x, MHD_HTTP_HEADER_EXPECT) || x->body_use == BODY_READ;
 }
 
 enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, const char *target, const char *method,
@@ -422,7 +426,7 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, co
     exchange *x = *state;
     enum MHD_Result result;
     if (!x) return MHD_NO; /* memory was lacking */
-    if (!x->begun && begin(x, target, method, version, &result)) return result;
+    if (x->state == EXCHANGE_BEGINS && begin(x, target, method, version, &result)) return result;
     if (*upload_size > 0) {
         acceptor_body_arrives(x->srv->arrivals, socket_of(connection), *upload_size);
         add_body(x, upload, *upload_size);
@@ -466,10 +470,10 @@ void http_on_completed(void *cls, struct MHD_Connection *connection, void **stat
     exchange *x = *state;
     if (!x) return;
     *state = NULL;
-    if (x->begun) log_exchange(x, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    if (x->state != EXCHANGE_BEGINS) log_exchange(x, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     if (x->gen) generation_close(x->gen);
     jobs_end_upload(x->srv, x->upload);
-    if (x->counted) atomic_fetch_sub(&s->n_requests, 1);
+    if (x->state >= EXCHANGE_LOADING) atomic_fetch_sub(&s->n_requests, 1);
     free(x->body);
     free(x->message);
     free(x);

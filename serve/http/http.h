@@ -6,6 +6,23 @@
 
 #include "server_state.h"
 
+/* How far the server goes into a request, which its complete head decides. */
+typedef enum exchange_state {
+    EXCHANGE_BEGINS,  /* its head is not complete */
+    EXCHANGE_REFUSED, /* for its head, or since the connection is beyond the limit */
+    EXCHANGE_ENDING,  /* the server was to end, so only routes that work always are served */
+    EXCHANGE_LOADING, /* the same, since the server did not serve its model yet; counted in n_requests of the server */
+    EXCHANGE_SERVED,  /* counted likewise */
+} exchange_state;
+
+/* What becomes of a request's body. */
+typedef enum exchange_body {
+    BODY_READ,
+    BODY_UNWANTED,  /* no handler will read it; this one and the next two are dropped */
+    BODY_TOO_LARGE, /* it exceeds the limit */
+    BODY_NO_MEMORY, /* memory is lacking for it */
+} exchange_body;
+
 /* A request and its reply. It lives from the request's first line until http_on_completed, on its connection's thread. */
 typedef struct exchange {
     server *srv;
@@ -13,20 +30,15 @@ typedef struct exchange {
     const char *path; /* without the query; valid while a route's handler runs */
     char *body;       /* [body_size], owned, not terminated; generation_begin takes it over */
     size_t body_size, body_capacity;
-    struct upload *upload;         /* what receives the body instead, of a route with `upload`; owned; NULL: nothing does */
-    size_t body_limit;             /* bytes; larger bodies are dropped */
-    size_t target_size;            /* of the target as it was sent: path and query */
-    bool has_key;                  /* the client has sent an API key of the server */
-    uint32_t domain;               /* of its tenant; 0 without a key */
-    quota_state quota;             /* of its tenant, if the request is counted; for headers */
-    bool begun;                    /* the head is complete and was checked */
+    struct upload *upload; /* what receives the body instead, of a route with `upload`; owned; NULL: nothing does */
+    size_t body_limit;     /* bytes */
+    size_t target_size;    /* of the target as it was sent: path and query */
+    bool has_key;          /* the client has sent an API key of the server */
+    uint32_t domain;       /* of its tenant; 0 without a key */
+    quota_state quota;     /* of its tenant, if the request is counted; for headers */
+    exchange_state state;
+    exchange_body body_use;
     bool zero_in_target;           /* the target contains %00 */
-    bool too_large;                /* the body exceeds body_limit and is dropped */
-    bool no_memory;                /* the body is dropped because memory is lacking */
-    bool unwanted;                 /* the body is dropped: no handler will read it */
-    bool loading;                  /* the server did not serve its model yet when the head was complete */
-    bool counted;                  /* in n_requests of the server */
-    bool ending;                   /* the server was to end when the head was complete */
     bool last;                     /* the connection ends with the reply */
     char method[8], endpoint[96];  /* the path, as it was sent, for the log; longer ones are cut */
     double arrived_at;             /* clock_seconds() when the first line came */
@@ -73,6 +85,10 @@ enum MHD_Result http_reply_error(exchange *x, const openai_error *error);
 
 /* Whether the client has the version of the answer with this ETag; it then wants status 304. */
 bool http_client_has(const exchange *x, const char *etag);
+
+/* A header's value, or a parameter's of the query; NULL: it was not sent. */
+const char *http_header(const exchange *x, const char *name);
+const char *http_parameter(const exchange *x, const char *name);
 
 /* Reply that there is no endpoint with the request's path. */
 enum MHD_Result http_reply_not_found(exchange *x);

@@ -62,7 +62,7 @@ static enum MHD_Result reply_file(exchange *x, const embedded_file *file) {
 }
 
 bool page_is_wanted(const exchange *x) {
-    const char *accepted = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
+    const char *accepted = http_header(x, MHD_HTTP_HEADER_ACCEPT);
     return !x->srv->config.no_page && accepted && strstr(accepted, "text/html");
 }
 

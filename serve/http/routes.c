@@ -30,7 +30,7 @@ static enum MHD_Result handle_metrics(exchange *x) {
                              .model_name = x->srv->model_name,
                              .chunk_size = x->srv->config.chunk_size,
                              .lost_lines = server_log_lost(x->srv->config.log)};
-    if (!x->loading) {
+    if (atomic_load_explicit(&x->srv->serves, memory_order_acquire)) {
         cl_engine_get_stats(x->srv->engine, &source.engine);
         cl_engine_get_kv_stats(x->srv->engine, &source.kv);
         source.n_ctx = cl_engine_n_ctx(x->srv->engine);
