@@ -32,10 +32,10 @@ struct server_log {
     pthread_cond_t changed; /* there is a line, or a new function, or the log ends */
     char *lines;            /* [n_bytes] of LOG_BUFFER_BYTES; swapped with `written` */
     size_t n_bytes;
-    uint64_t n_lost, n_lost_told; /* lines; those of them that a line has reported */
-    bool stop, has_fn;            /* the log ends; a function was set since the thread looked last */
-    uint64_t n_unwritten;         /* lines of what the thread writes now */
-    bool ended, abandoned;        /* the thread writes nothing more; nobody waits for it, so it frees the log */
+    uint64_t n_lost, n_lost_reported; /* lines; those of them that a line has reported */
+    bool stop, has_fn;                /* the log ends; a function was set since the thread looked last */
+    uint64_t n_unwritten;             /* lines of what the thread writes now */
+    bool ended, abandoned;            /* the thread writes nothing more; nobody waits for it, so it frees the log */
 
     pthread_mutex_t calling; /* held while `fn` runs; comes before `lock`; guards what follows */
     void (*fn)(void *ctx, server_log *log);
@@ -209,7 +209,7 @@ uint64_t server_log_lost(server_log *log) {
 
 /* ---- The thread ---- */
 
-/* Whether the reader takes more; it is asked again and again, until a second after the log's end. */
+/* Wait until the reader takes more, or until a second after the log's end. Returns whether it does. */
 static bool await_reader(server_log *log, double *end) {
     for (;;) {
         struct pollfd out = {.fd = log->fd, .events = POLLOUT};
@@ -289,7 +289,7 @@ static size_t take_lines(server_log *log, double seconds, bool *stop, uint64_t *
     log->written = lines;
     log->n_bytes = 0;
     log->has_fn = false;
-    *n_lost = log->n_lost - log->n_lost_told;
+    *n_lost = log->n_lost - log->n_lost_reported;
     *stop = log->stop && size == 0;
     pthread_mutex_unlock(&log->lock);
     return size;
@@ -321,10 +321,10 @@ static void *run(void *arg) {
         uint64_t n_lost;
         const size_t size = take_lines(log, call_due(log), &stop, &n_lost);
         const uint64_t n_dropped = write_all(log, log->written, size, &end);
-        const bool told = write_lost(log, n_lost, &end);
+        const bool reported = write_lost(log, n_lost, &end);
         pthread_mutex_lock(&log->lock);
         log->n_lost += n_dropped; /* the next lines that can be written say so */
-        if (told) log->n_lost_told += n_lost;
+        if (reported) log->n_lost_reported += n_lost;
         pthread_mutex_unlock(&log->lock);
     }
     pthread_mutex_lock(&log->lock);
@@ -371,7 +371,7 @@ uint64_t server_log_destroy(server_log **address) {
     log->stop = true;
     pthread_cond_broadcast(&log->changed);
     while (!log->ended && failure == 0) failure = pthread_cond_timedwait(&log->changed, &log->lock, &until);
-    const uint64_t n_lost = log->n_lost - log->n_lost_told + log->n_unwritten + count_lines(log->lines, log->n_bytes);
+    const uint64_t n_lost = log->n_lost - log->n_lost_reported + log->n_unwritten + count_lines(log->lines, log->n_bytes);
     const bool ended = log->ended;
     log->abandoned = !ended;
     pthread_mutex_unlock(&log->lock);

@@ -232,7 +232,7 @@ static void write_cache(const metrics_page *p, int32_t chunk_size, const cattn_s
             kv->chunks_capacity);
 }
 
-/* An empty server has the status that all clients expect, so that rates of it begin at 0. */
+/* Status 200 is reported from the start, so that its rate begins at 0. */
 static void write_replies(const metrics_page *p, const server_metrics *m) {
     static const char *const name = "chunkattn_http_replies_total";
     write_head(p, name, "counter", "Replies, by their HTTP status.");

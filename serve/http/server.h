@@ -93,8 +93,8 @@ void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *cha
 cl_status server_replace_keys(server *s, server_keys *keys, cl_error *error);
 
 /*
- * End what has come to its end although no request came: pins of cache_control, whose memory the system may need. To be called
- * once a second or so, after server_serve.
+ * End the pins of cache_control whose time has passed, so that a server without requests returns their memory, too. To be
+ * called once a second or so, after server_serve.
  */
 void server_tick(server *s);
 
