@@ -1,4 +1,4 @@
-/* The acceptor's thread, and its table of open connections. */
+/* The acceptor's thread, and its table of open connections. docs/design.md says which fault needs each part of it. */
 #define _GNU_SOURCE /* accept4, asprintf */
 #include "acceptor.h"
 
@@ -32,25 +32,22 @@ static const double at_once_s = 1e-6; /* 0 would mean no limit */
 
 /* What a connection waits for. */
 typedef enum phase {
-    PHASE_UNUSED, /* its first request */
-    PHASE_BUSY,   /* the end of a request */
-    PHASE_IDLE,   /* its next request */
+    PHASE_CLOSED,    /* nothing: there is none */
+    PHASE_UNUSED,    /* its first request */
+    PHASE_ARRIVING,  /* the rest of a request */
+    PHASE_ANSWERED,  /* an answer, which may take any time */
+    PHASE_IDLE,      /* its next request */
+    PHASE_LINGERING, /* the client's end, after the last answer; what it still sends is dropped. The acceptor owns the socket */
 } phase;
 
-/* A connection that the daemon serves, by its socket number. */
+/* A connection, by its socket number. The daemon serves it unless it lingers. */
 typedef struct connection {
-    bool open;
-    bool spare; /* it is beyond the limit */
     phase phase;
+    bool spare;      /* it is beyond the limit */
     bool hung_up;    /* the client has closed its sending half or everything */
     double deadline; /* clock_seconds() at which it ends; 0: none */
+    void *owner;     /* that acceptor_watch has set; NULL: none */
 } connection;
-
-/* A connection whose last answer was sent. What the client still sends is dropped until it hangs up. */
-typedef struct lingering {
-    int fd; /* -1: unused */
-    double deadline;
-} lingering;
 
 struct acceptor {
     acceptor_config config;
@@ -62,19 +59,17 @@ struct acceptor {
     bool started;
     pthread_t thread;
 
-    pthread_mutex_t lock; /* guards what follows */
-    lingering lingering[N_LINGERING];
-    size_t oldest;           /* index of the one that is replaced next */
+    pthread_mutex_t lock;    /* guards what follows */
     connection *connections; /* [n_entries], by socket number */
     size_t n_entries;
-    int32_t n_open, n_spare; /* connections within the limit, and beyond it */
+    int32_t n_open, n_spare, n_lingering; /* connections that are served within the limit and beyond it, and that linger */
     bool drains;
 };
 
 /* ---- Events ---- */
 
 /* What an event is about: the upper half of its data. The lower half is the socket, or the index of the listener. */
-enum { EVENT_LISTENER, EVENT_STOP, EVENT_CONNECTION, EVENT_LINGERING };
+enum { EVENT_LISTENER, EVENT_STOP, EVENT_CONNECTION };
 
 static bool await_as(const acceptor *a, int kind, int number, int fd, uint32_t events) {
     struct epoll_event event = {.events = events, .data.u64 = (uint64_t)kind << 32 | (uint32_t)number};
@@ -83,56 +78,17 @@ static bool await_as(const acceptor *a, int kind, int number, int fd, uint32_t e
 
 static bool await(const acceptor *a, int kind, int fd, uint32_t events) { return await_as(a, kind, fd, fd, events); }
 
-/* ---- Connections whose last answer was sent ---- */
-
-static void close_lingering(lingering *l) {
-    if (l->fd >= 0) close(l->fd);
-    l->fd = -1;
-}
-
-/*
- * Keep a connection open until its client has closed it: closing a socket that has unread data may destroy the answer on its
- * way. If there are too many of them, the oldest is closed. The caller holds the lock; fd is owned from now on.
- */
-static void linger(acceptor *a, int fd) {
-    lingering *l = &a->lingering[a->oldest];
-    a->oldest = (a->oldest + 1) % N_LINGERING;
-    close_lingering(l);
-    *l = (lingering){fd, clock_seconds() + linger_s};
-    if (!await(a, EVENT_LINGERING, fd, EPOLLIN)) close_lingering(l);
-}
-
-/* Drop what the client has sent; close the connection if it has ended. */
-static void drain_lingering(acceptor *a, int fd) {
-    char dropped[4096];
-    pthread_mutex_lock(&a->lock);
-    for (size_t i = 0; i < N_LINGERING; i++) {
-        if (a->lingering[i].fd != fd) continue;
-        const ssize_t n = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
-        if (n == 0 || (n < 0 && errno != EAGAIN)) close_lingering(&a->lingering[i]);
-    }
-    pthread_mutex_unlock(&a->lock);
-}
-
-/* Close the lingering connections whose time has passed. Returns whether some are left. */
-static bool close_late_lingering(acceptor *a) {
-    bool left = false;
-    pthread_mutex_lock(&a->lock);
-    const double now = clock_seconds();
-    for (size_t i = 0; i < N_LINGERING; i++) {
-        lingering *l = &a->lingering[i];
-        if (l->fd >= 0 && l->deadline < now) close_lingering(l);
-        left = left || l->fd >= 0;
-    }
-    pthread_mutex_unlock(&a->lock);
-    return left;
-}
-
 /* ---- The table ---- */
 
 /* The entry of an open connection; NULL: none. The caller holds the lock. */
 static connection *find(acceptor *a, int fd) {
-    return (size_t)fd < a->n_entries && a->connections[fd].open ? &a->connections[fd] : NULL;
+    return (size_t)fd < a->n_entries && a->connections[fd].phase != PHASE_CLOSED ? &a->connections[fd] : NULL;
+}
+
+/* The same, after acquiring the lock, which the caller releases in any case. */
+static connection *lock_and_find(acceptor *a, int fd) {
+    pthread_mutex_lock(&a->lock);
+    return find(a, fd);
 }
 
 /* Allocate entries for socket numbers up to fd. */
@@ -147,13 +103,43 @@ static bool allocate_entries(acceptor *a, size_t fd) {
     return true;
 }
 
+/* Which connections are counted with one. */
+static int32_t *count_of(acceptor *a, const connection *c) {
+    return c->phase == PHASE_LINGERING ? &a->n_lingering : c->spare ? &a->n_spare : &a->n_open;
+}
+
+/* Enter a connection; false: memory is lacking. The caller holds the lock. */
+static bool add_entry(acceptor *a, int fd, connection c) {
+    if (!allocate_entries(a, (size_t)fd)) return false;
+    a->connections[fd] = c;
+    ++*count_of(a, &c);
+    return true;
+}
+
 /* Remove an entry; false: there is none. The caller holds the lock. */
 static bool remove_entry(acceptor *a, int fd) {
     connection *c = find(a, fd);
     if (!c) return false;
-    c->open = false;
-    --*(c->spare ? &a->n_spare : &a->n_open);
+    --*count_of(a, c);
+    c->phase = PHASE_CLOSED;
     return true;
+}
+
+/* The seconds for which a connection within the limit may be in a phase; 0: without a limit. The caller holds the lock. */
+static double seconds_of(const acceptor *a, phase p) {
+    switch (p) {
+    case PHASE_UNUSED: return a->drains ? unused_s : a->config.request_timeout_s;
+    case PHASE_ARRIVING: return a->config.request_timeout_s;
+    case PHASE_IDLE: return a->drains ? at_once_s : a->config.idle_timeout_s;
+    default: return 0;
+    }
+}
+
+/* Spare connections keep their deadline. The caller holds the lock. */
+static void set_phase(const acceptor *a, connection *c, phase p) {
+    const double seconds = seconds_of(a, p);
+    c->phase = p;
+    if (!c->spare) c->deadline = seconds > 0 ? clock_seconds() + seconds : 0;
 }
 
 /*
@@ -163,16 +149,56 @@ static bool remove_entry(acceptor *a, int fd) {
 static bool enter(acceptor *a, int fd) {
     pthread_mutex_lock(&a->lock);
     remove_entry(a, fd);
-    const bool spare = a->n_open >= a->config.max_connections;
-    const bool ok = !(spare && a->n_spare >= a->config.max_spare) && allocate_entries(a, (size_t)fd);
-    if (ok) {
-        const double seconds = spare ? spare_s : a->drains ? unused_s : a->config.request_timeout_s;
-        a->connections[fd] = (connection){.open = true, .spare = spare, .deadline = clock_seconds() + seconds};
-        ++*(spare ? &a->n_spare : &a->n_open);
-    }
+    const bool spare = a->n_open >= a->config.max_connections, full = spare && a->n_spare >= a->config.max_spare;
+    const double seconds = spare ? spare_s : seconds_of(a, PHASE_UNUSED);
+    const connection c = {.phase = PHASE_UNUSED, .spare = spare, .deadline = clock_seconds() + seconds};
+    const bool ok = !full && add_entry(a, fd, c);
     pthread_mutex_unlock(&a->lock);
     return ok;
 }
+
+/* ---- Connections whose last answer was sent. The caller holds the lock ---- */
+
+/*
+ * The daemon may not have closed its socket of the connection yet, and until then epoll would go on reporting events of the
+ * copy, by a number that a new connection may have.
+ */
+static void close_lingering(acceptor *a, int fd) {
+    remove_entry(a, fd);
+    epoll_ctl(a->epoll, EPOLL_CTL_DEL, fd, NULL);
+    close(fd);
+}
+
+static void close_oldest_lingering(acceptor *a) {
+    int oldest = -1;
+    for (int fd = 0; fd < (int)a->n_entries; fd++) {
+        const connection *c = &a->connections[fd];
+        if (c->phase == PHASE_LINGERING && (oldest < 0 || c->deadline < a->connections[oldest].deadline)) oldest = fd;
+    }
+    close_lingering(a, oldest);
+}
+
+/*
+ * Keep a connection open until its client has closed it: closing a socket that has unread data may destroy the answer on its
+ * way. fd is owned from now on.
+ */
+static void linger(acceptor *a, int fd) {
+    const connection c = {.phase = PHASE_LINGERING, .deadline = clock_seconds() + linger_s};
+    if (a->n_lingering == N_LINGERING) close_oldest_lingering(a);
+    if (!add_entry(a, fd, c))
+        close(fd);
+    else if (!await(a, EVENT_CONNECTION, fd, EPOLLIN))
+        close_lingering(a, fd);
+}
+
+/* Drop what the client has sent; close the connection if it has ended. */
+static void drain_lingering(acceptor *a, int fd) {
+    char dropped[4096];
+    const ssize_t n = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno != EAGAIN)) close_lingering(a, fd);
+}
+
+/* ---- What the daemon reports ---- */
 
 void acceptor_connection_ends(acceptor *a, int fd) {
     char unread;
@@ -187,37 +213,17 @@ void acceptor_connection_ends(acceptor *a, int fd) {
     pthread_mutex_unlock(&a->lock);
 }
 
-/* Let the connection end `seconds` from now, 0: without a limit. Spare ones keep their deadline. The caller holds the lock. */
-static void set_deadline(connection *c, double seconds) {
-    if (!c->spare) c->deadline = seconds > 0 ? clock_seconds() + seconds : 0;
-}
-
-void acceptor_request_begins(acceptor *a, int fd) {
-    pthread_mutex_lock(&a->lock);
-    connection *c = find(a, fd);
-    if (c) {
-        c->phase = PHASE_BUSY;
-        set_deadline(c, a->config.request_timeout_s);
-    }
+static void enter_phase(acceptor *a, int fd, phase p) {
+    connection *c = lock_and_find(a, fd);
+    if (c) set_phase(a, c, p);
     pthread_mutex_unlock(&a->lock);
 }
 
-void acceptor_request_complete(acceptor *a, int fd) {
-    pthread_mutex_lock(&a->lock);
-    connection *c = find(a, fd);
-    if (c) set_deadline(c, 0);
-    pthread_mutex_unlock(&a->lock);
-}
+void acceptor_request_begins(acceptor *a, int fd) { enter_phase(a, fd, PHASE_ARRIVING); }
 
-void acceptor_request_ends(acceptor *a, int fd) {
-    pthread_mutex_lock(&a->lock);
-    connection *c = find(a, fd);
-    if (c) {
-        c->phase = PHASE_IDLE;
-        set_deadline(c, a->drains ? at_once_s : a->config.idle_timeout_s);
-    }
-    pthread_mutex_unlock(&a->lock);
-}
+void acceptor_request_complete(acceptor *a, int fd) { enter_phase(a, fd, PHASE_ANSWERED); }
+
+void acceptor_request_ends(acceptor *a, int fd) { enter_phase(a, fd, PHASE_IDLE); }
 
 /* The thread looks at deadlines often enough to notice these. */
 void acceptor_drain(acceptor *a) {
@@ -225,19 +231,18 @@ void acceptor_drain(acceptor *a) {
     a->drains = true;
     for (size_t fd = 0; fd < a->n_entries; fd++) {
         connection *c = &a->connections[fd];
-        if (c->open && c->phase != PHASE_BUSY) set_deadline(c, c->phase == PHASE_IDLE ? at_once_s : unused_s);
+        if (c->phase == PHASE_UNUSED || c->phase == PHASE_IDLE) set_phase(a, c, c->phase);
     }
     pthread_mutex_unlock(&a->lock);
 }
 
 bool acceptor_is_within(acceptor *a, int fd) {
-    pthread_mutex_lock(&a->lock);
-    connection *c = find(a, fd);
+    connection *c = lock_and_find(a, fd);
     if (c && c->spare && a->n_open < a->config.max_connections) {
         a->n_spare--;
         a->n_open++;
         c->spare = false;
-        set_deadline(c, a->config.request_timeout_s);
+        set_phase(a, c, PHASE_ARRIVING);
     }
     const bool within = !c || !c->spare;
     pthread_mutex_unlock(&a->lock);
@@ -245,40 +250,62 @@ bool acceptor_is_within(acceptor *a, int fd) {
 }
 
 void acceptor_body_arrives(acceptor *a, int fd, size_t size) {
-    pthread_mutex_lock(&a->lock);
-    connection *c = find(a, fd);
-    if (c && !c->spare && c->deadline > 0) c->deadline += (double)size / ACCEPTOR_BODY_RATE;
+    connection *c = lock_and_find(a, fd);
+    if (c && !c->spare && c->phase == PHASE_ARRIVING) c->deadline += (double)size / ACCEPTOR_BODY_RATE;
     pthread_mutex_unlock(&a->lock);
 }
 
-static void note_hangup(acceptor *a, int fd) {
-    pthread_mutex_lock(&a->lock);
-    connection *c = find(a, fd);
-    if (c) c->hung_up = true;
+void acceptor_watch(acceptor *a, int fd, void *owner) {
+    connection *c = lock_and_find(a, fd);
+    if (c) c->owner = owner;
+    if (c && owner && c->hung_up) a->config.on_hangup(owner);
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* ---- Ends of connections, on the acceptor's thread ---- */
+
+static void note_hangup(acceptor *a, connection *c) {
+    c->hung_up = true;
+    if (c->owner) a->config.on_hangup(c->owner);
+}
+
+static void handle_connection(acceptor *a, int fd) {
+    connection *c = lock_and_find(a, fd);
+    if (c) c->phase == PHASE_LINGERING ? drain_lingering(a, fd) : note_hangup(a, c);
     pthread_mutex_unlock(&a->lock);
 }
 
 /*
- * End the connections that are due. shutdown() makes the daemon read again: it closes a connection whose both halves are shut
- * down, and one whose client hung up as soon as it has read everything. The latter may take several ticks, and changes nothing
- * for a request that is complete. The lock is held, so that no socket number is reused meanwhile.
- *
- * Returns the milliseconds until the next look; -1: no connection is open.
+ * End a connection that is due. shutdown() makes the daemon read again: it closes a connection whose both halves are shut down,
+ * and one whose client hung up as soon as it has read everything. The latter may take several ticks, and changes nothing for a
+ * request that is complete.
+ */
+static void end_connection(acceptor *a, int fd, bool late) {
+    if (a->connections[fd].phase == PHASE_LINGERING)
+        close_lingering(a, fd);
+    else
+        shutdown(fd, late ? SHUT_RDWR : SHUT_RD);
+}
+
+/*
+ * End the connections that are due. The lock is held, so that no socket number is reused meanwhile. Returns the milliseconds
+ * until the next look; -1: no connection is open.
  */
 static int end_due_connections(acceptor *a) {
     pthread_mutex_lock(&a->lock);
     const double now = clock_seconds();
-    int next_ms = a->n_open + a->n_spare > 0 ? SLOW_TICK_MS : -1;
+    bool soon = false;
     for (size_t fd = 0; fd < a->n_entries; fd++) {
         const connection *c = &a->connections[fd];
-        if (!c->open) continue;
         const bool late = c->deadline > 0 && c->deadline < now;
-        if (!late && !c->hung_up) continue;
-        shutdown((int)fd, late ? SHUT_RDWR : SHUT_RD);
-        next_ms = TICK_MS;
+        if (c->phase == PHASE_CLOSED || (!late && !c->hung_up)) continue;
+        end_connection(a, (int)fd, late);
+        soon = true;
     }
+    soon = soon || a->n_lingering > 0;
+    const bool open = a->n_open + a->n_spare > 0;
     pthread_mutex_unlock(&a->lock);
-    return next_ms;
+    return soon ? TICK_MS : open ? SLOW_TICK_MS : -1;
 }
 
 /* ---- Connections beyond the limit ---- */
@@ -286,10 +313,7 @@ static int end_due_connections(acceptor *a) {
 const openai_error *acceptor_limit_error(const acceptor *a, openai_error *error) {
     openai_fail(error, NULL, "the server holds %d connections, which is its limit; send the request again later",
                 a->config.max_connections);
-    error->status = MHD_HTTP_SERVICE_UNAVAILABLE;
-    error->type = "server_error";
-    error->retry_after_s = 1;
-    return error;
+    return openai_unavailable(error, 1);
 }
 
 static char *make_refusal(const acceptor *a) {
@@ -391,8 +415,7 @@ static bool handle_events(acceptor *a, int timeout_ms) {
         switch (events[i].data.u64 >> 32) {
         case EVENT_LISTENER: waiting[number] = true; break;
         case EVENT_STOP: stop = true; break;
-        case EVENT_CONNECTION: note_hangup(a, number); break;
-        case EVENT_LINGERING: drain_lingering(a, number); break;
+        case EVENT_CONNECTION: handle_connection(a, number); break;
         }
     }
     for (size_t i = 0; i < ACCEPTOR_MAX_LISTENERS && !stop; i++)
@@ -402,10 +425,7 @@ static bool handle_events(acceptor *a, int timeout_ms) {
 
 static void *run(void *arg) {
     acceptor *a = arg;
-    for (int timeout_ms = -1; handle_events(a, timeout_ms);) {
-        timeout_ms = end_due_connections(a);
-        if (close_late_lingering(a)) timeout_ms = TICK_MS;
-    }
+    for (int timeout_ms = -1; handle_events(a, timeout_ms);) timeout_ms = end_due_connections(a);
     return NULL;
 }
 
@@ -416,7 +436,6 @@ acceptor *acceptor_create(const acceptor_config *config) {
     if (!a) return NULL;
     pthread_mutex_init(&a->lock, NULL);
     a->config = *config;
-    for (size_t i = 0; i < N_LINGERING; i++) a->lingering[i].fd = -1;
     a->refusal = make_refusal(a);
     a->epoll = epoll_create1(EPOLL_CLOEXEC);
     a->stop = eventfd(0, EFD_CLOEXEC);
@@ -446,7 +465,7 @@ void acceptor_destroy(acceptor **address) {
     if (!a) return;
     *address = NULL;
     acceptor_stop(a);
-    for (size_t i = 0; i < N_LINGERING; i++) close_lingering(&a->lingering[i]);
+    while (a->n_lingering > 0) close_oldest_lingering(a);
     if (a->epoll >= 0) close(a->epoll);
     if (a->stop >= 0) close(a->stop);
     if (a->reserve >= 0) close(a->reserve);

@@ -1,5 +1,6 @@
 /*
- * Accepts connections on a thread of its own, limits how many are open, and ends those whose request does not arrive.
+ * Accepts connections on a thread of its own, limits how many are open, ends those whose request does not arrive, and notices
+ * clients that hang up, also while their connection is suspended, when libmicrohttpd does not read from it.
  *
  * libmicrohttpd could accept connections itself. But at the limit of open files its threads try to accept without a pause, at
  * its own limit further clients wait without an answer, and it overlooks the end of a connection that arrives together with a
@@ -31,11 +32,16 @@ typedef struct acceptor_listener {
 typedef struct acceptor_config {
     acceptor_listener listeners[ACCEPTOR_MAX_LISTENERS]; /* [n_listeners] */
     int n_listeners;
-    int32_t max_connections;       /* beside spare ones */
-    int32_t max_spare;             /* spare connections; further ones are refused */
-    int32_t request_timeout_s;     /* seconds for a request's head and the first ACCEPTOR_BODY_RATE bytes of its body */
-    int32_t idle_timeout_s;        /* seconds from one request of a connection to the line that begins the next one */
-    const char *cors_origin;       /* the origin whose pages may read the refusal; NULL: none. Copied. */
+    int32_t max_connections;   /* beside spare ones */
+    int32_t max_spare;         /* spare connections; further ones are refused */
+    int32_t request_timeout_s; /* seconds for a request's head and the first ACCEPTOR_BODY_RATE bytes of its body */
+    int32_t idle_timeout_s;    /* seconds from one request of a connection to the line that begins the next one */
+    const char *cors_origin;   /* the origin whose pages may read the refusal; NULL: none. Copied. */
+    /*
+     * The client of a connection that acceptor_watch watches has hung up. Called once, with the acceptor's lock held, so it
+     * must not call the acceptor.
+     */
+    void (*on_hangup)(void *owner);
     void (*on_refused)(void *ctx); /* called after a connection was refused, on the acceptor's thread; NULL: nothing is */
     void *ctx;
 } acceptor_config;
@@ -90,6 +96,13 @@ void acceptor_body_arrives(acceptor *a, int fd, size_t size);
 
 /* The request is complete; its answer may take any time. */
 void acceptor_request_complete(acceptor *a, int fd);
+
+/*
+ * Until the next call for the connection, let on_hangup be called with `owner` when its client hangs up, or has already; NULL:
+ * let it not be called. A client that closes only its sending half counts as gone, as in most servers: until something is sent
+ * to it, it looks the same as one that has closed the whole connection. When this returns, no call for the previous owner runs.
+ */
+void acceptor_watch(acceptor *a, int fd, void *owner);
 
 /* The answer was sent; the connection waits for its next request, or ends. */
 void acceptor_request_ends(acceptor *a, int fd);

@@ -1,4 +1,4 @@
-/* GET /cache, DELETE /cache/pin/ID, POST /cache/reset, and what the other endpoints below /cache share. */
+/* GET /cache, POST /cache/reset, and what the other endpoints below /cache share. */
 #include "cache.h"
 
 #include <stdio.h>
@@ -65,71 +65,49 @@ const char *cache_tenant(server *s, uint32_t domain) {
     return keyring_tenant(&s->keys, domain);
 }
 
-bool cache_find_tenant(server *s, const json_t *body, char *name, uint32_t *domain, openai_error *error) {
-    const char *wanted = OPENAI_DEFAULT_TENANT;
-    const json_t *tenant = field_get(body, "tenant");
-    if (tenant && !field_name(tenant, "tenant", &wanted, error)) return false;
-    if (!keyring_find_tenant(&s->keys, wanted, domain))
-        return openai_fail(error, "tenant", "there is no tenant '%.64s'; leave it out, or name one of --api-keys", wanted);
-    snprintf(name, OPENAI_MAX_TENANT + 1, "%s", wanted);
-    return true;
+bool cache_read_prompt(generation *g, const json_t *body, char *tenant) {
+    uint32_t domain;
+    const char *name = OPENAI_DEFAULT_TENANT;
+    const json_t *named = field_get(body, "tenant");
+    if (named && !field_name(named, "tenant", &name, &g->error)) return false;
+    if (!keyring_find_tenant(&g->srv->keys, name, &domain))
+        return openai_fail(&g->error, "tenant", "there is no tenant '%.64s'; leave it out, or name one of --api-keys", name);
+    snprintf(tenant, OPENAI_MAX_TENANT + 1, "%s", name);
+    const bool ok = openai_pin_parse(&g->srv->context, body, &g->request, &g->error);
+    g->request.params.domain = domain;
+    return ok;
 }
 
 /* ---- GET /cache ---- */
 
-enum MHD_Result cache_handle_get(exchange *x) {
-    static const char *const of_nodes[] = {"nodes", "cursor", "node", "text", "min_tokens"};
-    generation_end_pins(x->srv);
-    for (size_t i = 0; i < sizeof of_nodes / sizeof *of_nodes; i++)
-        if (MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, of_nodes[i])) return cache_handle_nodes(x);
-    cattn_stats kv = {.struct_size = sizeof kv};
-    cl_engine_get_kv_stats(x->srv->engine, &kv);
+static enum MHD_Result reply_state(exchange *x, const char *object, const cattn_stats *kv) {
     openai_writer w = {0};
     writer_open(&w, NULL, '{');
-    writer_string(&w, "object", "cache");
-    cache_write_state(&w, x->srv, &kv);
+    writer_string(&w, "object", object);
+    cache_write_state(&w, x->srv, kv);
     writer_close(&w);
     return http_reply_json(x, MHD_HTTP_OK, &w);
 }
 
-/* ---- DELETE /cache/pin/ID ---- */
-
-enum MHD_Result cache_handle_unpin(exchange *x) {
-    const char *name = x->path + strlen(CACHE_PIN_PATH);
-    const uint64_t id = pins_id(name);
-    if (!pins_remove(&x->srv->pins, id)) {
-        openai_error error;
-        openai_fail(&error, NULL, "there is no pin '%.100s'; GET /cache lists the pins", name);
-        error.status = MHD_HTTP_NOT_FOUND;
-        error.code = "pin_not_found";
-        return http_reply_error(x, &error);
-    }
-    cl_engine_unpin(x->srv->engine, id);
-    openai_writer w = {0};
-    writer_open(&w, NULL, '{');
-    writer_string(&w, "id", name);
-    writer_string(&w, "object", "cache.pin");
-    writer_value(&w, "deleted", json_true());
-    writer_close(&w);
-    return http_reply_json(x, MHD_HTTP_OK, &w);
+enum MHD_Result cache_handle_get(exchange *x) {
+    static const char *const of_nodes[] = {"nodes", "cursor", "node", "text", "min_tokens"};
+    cache_end_pins(x->srv);
+    for (size_t i = 0; i < sizeof of_nodes / sizeof *of_nodes; i++)
+        if (http_parameter(x, of_nodes[i])) return cache_handle_nodes(x);
+    cattn_stats kv = {.struct_size = sizeof kv};
+    cl_engine_get_kv_stats(x->srv->engine, &kv);
+    return reply_state(x, "cache", &kv);
 }
 
 /* ---- POST /cache/reset ---- */
 
 static void look(generation *g, const cattn_cache *cache) { cattn_cache_stats(cache, g->own); }
 
-static enum MHD_Result reply(exchange *x, generation *g) {
-    openai_writer w = {0};
-    writer_open(&w, NULL, '{');
-    writer_string(&w, "object", "cache.reset");
-    cache_write_state(&w, x->srv, g->own);
-    writer_close(&w);
-    return http_reply_json(x, MHD_HTTP_OK, &w);
-}
+static enum MHD_Result reply(exchange *x, generation *g) { return reply_state(x, "cache.reset", g->own); }
 
 /* Whether a parameter of vLLM's requests what a reset does not do here. */
 static bool is_requested(const exchange *x, const char *name) {
-    const char *value = MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);
+    const char *value = http_parameter(x, name);
     return value && strcmp(value, "false") != 0 && strcmp(value, "0") != 0;
 }
 

@@ -1,11 +1,11 @@
 /*
- * The endpoints below /cache: what the cache holds, its nodes, why a prompt does not match further, and dropping what it
- * retains. Handlers of routes.c; pins are in pins.h.
+ * The endpoints below /cache: what the cache holds, its nodes, why a prompt does not match further, pins, and dropping what it
+ * retains; and the pins of cache_control.
  */
 #ifndef SERVE_HTTP_CACHE_H
 #define SERVE_HTTP_CACHE_H
 
-#include "http.h"
+#include "generation.h"
 
 #define CACHE_PIN_PATH "/cache/pin/"
 
@@ -14,11 +14,25 @@ enum MHD_Result cache_handle_get(exchange *x);
 enum MHD_Result cache_handle_nodes(exchange *x);
 
 /* POST /cache/explain (cache_explain.c). */
-extern const struct generation_kind cache_explain;
+extern const generation_kind cache_explain;
 
-/* DELETE /cache/pin/ID, and POST /cache/reset. */
-enum MHD_Result cache_handle_unpin(exchange *x);
+/* POST /cache/reset. */
 enum MHD_Result cache_handle_reset(exchange *x);
+
+/* ---- Pins (cache_pins.c) ---- */
+
+/* POST /cache/pin, and DELETE /cache/pin/ID. */
+extern const generation_kind cache_pin;
+enum MHD_Result cache_handle_unpin(exchange *x);
+
+/* A request with cache_control was read: it pins nothing if what it marks is pinned already. On the preparer's thread. */
+void cache_use_mark(generation *g);
+
+/* Add what such a request has pinned to the list, in place of what that makes useless. On the engine's thread. */
+void cache_list_mark(generation *g, const cl_engine_event *event);
+
+/* End the pins of cache_control whose time is over. On any thread, once the server serves. */
+void cache_end_pins(server *s);
 
 /* ---- Shared by these ---- */
 
@@ -35,9 +49,9 @@ void cache_write_text(openai_writer *w, const char *key, const server *s, const 
 const char *cache_tenant(server *s, uint32_t domain);
 
 /*
- * Set the domain, and the name [OPENAI_MAX_TENANT + 1], of the tenant that a body names, which must have a key; by default that
- * is "default". False: *error says what is wrong.
+ * Read a body with one prompt for g->request, in the domain of the tenant that the body names, which must have a key; by
+ * default that is "default". tenant: [OPENAI_MAX_TENANT + 1], set to its name. False: g->error says what is wrong.
  */
-bool cache_find_tenant(server *s, const json_t *body, char *name, uint32_t *domain, openai_error *error);
+bool cache_read_prompt(generation *g, const json_t *body, char *tenant);
 
 #endif

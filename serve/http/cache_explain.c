@@ -20,16 +20,8 @@ typedef struct question {
 } question;
 
 static bool prepare(generation *g, const json_t *body) {
-    uint32_t domain;
-    question *q = g->own = calloc(1, sizeof *q);
-    if (!q) {
-        generation_memory_error(&g->error);
-        return false;
-    }
-    if (!cache_find_tenant(g->srv, body, q->tenant, &domain, &g->error) ||
-        !openai_pin_parse(&g->srv->context, body, &g->request, &g->error))
-        return false;
-    g->request.params.domain = domain;
+    question *q = generation_allocate_own(g, sizeof *q);
+    if (!q || !cache_read_prompt(g, body, q->tenant)) return false;
     q->prompt = &g->request.prompts[0].tokens;
     return true;
 }

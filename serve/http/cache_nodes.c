@@ -32,7 +32,7 @@ typedef struct nodes {
 
 /* Read a parameter of the URL, unless it is absent. False: *error says what is wrong. */
 static bool read_number(const exchange *x, const char *name, int64_t min, int64_t max, int64_t *value, openai_error *error) {
-    const char *text = MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);
+    const char *text = http_parameter(x, name);
     if (!text) return true;
     errno = 0;
     char *end;

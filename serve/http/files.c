@@ -7,7 +7,6 @@
 
 enum {
     FILES_OF_THREAD = 2, /* of each thread of libmicrohttpd, and of its daemon */
-    FILES_OF_WATCH = 2,
     FILES_OF_LISTENER = 1,
     FILES_TO_SPARE = 8, /* for what else the program opens while the server runs */
 };
@@ -23,7 +22,7 @@ static int64_t count_open(void) {
 }
 
 cl_status files_fit_connections(int32_t n_threads, int32_t n_daemons, int32_t more, int32_t *max_connections, cl_error *error) {
-    const int64_t others = more + count_open() + ACCEPTOR_FILES + FILES_OF_WATCH + FILES_OF_LISTENER +
+    const int64_t others = more + count_open() + ACCEPTOR_FILES + FILES_OF_LISTENER +
                            FILES_OF_THREAD * n_daemons * ((int64_t)n_threads + 1) + FILES_TO_SPARE;
     const rlim_t wanted = (rlim_t)(others + *max_connections + acceptor_spare(*max_connections));
     struct rlimit limit;

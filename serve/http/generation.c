@@ -1,31 +1,51 @@
-/* Creates, abandons, stops and frees generations. generation.h describes threads, ownership and the lock order. */
+/* The life of a generation, from its request to its end. generation.h describes threads, ownership and the lock order. */
 #include "generation_state.h"
 
 #include <errno.h>
+#include <malloc.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache.h"
 #include "chunkattn/base/clock.h"
+#include "serve/protocol/json.h"
+
+/* Bytes of a body from which on freed memory is returned to the system, which means a walk over the whole heap. */
+enum { LARGE_BODY = 1 << 20 };
 
 /* ---- The server's own errors ---- */
 
-static const openai_error *server_error(openai_error *error, int status, const char *message) {
-    openai_fail(error, NULL, "%s", message);
-    error->status = status;
-    error->type = "server_error";
-    return error;
-}
-
 /* Nobody knows when another server takes over. */
 const openai_error *generation_stopped_error(openai_error *error) {
-    server_error(error, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is shutting down; send the request again later");
-    error->retry_after_s = 5;
-    return error;
+    openai_fail(error, NULL, "the server is shutting down; send the request again later");
+    return openai_unavailable(error, 5);
 }
 
 const openai_error *generation_memory_error(openai_error *error) {
-    return server_error(error, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory; send the request again later");
+    openai_fail(error, NULL, "out of memory; send the request again later");
+    return openai_unavailable(error, 0);
+}
+
+/* ---- States ---- */
+
+bool generation_may_become(generation_state from, generation_state to) {
+    if (from == GENERATION_PREPARING) return to != GENERATION_PREPARING;
+    return from == GENERATION_RUNNING && to > GENERATION_REFUSED;
+}
+
+void generation_become(generation *g, generation_state to) {
+    if (generation_may_become(g->state, to)) g->state = to;
+}
+
+/* Whether the answer depends on what is still to come. With g->lock held. */
+static bool is_open(const generation *g) { return g->state <= GENERATION_RUNNING && !atomic_load(&g->srv->stopping); }
+
+void generation_wake_if_due(generation *g) {
+    if (!g->awaited || (is_open(g) && !g->awaited(g))) return;
+    g->awaited = NULL;
+    MHD_resume_connection(g->connection);
 }
 
 /* ---- Ownership ---- */
@@ -48,7 +68,7 @@ static void generation_free(generation *g) {
     free(g);
 }
 
-void generation_add_owners(generation *g, size_t n) {
+static void add_owners(generation *g, size_t n) {
     pthread_mutex_lock(&g->srv->lock);
     g->n_owners += n;
     pthread_mutex_unlock(&g->srv->lock);
@@ -72,7 +92,7 @@ void generation_drop_owners(generation *g, size_t n) {
 static bool enlist(generation *g) {
     server *s = g->srv;
     pthread_mutex_lock(&s->lock);
-    const bool ok = !s->stopping;
+    const bool ok = !atomic_load(&s->stopping);
     if (ok) {
         g->next = s->generations;
         if (g->next) g->next->previous = g;
@@ -83,7 +103,7 @@ static bool enlist(generation *g) {
     return ok;
 }
 
-/* ---- Beginning and end, on the connection's thread ---- */
+/* ---- The beginning, on the connection's thread ---- */
 
 /* A new generation, which takes over x's body; NULL if memory is lacking. */
 static generation *generation_create(exchange *x, const generation_kind *kind) {
@@ -97,7 +117,7 @@ static generation *generation_create(exchange *x, const generation_kind *kind) {
     g->fd = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     g->task.domain = x->domain;
     g->arrived_at = clock_seconds();
-    const char *id = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "X-Request-Id");
+    const char *id = http_header(x, "X-Request-Id");
     if (id && strlen(id) < sizeof g->request_id) snprintf(g->request_id, sizeof g->request_id, "%s", id);
     g->body = x->body;
     g->body_size = x->body_size;
@@ -115,8 +135,8 @@ static enum MHD_Result begin(exchange *x, generation *g) {
         return http_reply_error(x, generation_stopped_error(&error));
     }
     x->gen = g;
-    if (!watch_add(x->srv->hangups, g->fd, g)) return MHD_NO;
-    generation_add_owners(g, 1);
+    acceptor_watch(x->srv->arrivals, g->fd, g);
+    add_owners(g, 1);
     if (!g->kind->prepare)
         generation_prepare(&g->task);
     else
@@ -135,43 +155,164 @@ enum MHD_Result generation_begin_with(exchange *x, const generation_kind *kind, 
     return begin(x, g);
 }
 
-void generation_cancel_jobs(generation *g) {
+/* ---- Preparing, on the preparer's thread or that for files ---- */
+
+void *generation_allocate_own(generation *g, size_t size) {
+    g->own = calloc(1, size);
+    if (!g->own) generation_memory_error(&g->error);
+    return g->own;
+}
+
+/* Let the header's name replace the body's. */
+static bool name_request(generation *g) {
+    if (!g->request_id[0]) return true;
+    free(g->request.id);
+    g->request.id = strdup(g->request_id);
+    if (!g->request.id) generation_memory_error(&g->error);
+    return g->request.id;
+}
+
+/*
+ * Read the body as the request's kind does. The body and its JSON are freed at once, and if they were large, so is the
+ * allocator's memory: the JSON of "[]" takes forty times its bytes.
+ */
+static bool read_request(generation *g) {
+    if (!g->kind->prepare) return true;
+    if (g->kind->no_body) return g->kind->prepare(g, NULL);
+    json_t *body = openai_json_parse("body", g->body ? g->body : "", g->body_size, &g->error);
+    free(g->body);
+    g->body = NULL;
+    const bool ok = body && g->kind->prepare(g, body);
+    json_decref(body);
+    if (g->body_size > LARGE_BODY) malloc_trim(0);
+    return ok && name_request(g);
+}
+
+/* Allocate what the events of the prompts need. */
+static bool allocate_jobs(generation *g) {
+    const size_t n = g->request.n_prompts, n_choices = n * (size_t)g->request.params.n;
+    if (!g->kind->write) return true; /* there are no events */
+    g->jobs = calloc(n, sizeof *g->jobs);
+    g->first_at = calloc(n, sizeof *g->first_at);
+    g->token_at = calloc(n_choices, sizeof *g->token_at);
+    g->n_tokens = calloc(n_choices, sizeof *g->n_tokens);
+    const bool ok = g->jobs && g->first_at && g->token_at && g->n_tokens;
+    if (ok && openai_result_init(&g->result, &g->srv->context, &g->request)) return true;
+    generation_memory_error(&g->error);
+    return false;
+}
+
+static int64_t count_tokens(const openai_request *r) {
+    int64_t n = 0;
+    for (size_t i = 0; i < r->n_prompts; i++) n += (int64_t)r->prompts[i].tokens.n;
+    return n;
+}
+
+/* Whether the tenant's quota admits the request, if it has one. What needs no engine, and what is pinned, does not count. */
+static bool is_within_quota(generation *g) {
+    if (g->kind != &generation_computed) return true;
+    g->quota = quota_take(&g->srv->quotas, g->task.domain, count_tokens(&g->request), clock_seconds());
+    if (!g->quota.exceeded) return true;
+    const bool requests = strcmp(g->quota.exceeded, "requests") == 0;
+    const quota_left *left = requests ? &g->quota.requests : &g->quota.tokens;
+    openai_fail(&g->error, NULL, "the request exceeds what is left of the tenant's %lld %s per minute; send it again in %.0f s",
+                (long long)left->limit, g->quota.exceeded, ceil(g->quota.retry_s));
+    g->error.status = MHD_HTTP_TOO_MANY_REQUESTS;
+    g->error.type = g->quota.exceeded;
+    g->error.code = "rate_limit_exceeded";
+    g->error.retry_after_s = (int64_t)ceil(g->quota.retry_s);
+    return false;
+}
+
+/* What the server did not begin does not count. */
+static void give_quota_back(generation *g) {
+    if (g->kind != &generation_computed) return;
+    quota_give_back(&g->srv->quotas, g->task.domain, count_tokens(&g->request), clock_seconds());
+    g->quota = (quota_state){0};
+}
+
+/* Whether there is still a client and a server for the answer. */
+static bool is_wanted(generation *g) {
+    pthread_mutex_lock(&g->lock);
+    const bool wanted = is_open(g);
+    pthread_mutex_unlock(&g->lock);
+    if (!wanted) generation_stopped_error(&g->error); /* which no client reads, if there is none */
+    return wanted;
+}
+
+/* On the engine's thread. */
+static void look(void *ctx, const cattn_cache *cache) {
+    generation *g = ctx;
+    g->kind->look(g, cache);
+    pthread_mutex_lock(&g->lock);
+    g->n_ended++;
+    generation_wake_if_due(g);
+    pthread_mutex_unlock(&g->lock);
+    generation_drop_owners(g, 1);
+}
+
+/* Pass to the engine what is to be computed, or looked up. Returns how much of it the engine has taken. */
+static size_t submit(generation *g) {
+    cl_error cause;
+    g->submitted_at = clock_seconds();
+    if (!g->kind->look) return openai_submit(&g->request, g->srv->engine, g, generation_on_event, g->jobs, &g->error);
+    if (cl_engine_inspect(g->srv->engine, look, g, &cause) == CL_OK) return 1;
+    openai_fail_from(&g->error, NULL, &cause);
+    return 0;
+}
+
+static void cancel_jobs(generation *g) {
     for (size_t i = 0; g->jobs && i < g->n_jobs; i++) cl_engine_cancel(g->srv->engine, g->jobs[i].id);
     if (g->kind->undo) g->kind->undo(g);
 }
 
-/* Stop all work for an answer that no client waits for. If the preparer still works on it, the preparer cancels the prompts. */
-static void abandon(generation *g) {
+/* The request was prepared: n_jobs of it were passed to the engine, or it is refused. Returns whether it runs from now on. */
+static bool end_preparing(generation *g, size_t n_jobs, bool refused) {
     pthread_mutex_lock(&g->lock);
-    g->abandoned = true;
+    g->n_jobs = n_jobs;
+    generation_become(g, refused ? GENERATION_REFUSED : GENERATION_RUNNING);
+    const bool runs = g->state == GENERATION_RUNNING;
     generation_wake_if_due(g);
-    const bool prepared = g->prepared;
     pthread_mutex_unlock(&g->lock);
-    if (prepared) generation_cancel_jobs(g);
+    return runs;
+}
+
+void generation_prepare(preparer_task *task) {
+    generation *g = (generation *)task;
+    cache_end_pins(g->srv); /* before the request needs their memory */
+    const bool ok = is_wanted(g) && read_request(g) && allocate_jobs(g) && is_wanted(g) && is_within_quota(g);
+    const size_t n = !ok ? 0 : g->kind->look ? 1 : g->request.n_prompts;
+    add_owners(g, n); /* before the first event, which may be the last one */
+    const size_t n_jobs = ok ? submit(g) : 0;
+    if (n_jobs < n) give_quota_back(g);
+    if (!end_preparing(g, n_jobs, !ok || n_jobs < n)) cancel_jobs(g);
+    generation_drop_owners(g, 1 + n - n_jobs);
+}
+
+/* ---- The end ---- */
+
+/* While the request is being prepared there is nothing to cancel; the preparer does that then. */
+void generation_abandon(void *abandoned) {
+    generation *g = abandoned;
+    pthread_mutex_lock(&g->lock);
+    generation_become(g, GENERATION_ABANDONED);
+    generation_wake_if_due(g);
+    const bool submitted = g->n_jobs > 0;
+    pthread_mutex_unlock(&g->lock);
+    if (submitted) cancel_jobs(g);
 }
 
 void generation_close(generation *g) {
-    watch_remove(g->srv->hangups, g->fd);
-    abandon(g);
+    acceptor_watch(g->srv->arrivals, g->fd, NULL);
+    generation_abandon(g);
     generation_drop_owners(g, 1);
 }
 
-/* ---- Waking the connection, on any thread ---- */
-
-void generation_wake_if_due(generation *g) {
-    if (!g->awaited || !(g->abandoned || g->stopped || g->lost_event || g->awaited(g))) return;
-    g->awaited = NULL;
-    MHD_resume_connection(g->connection);
-}
-
-void generation_hung_up(void *g) { abandon(g); }
-
 void generation_stop_all(server *s) {
     pthread_mutex_lock(&s->lock);
-    s->stopping = true;
+    atomic_store(&s->stopping, true);
     for (generation *g = s->generations; g; g = g->next) {
         pthread_mutex_lock(&g->lock);
-        g->stopped = true;
         generation_wake_if_due(g);
         pthread_mutex_unlock(&g->lock);
     }
@@ -186,3 +327,45 @@ void generation_wait_all(server *s, double seconds) {
         timed_out = seconds < 0 ? pthread_cond_wait(&s->freed, &s->lock) : pthread_cond_timedwait(&s->freed, &s->lock, &until);
     pthread_mutex_unlock(&s->lock);
 }
+
+/* ---- Kinds: what routes ask for that serve/protocol/ reads and writes ---- */
+
+static bool prepare_dialect(generation *g, const json_t *body) {
+    const bool ok = g->dialect->parse(&g->srv->context, body, &g->request, &g->error);
+    g->request.params.domain = g->task.domain;
+    if (ok) cache_use_mark(g);
+    return ok;
+}
+
+static bool write_dialect(generation *g, openai_writer *w) {
+    g->dialect->write_answer(w, NULL, &g->result);
+    return true;
+}
+
+const generation_kind generation_computed = {.prepare = prepare_dialect, .write = write_dialect};
+
+static bool answer_tokenize(generation *g, const json_t *body) {
+    return openai_tokenize(&g->srv->context, body, &g->answer, &g->error);
+}
+
+static bool answer_detokenize(generation *g, const json_t *body) {
+    return openai_detokenize(&g->srv->context, body, &g->answer, &g->error);
+}
+
+static bool answer_render_chat(generation *g, const json_t *body) {
+    return openai_render(&g->srv->context, OPENAI_CHAT, body, &g->answer, &g->error);
+}
+
+static bool answer_render_completion(generation *g, const json_t *body) {
+    return openai_render(&g->srv->context, OPENAI_COMPLETION, body, &g->answer, &g->error);
+}
+
+static bool answer_count_tokens(generation *g, const json_t *body) {
+    return anthropic_count_tokens(&g->srv->context, body, &g->answer, &g->error);
+}
+
+const generation_kind generation_tokenize = {.prepare = answer_tokenize};
+const generation_kind generation_detokenize = {.prepare = answer_detokenize};
+const generation_kind generation_render_chat = {.prepare = answer_render_chat};
+const generation_kind generation_render_completion = {.prepare = answer_render_completion};
+const generation_kind generation_count_tokens = {.prepare = answer_count_tokens};

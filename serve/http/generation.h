@@ -3,18 +3,18 @@
  *
  * Threads
  *
- * The acceptor's thread (acceptor.h) passes connections to the daemon. Six kinds of threads work on generations:
+ * Five kinds of threads work on generations:
  *
  * - The connection's thread is one of the config.n_threads threads of libmicrohttpd's daemon; a connection always stays on the
  *   same one. It receives the body (http.c), creates the generation (generation.c), and writes the answer
  *   (generation_answer.c). While there is nothing to write it suspends the connection, so it never blocks.
  * - The preparer's thread (preparer.h) parses the bodies and submits their prompts to the engine, one request after another, in
- *   the order of arrival, tenants in turn (generation_prepare.c). Requests that need no engine it answers itself, since text
- *   may take long to tokenize.
- * - The thread for files does the same for requests that write to the disk, which may wait for it (jobs.h).
+ *   the order of arrival, tenants in turn (generation.c). Requests that need no engine it answers itself, since text may take
+ *   long to tokenize. The thread for files does the same for requests that write to the disk, which may wait for it (jobs.h).
  * - The engine's thread copies each event into the generation's queue and resumes the connection if it waits for it
- *   (generation_events.c).
- * - The watch's thread (watch.h) notices clients that hang up, and abandons their generations (generation.c).
+ *   (generation_answer.c).
+ * - The acceptor's thread (acceptor.h) passes connections to the daemon, notices clients that hang up, and abandons their
+ *   generations (generation.c).
  * - The program's thread starts and stops the server (server.c).
  *
  * Ownership
@@ -27,12 +27,12 @@
  *
  * This is the server's only statement of the lock order. A thread that holds several locks has acquired them in this order:
  *
- *   1. server.lock or the watch's lock (no thread holds both),
+ *   1. server.lock or the acceptor's lock (no thread holds both),
  *   2. generation.lock,
  *   3. the locks inside libmicrohttpd's functions that suspend and resume connections.
  *
- * The locks inside the engine, the preparers, the store of files, the worker of batches, the acceptor, the metrics and the list
- * of pins come last: while those hold them, they call nothing of the server. The engine calls on_event without holding a lock.
+ * The locks inside the engine, the preparers, the store of files, the worker of batches, the metrics and the list of pins come
+ * last: while those hold them, they call nothing of the server. The engine calls on_event without holding a lock.
  */
 #ifndef SERVE_HTTP_GENERATION_H
 #define SERVE_HTTP_GENERATION_H
@@ -67,14 +67,11 @@ typedef struct generation_kind {
     void (*undo)(generation *g);
 } generation_kind;
 
-/* What the engine computes: text or embeddings, in the dialect of the route (generation_kinds.c). */
+/* What the engine computes: text or embeddings, in the dialect of the route. */
 extern const generation_kind generation_computed;
-/* Those that need no engine (generation_kinds.c). */
+/* Those that need no engine. Those of the cache are in cache.h, and those of files and batches in jobs.h. */
 extern const generation_kind generation_tokenize, generation_detokenize, generation_render_chat, generation_render_completion,
     generation_count_tokens;
-/* POST /cache/pin, which pins the prompt of its body (generation_pin.c). */
-extern const generation_kind generation_pin;
-/* Those of files and batches are in jobs.h. */
 
 /*
  * Create x's generation from its body, which is taken over, and queue it for the preparer. The answer follows later, on the
@@ -94,17 +91,14 @@ void generation_close(generation *g);
 /* Parse the body and submit its prompts. The callback of preparer_create. */
 void generation_prepare(preparer_task *task);
 
-/* Abandon a generation because its client hung up. The callback of watch_create; g is a generation. */
-void generation_hung_up(void *g);
+/* Stop all work for the answer of a generation whose client has hung up. The callback of the acceptor. */
+void generation_abandon(void *generation);
 
 /* End all generations with an error, and refuse new ones, because the server stops. */
 void generation_stop_all(server *s);
 
 /* Wait until all generations are freed, for at most `seconds`; < 0: without a limit. */
 void generation_wait_all(server *s, double seconds);
-
-/* End the pins of cache_control whose time is over. On any thread, once the server serves. */
-void generation_end_pins(server *s);
 
 /* Fill *error with the error that memory is lacking, or that the server stops, and return it. */
 const openai_error *generation_memory_error(openai_error *error);

@@ -1,38 +1,154 @@
-/* The connection's thread: writes the answer, whole or as a stream, and suspends the connection while there is none. */
+/*
+ * What is written to the client: the engine's thread queues its events, and the connection's thread writes them as a whole
+ * answer or as a stream, and suspends the connection while there are none.
+ */
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
+#include "cache.h"
+#include "chunkattn/base/clock.h"
 #include "generation_state.h"
 
-/* What the connection does next. */
-typedef enum action {
-    ACTION_WRITE,     /* what it waited for is available */
-    ACTION_WAIT,      /* it is suspended */
-    ACTION_STOP,      /* the server stops: report that */
-    ACTION_NO_MEMORY, /* an event was lost: report that */
-    ACTION_HANG_UP,   /* close the connection: no one waits for the answer */
-} action;
+/* ---- The queue of events ---- */
 
-/* Decide, and suspend the connection if the condition `awaited` is not met yet. */
-static action next_action(generation *g, bool (*awaited)(const generation *)) {
-    action next = ACTION_WRITE;
+/* NULL if memory is lacking. */
+static queued_event *copy_event(size_t prompt, const cl_engine_event *event) {
+    const size_t top_bytes = (size_t)event->n_top * sizeof *event->top;
+    const size_t error_bytes = event->error ? sizeof *event->error : 0;
+    const size_t embedding_bytes = (size_t)event->n_embedding * sizeof *event->embedding;
+    /* One allocation: the event, then what it points to, in descending order of alignment. */
+    queued_event *copy = malloc(sizeof *copy + top_bytes + error_bytes + embedding_bytes + event->text_size);
+    if (!copy) return NULL;
+    char *at = (char *)(copy + 1);
+    *copy = (queued_event){.prompt = prompt, .at = clock_seconds(), .event = *event};
+    if (top_bytes) copy->event.top = memcpy(at, event->top, top_bytes);
+    at += top_bytes;
+    if (error_bytes) copy->event.error = memcpy(at, event->error, error_bytes);
+    at += error_bytes;
+    if (embedding_bytes) copy->event.embedding = memcpy(at, event->embedding, embedding_bytes);
+    at += embedding_bytes;
+    if (event->text_size) copy->event.text = memcpy(at, event->text, event->text_size);
+    return copy;
+}
+
+/* With g->lock held. */
+static void add_event(generation *g, queued_event *event) {
+    event->next = NULL;
+    *(g->events ? g->events_end : &g->events) = event;
+    g->events_end = &event->next;
+}
+
+/* Take all events out of the queue, oldest first. */
+static queued_event *take_events(generation *g) {
     pthread_mutex_lock(&g->lock);
-    if (g->abandoned) {
-        next = ACTION_HANG_UP;
-    } else if (g->stopped) {
-        next = ACTION_STOP;
-        g->told_of_stop = true;
-    } else if (g->lost_event) {
-        next = ACTION_NO_MEMORY;
-    } else if (!awaited(g)) {
-        next = ACTION_WAIT;
+    queued_event *list = g->events;
+    g->events = NULL;
+    pthread_mutex_unlock(&g->lock);
+    return list;
+}
+
+void generation_free_events(queued_event *list) {
+    while (list) {
+        queued_event *next = list->next;
+        free(list);
+        list = next;
+    }
+}
+
+/* ---- Events, on the engine's thread ---- */
+
+static bool is_generated(const cl_engine_event *event) { return event->token >= 0 && !event->prompt; }
+
+/* Count a request to the engine that has ended: a prompt. */
+static void measure_end(generation *g, size_t prompt, const cl_engine_event *event, double now) {
+    const size_t n = (size_t)g->request.params.n;
+    const double admitted_at = g->submitted_at + event->queued_s, first_at = g->first_at[prompt];
+    const bool computed = event->finish == CL_ENGINE_STOP || event->finish == CL_ENGINE_LENGTH;
+    double last_at = first_at;
+    for (size_t i = 0; i < n; i++) last_at = fmax(last_at, g->token_at[prompt * n + i]);
+    /* Without a token, all its time is that of its prompt; one that was cancelled before may have had none. */
+    const double prefilled_at = first_at > 0 ? first_at : computed ? now : admitted_at;
+    const metrics_request r = {.finish = event->finish,
+                               .total = now - g->arrived_at,
+                               .queued = event->queued_s,
+                               .prefill = fmax(0, prefilled_at - admitted_at),
+                               .decode = last_at - first_at,
+                               .n_prompt = event->n_prompt,
+                               .n_choices = g->request.params.n,
+                               .n_tokens = &g->n_tokens[prompt * n],
+                               .max_tokens = g->request.params.max_tokens};
+    metrics_finished(&g->srv->metrics, &r);
+}
+
+static void measure(generation *g, size_t prompt, const cl_engine_event *event, double now) {
+    server_metrics *m = &g->srv->metrics;
+    if (is_generated(event)) {
+        const size_t choice = prompt * (size_t)g->request.params.n + (size_t)event->choice;
+        if (g->n_tokens[choice]++ > 0) metrics_inter_token(m, now - g->token_at[choice]);
+        if (g->first_at[prompt] == 0) {
+            metrics_first_token(m, now - g->arrived_at);
+            g->first_at[prompt] = now;
+        }
+        g->token_at[choice] = now;
+    }
+    if (event->last) measure_end(g, prompt, event, now);
+}
+
+/* Add an event to what the log reports. first: it is the first one of its prompt that generates or ends. With g->lock held. */
+static void add_usage(generation_usage *u, const cl_engine_event *event, bool first, double now) {
+    if (first) {
+        u->n_prompt += event->n_prompt;
+        u->n_cached += event->n_cached;
+    }
+    if (is_generated(event)) {
+        if (u->n_tokens++ == 0) u->first_at = now;
+        u->last_at = now;
+    }
+    if (event->n_sharing > u->n_sharing) u->n_sharing = event->n_sharing;
+    if (event->finish != CL_ENGINE_RUNNING) u->finish = event->finish;
+}
+
+void generation_on_event(void *ctx, const cl_engine_event *event) {
+    const openai_job *job = ctx;
+    generation *g = job->owner;
+    const double now = clock_seconds();
+    const bool first = g->first_at[job->prompt] == 0 && (is_generated(event) || event->last);
+    measure(g, job->prompt, event, now);
+    if (is_generated(event) && g->quota.tokens.limit > 0) quota_count(&g->srv->quotas, g->task.domain, 1, now);
+    cache_list_mark(g, event);
+    queued_event *copy = copy_event(job->prompt, event);
+    pthread_mutex_lock(&g->lock);
+    add_usage(&g->usage, event, first, now);
+    if (copy)
+        add_event(g, copy);
+    else
+        generation_become(g, GENERATION_FAILED);
+    if (event->last) g->n_ended++;
+    generation_wake_if_due(g);
+    pthread_mutex_unlock(&g->lock);
+    if (event->last) generation_drop_owners(g, 1);
+}
+
+/* ---- Waiting, on the connection's thread ---- */
+
+/* Whether the connection goes on, in *state. If not, it is suspended until the condition `awaited` is met or never will be. */
+static bool goes_on(generation *g, bool (*awaited)(const generation *), generation_state *state) {
+    pthread_mutex_lock(&g->lock);
+    if (atomic_load(&g->srv->stopping)) generation_become(g, GENERATION_STOPPED);
+    *state = g->state;
+    const bool waits = g->state <= GENERATION_RUNNING && !awaited(g);
+    if (waits) {
         g->awaited = awaited;
         MHD_suspend_connection(g->connection);
     }
     pthread_mutex_unlock(&g->lock);
-    return next;
+    return !waits;
 }
+
+/* ---- Whole answers ---- */
 
 /*
  * Why the request failed. The engine accepted it, so if it was busy, the request has waited too long: that is an option's limit
@@ -50,11 +166,9 @@ static const openai_error *error_of(generation *g) {
     return error;
 }
 
-/* ---- Whole answers ---- */
-
 static enum MHD_Result reply_whole(exchange *x) {
     generation *g = x->gen;
-    queued_event *events = generation_take_events(g);
+    queued_event *events = take_events(g);
     for (const queued_event *e = events; e; e = e->next) openai_result_add(&g->result, e->prompt, &e->event, e->at);
     generation_free_events(events);
     if (g->result.failed) return http_reply_error(x, error_of(g));
@@ -78,7 +192,7 @@ static void put_event(generation *g, const queued_event *e) {
 
 /* Append what all queued events add to the stream, and the end after the last event or an error. */
 static void put_events(generation *g) {
-    queued_event *events = generation_take_events(g);
+    queued_event *events = take_events(g);
     for (const queued_event *e = events; e && !g->result.failed; e = e->next) put_event(g, e);
     generation_free_events(events);
     if (g->result.failed)
@@ -108,22 +222,27 @@ static void hang_up(generation *g) {
     g->n_unsent = 1;
 }
 
+/* Send what comes next in a stream. */
+static void send_next(generation *g, generation_state state) {
+    openai_error error;
+    writer_clear(&g->out);
+    switch (state) {
+    case GENERATION_STOPPED: put_end(g, generation_stopped_error(&error)); break;
+    case GENERATION_FAILED: writer_fail(&g->out); break;
+    default: put_events(g);
+    }
+    send_out(g);
+}
+
 /* libmicrohttpd's callback: copy up to max bytes of the stream into buf. Returning 0 means that the connection is suspended. */
 static ssize_t read_stream(void *cls, uint64_t position, char *buf, size_t max) {
     (void)position;
     generation *g = cls;
     while (g->n_unsent == 0) {
+        generation_state state;
         if (g->out_ended) return MHD_CONTENT_READER_END_OF_STREAM;
-        openai_error error;
-        writer_clear(&g->out);
-        switch (next_action(g, has_events)) {
-        case ACTION_WAIT: return 0;
-        case ACTION_HANG_UP: hang_up(g); continue;
-        case ACTION_STOP: put_end(g, generation_stopped_error(&error)); break;
-        case ACTION_NO_MEMORY: writer_fail(&g->out); break;
-        case ACTION_WRITE: put_events(g); break;
-        }
-        send_out(g);
+        if (!goes_on(g, has_events, &state)) return 0;
+        state == GENERATION_ABANDONED ? hang_up(g) : send_next(g, state);
     }
     const size_t size = g->n_unsent < max ? g->n_unsent : max;
     memcpy(buf, g->unsent, size);
@@ -150,9 +269,9 @@ static enum MHD_Result begin_stream(exchange *x) {
  * wait too long it begins with the first event instead, so that the answer's status can say that.
  */
 static bool can_begin(const generation *g) {
-    if (!g->prepared) return false; /* until then the request is the preparer's */
+    if (g->state == GENERATION_PREPARING) return false; /* the request is the preparer's */
     const bool begins = g->request.stream && (g->events || g->srv->context.queue_timeout_s == 0);
-    return g->refused || begins || g->n_ended == g->n_jobs;
+    return begins || g->n_ended == g->n_jobs;
 }
 
 /* Whether the first event is that the request has waited too long. */
@@ -166,15 +285,16 @@ static bool was_not_begun(generation *g) {
 enum MHD_Result generation_resumed(exchange *x) {
     generation *g = x->gen;
     openai_error error;
-    switch (next_action(g, can_begin)) {
-    case ACTION_WAIT: return MHD_YES;
-    case ACTION_HANG_UP: return MHD_NO;
-    case ACTION_NO_MEMORY: return http_reply_no_memory(x);
-    case ACTION_STOP: return http_reply_error(x, generation_stopped_error(&error));
-    case ACTION_WRITE: break;
+    generation_state state;
+    if (!goes_on(g, can_begin, &state)) return MHD_YES;
+    if (state <= GENERATION_REFUSED) x->quota = g->quota;
+    switch (state) {
+    case GENERATION_REFUSED: return http_reply_error(x, &g->error);
+    case GENERATION_FAILED: return http_reply_no_memory(x);
+    case GENERATION_STOPPED: return http_reply_error(x, generation_stopped_error(&error));
+    case GENERATION_ABANDONED: return MHD_NO;
+    default: break;
     }
-    x->quota = g->quota;
-    if (g->refused) return http_reply_error(x, &g->error);
     if (g->kind->reply) return g->kind->reply(x, g);
     return g->request.stream && !was_not_begun(g) ? begin_stream(x) : reply_whole(x);
 }

@@ -1,8 +1,21 @@
-/* The state of a generation, and what its source files call in each other. generation.h describes threads and locks. */
+/* What a generation consists of, and what its source files call in each other. generation.h describes threads and locks. */
 #ifndef SERVE_HTTP_GENERATION_STATE_H
 #define SERVE_HTTP_GENERATION_STATE_H
 
 #include "generation.h"
+
+/*
+ * How far a generation is. It is prepared once, and is then RUNNING or REFUSED. While it is PREPARING or RUNNING, the first of
+ * FAILED, STOPPED and ABANDONED ends it. It stays REFUSED, or what has ended it.
+ */
+typedef enum generation_state {
+    GENERATION_PREPARING, /* the preparer has the request, or will have it */
+    GENERATION_RUNNING,   /* its prompts were submitted, or it has none and is answered */
+    GENERATION_REFUSED,   /* `error` says why */
+    GENERATION_FAILED,    /* memory was lacking for an event, so the answer cannot be whole */
+    GENERATION_STOPPED,   /* the answer is, or ends with, the error that the server stops */
+    GENERATION_ABANDONED, /* no client waits for the answer any more */
+} generation_state;
 
 /* A copy of an engine event. Its pointers point into the same allocation. */
 typedef struct queued_event {
@@ -32,7 +45,7 @@ struct generation {
     double arrived_at;                          /* clock_seconds() */
     char request_id[OPENAI_MAX_REQUEST_ID + 1]; /* the header X-Request-Id, which precedes the body's request_id; "": none */
 
-    /* Used by the preparer's thread until `prepared`, and by the connection's thread afterwards. */
+    /* Used by the preparer's thread while it prepares the request, and by the connection's thread afterwards. */
     char *body; /* [body_size], freed once it is parsed */
     size_t body_size;
     openai_request request;
@@ -59,16 +72,11 @@ struct generation {
     /* Guarded by `lock`. */
     pthread_mutex_t lock;
     queued_event *events, **events_end;  /* events that the connection has not processed yet, oldest first */
-    size_t n_jobs;                       /* prompts that were submitted, or looks at the cache; final once `prepared` */
+    size_t n_jobs;                       /* prompts that were submitted, or looks at the cache; 0 until all were */
     size_t n_ended;                      /* prompts whose last event came, and looks that ended */
     bool (*awaited)(const generation *); /* the condition that the suspended connection waits for; NULL: not suspended */
     generation_usage usage;
-    bool prepared; /* the prompts were submitted, or the request was refused */
-    bool refused;
-    bool abandoned;    /* no client waits for the answer any more */
-    bool lost_event;   /* memory was lacking for an event, so the answer cannot be whole */
-    bool stopped;      /* the server stops */
-    bool told_of_stop; /* the answer is, or ends with, the error that says so */
+    generation_state state; /* generation_become changes it */
 
     /* A stream. Of the connection's thread. */
     openai_writer out;  /* the latest events */
@@ -79,32 +87,26 @@ struct generation {
 
 /* ---- generation.c ---- */
 
-void generation_add_owners(generation *g, size_t n);
+/* Whether a generation may go from one state to another. */
+bool generation_may_become(generation_state from, generation_state to);
+
+/* With g->lock held: go to another state, unless g must keep the one that it has. */
+void generation_become(generation *g, generation_state to);
 
 /* Drop n references, n >= 0, and free g with the last one. Acquires srv->lock. */
 void generation_drop_owners(generation *g, size_t n);
 
-/* With g->lock held: resume the connection if the condition that it waits for is met, or never will be. */
+/* With g->lock held: resume the connection if what it waits for has come, or never will. */
 void generation_wake_if_due(generation *g);
 
-/* Cancel all prompts that were submitted; those that have ended are unknown to the engine and ignored. */
-void generation_cancel_jobs(generation *g);
+/* Allocate g->own, zeroed; NULL with g->error filled: memory is lacking. For `prepare`. */
+void *generation_allocate_own(generation *g, size_t size);
 
-/* ---- generation_mark.c ---- */
-
-/* The request has been read: it pins nothing if what it marks is pinned already. On the preparer's thread. */
-void generation_mark_prepare(generation *g);
-
-/* Add what a prompt has pinned to the list, in place of what that makes useless. On the engine's thread. */
-void generation_mark_event(generation *g, const cl_engine_event *event);
-
-/* ---- generation_events.c ---- */
+/* ---- generation_answer.c ---- */
 
 /* The engine's callback for each event of a submitted prompt; job is an openai_job, its owner the generation. */
 void generation_on_event(void *job, const cl_engine_event *event);
 
-/* Take all events out of the queue, oldest first; free them with generation_free_events. Acquires g->lock. */
-queued_event *generation_take_events(generation *g);
 void generation_free_events(queued_event *list);
 
 #endif

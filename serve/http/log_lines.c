@@ -27,10 +27,11 @@ static const char *tenant_of(const exchange *x) {
 
 /* How the engine's work for a request ended; NULL: it had none. With the generation's lock held. */
 static const char *finish_of(const generation *g, bool sent) {
+    const bool server_ends = atomic_load(&g->srv->stopping) && g->state != GENERATION_ABANDONED;
     if (g->n_jobs == 0 || !g->kind->write) return NULL;
-    if (!sent) return g->stopped && !g->abandoned ? "stopped" : "disconnected";
-    if (g->told_of_stop) return "stopped"; /* whatever the engine's last event is, which may have come since */
-    if (g->lost_event || g->out.failed || g->result.failed || g->n_ended < g->n_jobs) return "error";
+    if (!sent) return server_ends ? "stopped" : "disconnected";
+    if (g->state == GENERATION_STOPPED) return "stopped"; /* whatever the engine's last event is, which may have come since */
+    if (g->state == GENERATION_FAILED || g->out.failed || g->result.failed || g->n_ended < g->n_jobs) return "error";
     return openai_finish_name(g->usage.finish);
 }
 
@@ -59,10 +60,9 @@ static void add_prompt(log_line *line, const generation *g) {
 }
 
 /* The events of the engine may still come, so what they change is copied under the lock. */
-static const char *copy_usage(generation *g, bool sent, generation_usage *usage, bool *prepared) {
+static const char *copy_usage(generation *g, bool sent, generation_usage *usage) {
     pthread_mutex_lock(&g->lock);
     *usage = g->usage;
-    *prepared = g->prepared;
     const char *finish = finish_of(g, sent);
     pthread_mutex_unlock(&g->lock);
     return finish;
@@ -71,12 +71,11 @@ static const char *copy_usage(generation *g, bool sent, generation_usage *usage,
 void log_exchange(exchange *x, bool sent) {
     generation *g = x->gen;
     generation_usage usage = {0};
-    bool prepared = false; /* the preparer does not use the request any more */
     log_line line;
     metrics_reply(&x->srv->metrics, x->status);
-    const char *finish = g ? copy_usage(g, sent, &usage, &prepared) : NULL;
+    const char *finish = g ? copy_usage(g, sent, &usage) : NULL;
+    const bool computed = finish; /* the preparer does not use the request any more */
     if (!log_begin(&line, x->srv->config.log, level_of(x, finish), "request")) return;
-    const bool computed = prepared && finish && g->result.request;
     if (computed)
         log_text(&line, "id", g->result.id);
     else if (g && g->request_id[0])

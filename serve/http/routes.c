@@ -127,7 +127,7 @@ static const route routes[] = {
     {"/tokenizer_info", GET, .access = ROUTE_TENANTS, .handle = handle_tokenizer_info},
     {"/cache", GET, .access = ROUTE_OPERATOR, .handle = cache_handle_get},
     {"/cache/explain", POST, .access = ROUTE_OPERATOR, .kind = &cache_explain},
-    {"/cache/pin", POST, .access = ROUTE_OPERATOR, .kind = &generation_pin},
+    {"/cache/pin", POST, .access = ROUTE_OPERATOR, .kind = &cache_pin},
     {CACHE_PIN_PATH, DELETE, .prefix = true, .access = ROUTE_OPERATOR, .handle = cache_handle_unpin},
     {"/cache/reset", POST, .access = ROUTE_OPERATOR, .handle = cache_handle_reset},
     {"/reset_prefix_cache", POST, .access = ROUTE_OPERATOR, .handle = cache_handle_reset}, /* vLLM's name */

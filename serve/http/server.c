@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cache.h"
 #include "chunkattn/base/clock.h"
 #include "chunkattn/base/signals.h"
 #include "chunkllama/common/str.h"
@@ -127,6 +128,7 @@ static bool start_serving(server *s) {
                               .max_spare = acceptor_spare(c->max_connections),
                               .request_timeout_s = c->request_timeout_s,
                               .idle_timeout_s = c->timeout_s,
+                              .on_hangup = generation_abandon,
                               .on_refused = log_refused_connection,
                               .ctx = s,
                               .cors_origin = c->cors_origin};
@@ -141,22 +143,19 @@ static bool start_serving(server *s) {
     return false;
 }
 
-/* Start all threads with all signals blocked, since the program handles them on its own threads. */
-static bool start_threads(server *s) {
-    sigset_t before;
-    signals_block_all(&before);
-    s->hangups = watch_create(generation_hung_up);
-    s->requests = preparer_create(generation_prepare);
-    const bool ok = s->hangups && s->requests && start_serving(s);
-    signals_restore(&before);
-    return ok;
+static cl_status fail_start(cl_error *error) {
+    return cl_fail(error, CL_ERR_NOMEM, "memory, threads or files are lacking for the server");
 }
 
-/* Open the folder of files with all signals blocked, for its threads. */
-static cl_status start_jobs(server *s, cl_error *error) {
+/* Open the folder of files and start all threads, with all signals blocked, which the program handles on threads of its own. */
+static cl_status start_threads(server *s, cl_error *error) {
     sigset_t before;
     signals_block_all(&before);
-    const cl_status status = jobs_open(s, error);
+    cl_status status = jobs_open(s, error);
+    if (status == CL_OK) {
+        s->requests = preparer_create(generation_prepare);
+        if (!s->requests || !start_serving(s)) status = fail_start(error);
+    }
     signals_restore(&before);
     return status;
 }
@@ -164,7 +163,6 @@ static cl_status start_jobs(server *s, cl_error *error) {
 static void server_free(server *s) {
     http_destroy_no_memory_replies(s);
     acceptor_destroy(&s->arrivals);
-    watch_destroy(&s->hangups);
     preparer_destroy(&s->requests);
     jobs_close(s);
     metrics_destroy(&s->metrics);
@@ -183,6 +181,32 @@ static bool set_quotas(server *s, const server_keys *keys) {
     return entries;
 }
 
+/* A server that does not run yet; server_free frees it. NULL: memory is lacking. */
+static server *server_create(const server_config *config, int listener, uint16_t port, int32_t max_connections) {
+    server *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    s->config = *config;
+    s->config.max_connections = max_connections;
+    s->port = port;
+    s->listener = listener;
+    s->started_at = (int64_t)time(NULL);
+    s->model_name = config->model_name ? strdup(config->model_name) : cl_model_file_name(config->model_path);
+    atomic_init(&s->serves, false);
+    atomic_init(&s->drains, false);
+    atomic_init(&s->stopping, false);
+    atomic_init(&s->n_requests, 0);
+    atomic_init(&s->n_transfers, 0);
+    metrics_init(&s->metrics);
+    pins_init(&s->pins);
+    quota_init(&s->quotas);
+    pthread_mutex_init(&s->lock, NULL);
+    clock_cond_init(&s->freed);
+    const bool has_keyring = keyring_init(&s->keys, config->keys) && (!config->keys || set_quotas(s, config->keys));
+    if (has_keyring && s->model_name && http_create_no_memory_replies(s)) return s;
+    server_free(s);
+    return NULL;
+}
+
 cl_status server_start(const server_config *config, server **started, cl_error *error) {
     *started = NULL;
     if (check(config, error) != CL_OK) return CL_ERR_ARG;
@@ -195,39 +219,15 @@ cl_status server_start(const server_config *config, server **started, cl_error *
     if (status == CL_OK && config->host) status = listener_open(config->host, &port, &fd, error);
     if (status != CL_OK) return status;
     openai_json_init();
-    server *s = calloc(1, sizeof *s);
-    if (!s) goto no_memory;
-    s->config = *config;
-    s->config.max_connections = max_connections;
-    s->port = port;
-    s->listener = fd;
-    s->started_at = (int64_t)time(NULL);
-    s->model_name = config->model_name ? strdup(config->model_name) : cl_model_file_name(config->model_path);
-    atomic_init(&s->serves, false);
-    atomic_init(&s->drains, false);
-    atomic_init(&s->n_requests, 0);
-    atomic_init(&s->n_transfers, 0);
-    metrics_init(&s->metrics);
-    pins_init(&s->pins);
-    quota_init(&s->quotas);
-    const bool has_keyring = keyring_init(&s->keys, config->keys) && (!config->keys || set_quotas(s, config->keys));
-    pthread_mutex_init(&s->lock, NULL);
-    clock_cond_init(&s->freed);
-    status = start_jobs(s, error);
-    if (status == CL_OK && (!has_keyring || !s->model_name || !http_create_no_memory_replies(s) || !start_threads(s)))
-        goto no_memory;
-    if (status != CL_OK) {
-        server_free(s);
-        if (fd >= 0) close(fd);
-        return status;
+    server *s = server_create(config, fd, port, max_connections);
+    status = s ? start_threads(s, error) : fail_start(error);
+    if (status == CL_OK) {
+        *started = s;
+        return CL_OK;
     }
-    *started = s;
-    return CL_OK;
-
-no_memory:
     if (s) server_free(s);
     if (fd >= 0) close(fd);
-    return cl_fail(error, CL_ERR_NOMEM, "memory, threads or files are lacking for the server");
+    return status;
 }
 
 void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *chat, const json_t *chat_kwargs) {
@@ -265,7 +265,7 @@ cl_status server_replace_keys(server *s, server_keys *keys, cl_error *error) {
     return status;
 }
 
-void server_tick(server *s) { generation_end_pins(s); }
+void server_tick(server *s) { cache_end_pins(s); }
 
 /* A request is counted before it looks at `drains` (http.c), so either it is refused, or server_n_requests counts it. */
 void server_drain(server *s) {

@@ -14,7 +14,6 @@
 #include "serve/batches/worker.h"
 #include "serve/protocol/dialect.h"
 #include "server.h"
-#include "watch.h"
 
 struct generation;
 
@@ -34,11 +33,11 @@ struct server {
     struct MHD_Response *no_memory[OPENAI_N_DIALECTS]; /* http_reply_no_memory */
     acceptor *arrivals;                                /* accepts the daemon's connections */
     preparer *requests;                                /* generations whose requests are to be read */
-    watch *hangups;                                    /* the sockets of clients that may hang up */
     store *files;                                      /* NULL: config.files_dir is not set, as the next two */
     preparer *disk;                                    /* generations that write to it */
     worker *batches;
     atomic_bool drains;     /* set once, by server_drain */
+    atomic_bool stopping;   /* set once, by generation_stop_all */
     atomic_int n_requests;  /* as server_n_requests */
     atomic_int n_transfers; /* files that clients send or receive */
 
@@ -55,7 +54,6 @@ struct server {
     pthread_mutex_t lock;
     pthread_cond_t freed; /* a generation was freed */
     struct generation *generations;
-    bool stopping;
 };
 
 /*

@@ -276,6 +276,21 @@ static void hanging_up_before_a_request_is_prepared_drops_it(void **state) {
     wait_for_metric(f->port, "vllm:num_requests_running", 0);
 }
 
+/* So does hanging up with the last byte, which the server may notice before it has read the request. */
+static void hanging_up_with_the_request_drops_it(void **state) {
+    const fixture *f = *state;
+    fake_hold_text(true);
+    for (int i = 0; i < 50; i++) {
+        const int fd = client_connect(f->port);
+        client_send_last(fd, "POST", "/v1/completions", "{\"prompt\":\"abc\",\"max_tokens\":3}");
+        shutdown(fd, SHUT_WR);
+        assert_closed(fd);
+    }
+    fake_hold_text(false);
+    WAIT_UNTIL(server_n_requests(f->running) == 0);
+    assert_true(client_metric(f->port, "vllm:prompt_tokens_total") == 0);
+}
+
 static void *stop(void *server) {
     server_stop(server);
     return NULL;
@@ -587,6 +602,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(only_idle_clients_time_out, set_up_impatient, tear_down),
         cmocka_unit_test_setup_teardown(preparing_a_request_delays_no_other, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_before_a_request_is_prepared_drops_it, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(hanging_up_with_the_request_drops_it, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(stopping_reports_an_error_to_requests_that_are_not_prepared, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(connections_beyond_the_limit_say_how_the_server_is, set_up_few, tear_down),
         cmocka_unit_test_setup_teardown(spare_connections_are_few_and_short, set_up_few, tear_down),
