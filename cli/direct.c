@@ -20,10 +20,7 @@ cl_status direct_open(direct *d, const options *opt, int32_t max_rows, int32_t m
     config.retention = CATTN_RETAIN_NONE;
     status = cl_runner_init(&d->runner, d->s.model, d->s.pool, &config, config.kv_budget_bytes, max_rows, max_rows, max_logits,
                             error);
-    if (status != CL_OK) {
-        options_name_fields(error);
-        return status;
-    }
+    if (status != CL_OK) return options_name_field(error);
     d->entry_seq = calloc((size_t)max_rows, sizeof *d->entry_seq);
     return d->entry_seq ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for steps of %d rows", max_rows);
 }

@@ -162,8 +162,8 @@ bool completion_print(const char *shell);
 /* Write "--name: " before the message of an error in an option's value. Returns the error's code. */
 cl_status option_fail(const char *name, cl_error *error);
 
-/* Replace the fields of engine and library that a message names by the options that set them. */
-void options_name_fields(cl_error *error);
+/* Let an error of a field of cl_engine_config name the option that sets it. Returns the error's code. */
+cl_status options_name_field(cl_error *error);
 
 /* The one of `names`, which ends with NULL, that is closest to the mistyped name `wrong`; NULL: none is close. */
 const char *closest_name(const char *wrong, const char *const *names);

@@ -180,8 +180,7 @@ cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_err
     cl_status status = session_engine_config(s, opt, max_seqs, &config, error);
     if (status != CL_OK) return status;
     status = cl_engine_create_on_pool(s->model, s->pool, &config, &s->engine, error);
-    if (status != CL_OK) options_name_fields(error);
-    return status;
+    return status == CL_OK ? CL_OK : options_name_field(error);
 }
 
 void session_close(session *s) {

@@ -45,11 +45,14 @@ static void on_event(void *ctx, const cl_engine_event *event) {
 /* The error of the line that was read last. */
 static cl_status fail_line(const warm_up *w, cl_status code, const char *message, cl_error *error) {
     const bool is_budget = w->pin && code == CL_ERR_LIMIT;
-    cl_error cause;
-    cl_fail(&cause, code, "%s", message);
-    options_name_fields(&cause);
-    return cl_fail(error, code, "%.120s, line %zu: %.340s%s", w->file->path, w->n_lines, cause.message,
+    return cl_fail(error, code, "%.120s, line %zu: %.340s%s", w->file->path, w->n_lines, message,
                    is_budget ? " (--pin-budget, --kv-budget)" : "");
+}
+
+/* The same, because of an error of the engine. */
+static cl_status fail_prompt(const warm_up *w, cl_error *cause, cl_error *error) {
+    options_name_field(cause);
+    return fail_line(w, cause->code, cause->message, error);
 }
 
 /* Compute a prompt, and wait for its end. */
@@ -65,13 +68,12 @@ static cl_status compute(warm_up *w, uint32_t domain, const openai_prompt *promp
     request.on_event = on_event;
     request.ctx = w;
     w->ended = false;
-    const cl_status status = cl_engine_submit(w->engine, &request, NULL, &cause);
-    if (status != CL_OK) return fail_line(w, status, cause.message, error);
+    if (cl_engine_submit(w->engine, &request, NULL, &cause) != CL_OK) return fail_prompt(w, &cause, error);
     pthread_mutex_lock(&w->lock);
     while (!w->ended) pthread_cond_wait(&w->changed, &w->lock);
     const bool failed = w->finish == CL_ENGINE_ERROR;
     pthread_mutex_unlock(&w->lock);
-    return failed ? fail_line(w, w->cause.code, w->cause.message, error) : CL_OK;
+    return failed ? fail_prompt(w, &w->cause, error) : CL_OK;
 }
 
 /* ---- The file ---- */
@@ -89,10 +91,11 @@ static cl_status check_tenant(const warm_up *w, uint32_t domain, cl_error *error
 
 static cl_status compute_line(warm_up *w, const char *text, size_t size, cl_error *error) {
     batch_line line = {0};
+    char text_of_error[OPENAI_ERROR_TEXT];
     cl_status status = CL_OK;
     if (!batch_line_parse(&line, w->n_lines, text, size, w->context, &w->tenants)) {
         const bool no_memory = line.error.status >= 500;
-        status = fail_line(w, no_memory ? CL_ERR_NOMEM : CL_ERR_ARG, line.error.message, error);
+        status = fail_line(w, no_memory ? CL_ERR_NOMEM : CL_ERR_ARG, openai_error_text(&line.error, text_of_error), error);
     }
     if (status == CL_OK) status = check_tenant(w, line.request.params.domain, error);
     for (size_t i = 0; status == CL_OK && i < line.request.n_prompts; i++)

@@ -65,7 +65,7 @@ CATTN_API const char *cattn_status_name(cattn_status status);
 typedef struct cattn_error {
     cattn_status code;
     int32_t entry;     /* index of the batch entry, token or field at fault; -1 when there is none */
-    char message[248]; /* names the argument, the limit and the fix; always terminated */
+    char message[248]; /* names the argument, the limit and the fix; begins with the field of a config; always terminated */
 } cattn_error;
 
 /*

@@ -64,6 +64,12 @@ CL_API const char *cl_status_name(cl_status status);
 typedef struct cl_error {
     cl_status code;
     char message[512]; /* names the argument, the limit and the fix; printable, always terminated */
+    /*
+     * The member at fault of the struct that was passed, such as "stop[3]" or "sampling.top_p"; "": none is named. The message
+     * begins with it and a blank. So a program whose users know the member by another name writes that name and
+     * message + strlen(field).
+     */
+    char field[48];
 } cl_error;
 
 /*

@@ -69,7 +69,7 @@ static cattn_status holds_no_chunk(const cattn_cache *c, cattn_error *error) {
 static cattn_status check_pool(const cattn_cache *c, cattn_status s, cattn_error *error) {
     if (s == CATTN_ERR_BUDGET) return holds_no_chunk(c, error);
     if (s)
-        return ca_fail(error, s, -1, "the system gives no address space or metadata for budget_bytes = %llu; lower it",
+        return ca_fail(error, s, -1, "budget_bytes is %llu, for which the system gives no address space or metadata; lower it",
                        (unsigned long long)c->budget_bytes);
     return CATTN_OK;
 }
@@ -479,8 +479,8 @@ static cattn_status check_pin(const cattn_cache *c, const ca_seq *seq, int64_t n
     const uint64_t n_chunks = c->chunks_pinned + chunks_of(c, n_tokens);
     if (n_chunks <= c->pin_bytes / c->layout.chunk_bytes) return CATTN_OK;
     return ca_fail(error, CATTN_ERR_BUDGET, -1,
-                   "the pins would cover %llu chunks of %zu bytes; pin_bytes is %llu: raise it, or unpin others",
-                   (unsigned long long)n_chunks, c->layout.chunk_bytes, (unsigned long long)c->pin_bytes);
+                   "pin_bytes is %llu, and the pins would cover %llu chunks of %zu bytes: raise it, or unpin others",
+                   (unsigned long long)c->pin_bytes, (unsigned long long)n_chunks, c->layout.chunk_bytes);
 }
 
 cattn_status cattn_seq_pin(cattn_cache *c, cattn_seq id, int64_t n_tokens, cattn_seq *pin, cattn_error *error) {

@@ -113,8 +113,8 @@ static cattn_status check_tier(const cattn_config *c, cattn_error *error) {
         return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "tier_dir is set, but K and V are on CUDA device %d; leave it NULL",
                        c->cuda_device);
     if (c->sharing == CATTN_PRIVATE || c->retention == CATTN_RETAIN_NONE)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "tier_dir is set, but %s, which retains nothing; choose another",
-                       c->sharing == CATTN_PRIVATE ? "sharing is CATTN_PRIVATE" : "retention is CATTN_RETAIN_NONE");
+        return ca_fail(error, CATTN_ERR_ARG, -1, "tier_dir is set, but with this %s nothing is retained; choose another",
+                       c->sharing == CATTN_PRIVATE ? "sharing" : "retention");
     return CATTN_OK;
 }
 

@@ -88,7 +88,7 @@ const ca_tier_files ca_tier_system_files = {
 /* ---- The file ---- */
 
 static cattn_status refuse(const char *dir, const char *what, int64_t result, cattn_error *error) {
-    return ca_fail(error, CATTN_ERR_ARG, -1, "tier_dir: %s in %s: %s", what, dir, strerror((int)-result));
+    return ca_fail(error, CATTN_ERR_ARG, -1, "tier_dir is unusable: %s in %s: %s", what, dir, strerror((int)-result));
 }
 
 /* Lock the file and cut it to whole slots. */
@@ -96,9 +96,10 @@ static cattn_status prepare(ca_tier_file *file, const char *dir, cattn_error *er
     const ca_tier_files *f = file->files;
     int64_t result = f->lock(f->ctx, file->fd);
     if (result == -EWOULDBLOCK)
-        return ca_fail(
-            error, CATTN_ERR_ARG, -1,
-            "tier_dir: another cache or process uses the file of this model in %s; stop it or name another directory", dir);
+        return ca_fail(error, CATTN_ERR_ARG, -1,
+                       "tier_dir is unusable: another cache or process uses the file of this model in %s; stop it or name "
+                       "another directory",
+                       dir);
     if (result < 0) return refuse(dir, "the file cannot be locked", result, error);
     const int64_t size = f->size(f->ctx, file->fd);
     if (size < 0) return refuse(dir, "the file's size cannot be read", size, error);
@@ -119,11 +120,10 @@ cattn_status ca_tier_file_open(ca_tier_file *file, const ca_tier_files *files, c
         return ca_fail(error, CATTN_ERR_ARG, -1, "tier_dir has too many bytes; the path of its file may have %d", PATH_MAX - 1);
     file->fd = files->open(files->ctx, dir, path);
     if (file->fd < 0)
-        return ca_fail(
-            error, CATTN_ERR_ARG, -1,
-            "tier_dir: the file cannot be opened in %.80s: %s; name a directory that may be written, and whose parent "
-            "exists",
-            dir, strerror(-file->fd));
+        return ca_fail(error, CATTN_ERR_ARG, -1,
+                       "tier_dir is unusable: the file cannot be opened in %.80s: %s; name a directory that may be written, "
+                       "and whose parent exists",
+                       dir, strerror(-file->fd));
     const cattn_status status = prepare(file, dir, error);
     if (status != CATTN_OK) ca_tier_file_close(file);
     return status;

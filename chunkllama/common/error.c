@@ -27,14 +27,34 @@ const char *cl_status_name(cl_status status) {
     return "unknown status";
 }
 
-void cl_error_set(cl_error *error, cl_status code, const char *format, ...) {
+/* The message is the field's name, a blank and the text, or only the text. */
+static void fill(cl_error *error, cl_status code, const char *field, const char *format, va_list args) {
     if (!error) return;
+    error->code = code;
+    snprintf(error->field, sizeof error->field, "%s", field);
+    const int used = snprintf(error->message, sizeof error->message, "%s%s", error->field, *field ? " " : "");
+    vsnprintf(error->message + used, sizeof error->message - (size_t)used, format, args);
+    cl_str_disarm(error->message, strlen(error->message)); /* it may quote a file */
+}
+
+void cl_error_set(cl_error *error, cl_status code, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    error->code = code;
-    vsnprintf(error->message, sizeof error->message, format, args);
+    fill(error, code, "", format, args);
     va_end(args);
-    cl_str_disarm(error->message, strlen(error->message)); /* it may quote a file */
+}
+
+void cl_error_set_field(cl_error *error, cl_status code, const char *field, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fill(error, code, field, format, args);
+    va_end(args);
+}
+
+cl_name cl_item(const char *array, int64_t i) {
+    cl_name name;
+    snprintf(name.text, sizeof name.text, "%s[%lld]", array, (long long)i);
+    return name;
 }
 
 static cl_status report(ca_struct_fault fault, const char *message, cl_error *error) {

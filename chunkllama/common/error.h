@@ -8,8 +8,23 @@
 /* Control characters of the finished message become question marks: it may quote a file, and end on a terminal. */
 void cl_error_set(cl_error *error, cl_status code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* The same for an error of a field, whose name, such as "stop[3]", the message gets before the formatted text, with a blank. */
+void cl_error_set_field(cl_error *error, cl_status code, const char *field, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
 /* Fill *error (NULL is ignored); the value is code, for `return cl_fail(error, CL_ERR_ARG, "...", ...)`. */
-#define cl_fail(error, code, ...) (cl_error_set(error, code, __VA_ARGS__), cl_failed(code))
+#define cl_fail(error, code, ...)              (cl_error_set(error, code, __VA_ARGS__), cl_failed(code))
+#define cl_fail_field(error, code, field, ...) (cl_error_set_field(error, code, field, __VA_ARGS__), cl_failed(code))
+
+/* The name of an element of an array, such as "stop[3]". */
+typedef struct cl_name {
+    char text[48];
+} cl_name;
+
+cl_name cl_item(const char *array, int64_t i);
+
+/* CL_ERR_ARG for a field. */
+#define cl_refuse(error, field, ...) cl_fail_field(error, CL_ERR_ARG, field, __VA_ARGS__)
 
 /* Inline, so that compilers and analysers see that what cl_fail returns is never CL_OK. */
 static inline cl_status cl_failed(cl_status code) { return code; }

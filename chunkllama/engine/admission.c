@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "beam.h"
-#include "chunkllama/model/kv_cache.h"
 #include "constraint.h"
+#include "runner.h"
 
 /*
  * The part of the expected need that must be free for a choice to join. Of 0, 0.5, 1, 1.5 and 2 it cost the least with a
@@ -182,7 +182,7 @@ bool cl_admission_extend(cl_admission *a, cl_choice *c, cl_error *error) {
         c->room_to = room_to;
         return true;
     }
-    if (status != CATTN_OK) cl_fail(error, cl_kv_status(status), "K/V cache: %s", cause.message);
+    if (status != CATTN_OK) cl_kv_fail(status, &cause, error);
     return false;
 }
 
@@ -291,7 +291,7 @@ cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *e
         a->full = true;
         return CL_ADMISSION_WAITS;
     }
-    cl_fail(error, cl_kv_status(status), "K/V cache: %s", cause.message);
+    cl_kv_fail(status, &cause, error);
     return CL_ADMISSION_NEVER;
 }
 
@@ -311,10 +311,10 @@ bool cl_admission_fork(cl_admission *a, cl_choice *c, const cl_choice *from, cat
 /* ---- Pins ---- */
 
 bool cl_admission_pin(cl_admission *a, const cl_choice *c, cl_request *r, int64_t n_tokens, cl_error *error) {
-    cattn_error cause = {.message = "the prompt to be pinned finds no room beside other pins; lower pin_bytes"};
+    cattn_error cause = {.message = "pin_bytes leaves no room for the prompt to be pinned beside other pins: lower it"};
     const int64_t n = n_tokens / 2 * 2;
     const cattn_status status = c->shares_none ? CATTN_ERR_BUDGET : cattn_seq_pin(a->cache, c->seq, n, &r->pin, &cause);
-    if (status != CATTN_OK) cl_fail(error, cl_kv_status(status), "K/V cache: %s", cause.message);
+    if (status != CATTN_OK) cl_kv_fail(status, &cause, error);
     if (status == CATTN_OK) r->n_pinned = n;
     return status == CATTN_OK;
 }

@@ -35,6 +35,25 @@ typedef struct cl_engine_limits {
 cl_status cl_check_request(const cl_engine_limits *limits, const cl_engine_request *from, cl_engine_request *request,
                            cl_error *error);
 
+/*
+ * Check the fields of a request whose rules are the same in every engine, whose model has n_vocab tokens: all but the prompt,
+ * on_event and the pins. So an API can refuse them before it has a prompt. CL_ERR_LIMIT for a grammar that is too large,
+ * otherwise CL_ERR_ARG; both name the field.
+ */
+cl_status cl_check_fields(const cl_engine_request *r, int32_t n_vocab, cl_error *error);
+
+/* A number of a field, and its range, in words or NULL: "from LOW to HIGH". NaN is in no range. */
+typedef struct cl_range {
+    const char *field;
+    double value, low, high;
+    const char *text;
+} cl_range;
+
+cl_status cl_check_ranges(const cl_range *ranges, size_t n, cl_error *error);
+
+/* Check the tokens [n] of a field. */
+cl_status cl_check_tokens(const char *field, const int32_t *tokens, int64_t n, int32_t n_vocab, cl_error *error);
+
 /* Check the fields that say with which requests a request shares K/V: its domain and salt. CL_ERR_ARG names the field. */
 cl_status cl_check_domain(const cl_engine_request *r, cl_error *error);
 

@@ -32,9 +32,9 @@ cl_status cl_engine_explain(cl_engine *e, const cl_engine_request *request, catt
     cl_engine_request_init(&q.request);
     cl_status status = CL_STRUCT_READ(cl_engine_request, ctx, &q.request, request, error);
     if (status != CL_OK) return status;
-    if (!q.request.prompt) return cl_fail(error, CL_ERR_ARG, "prompt is NULL");
+    if (!q.request.prompt) return cl_refuse(error, "prompt", "is NULL");
     if (q.request.n_prompt < 1)
-        return cl_fail(error, CL_ERR_ARG, "n_prompt is %lld; it must be at least 1", (long long)q.request.n_prompt);
+        return cl_refuse(error, "n_prompt", "is %lld; it must be at least 1", (long long)q.request.n_prompt);
     status = cl_check_domain(&q.request, error);
     if (status != CL_OK) return status;
     pthread_mutex_init(&q.mutex, NULL);

@@ -10,8 +10,8 @@
 
 static cl_status check_pattern(size_t size, cl_error *error) {
     if (size <= CL_LIMIT_PATTERN) return CL_OK;
-    return cl_fail(error, CL_ERR_LIMIT, "grammar: a regular expression has %zu bytes; it may have %d: simplify it", size,
-                   CL_LIMIT_PATTERN);
+    return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "has a regular expression of %zu bytes; it may have %d: simplify it",
+                         size, CL_LIMIT_PATTERN);
 }
 
 /* ---- JSON schemas ---- */
@@ -50,17 +50,16 @@ static cl_status check_schema(const char *text, size_t size, cl_error *error) {
     if (!schema && json_error_code(&problem) == json_error_out_of_memory)
         return cl_fail(error, CL_ERR_NOMEM, "no memory for a JSON schema");
     if (!schema)
-        return cl_fail(error, CL_ERR_ARG, "grammar: the schema is not JSON: %s in line %d, column %d", problem.text,
-                       problem.line, problem.column);
+        return cl_refuse(error, "grammar", "is not a schema in JSON: %s in line %d, column %d", problem.text, problem.line,
+                         problem.column);
     count(schema, &c);
     json_decref(schema);
     if (c.n_members > CL_LIMIT_MEMBERS)
-        return cl_fail(error, CL_ERR_LIMIT, "grammar: an object in the schema has %zu members; it may have %d: simplify it",
-                       c.n_members, CL_LIMIT_MEMBERS);
+        return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "has an object of %zu members; it may have %d: simplify it",
+                             c.n_members, CL_LIMIT_MEMBERS);
     if (c.n_pattern_bytes > CL_LIMIT_PATTERNS)
-        return cl_fail(error, CL_ERR_LIMIT,
-                       "grammar: the patterns in the schema have %zu bytes; they may have %d: simplify them", c.n_pattern_bytes,
-                       CL_LIMIT_PATTERNS);
+        return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "has patterns of %zu bytes; they may have %d: simplify them",
+                             c.n_pattern_bytes, CL_LIMIT_PATTERNS);
     return check_pattern(c.pattern, error);
 }
 
@@ -152,8 +151,8 @@ static size_t full_size(lark *l, terminal *t) {
 
 static cl_status check_lark(const char *text, size_t size, cl_error *error) {
     if (size > CL_LIMIT_LARK_BYTES)
-        return cl_fail(error, CL_ERR_LIMIT, "grammar: the text has %zu bytes; a Lark grammar may have %d: simplify it", size,
-                       CL_LIMIT_LARK_BYTES);
+        return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "has %zu bytes; in Lark it may have %d: simplify it", size,
+                             CL_LIMIT_LARK_BYTES);
     lark l = {.terminals = calloc(size + 1, sizeof *l.terminals), .uses = calloc(size + 1, sizeof *l.uses)};
     cl_status status = l.terminals && l.uses ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for a grammar");
     if (status == CL_OK) {
@@ -172,7 +171,7 @@ static cl_status check_lark(const char *text, size_t size, cl_error *error) {
 
 cl_status cl_grammar_check(cl_grammar_kind kind, const char *text, size_t size, cl_error *error) {
     if (cl_utf8_valid(text, size) < size || memchr(text, 0, size))
-        return cl_fail(error, CL_ERR_ARG, "grammar: the text is not UTF-8, or contains a zero character");
+        return cl_refuse(error, "grammar", "is not UTF-8, or contains a zero character");
     if (kind == CL_GRAMMAR_JSON_SCHEMA) return check_schema(text, size, error);
     return kind == CL_GRAMMAR_LARK ? check_lark(text, size, error) : check_pattern(size, error);
 }

@@ -120,26 +120,29 @@ static bool open_python(void) {
 static cl_status open_with_python(const char *path, void **object, cl_error *error) {
     *object = open_object(path);
     if (*object) return CL_OK;
-    cl_fail(error, CL_ERR_FILE, "grammar_library: %s", dlerror());
+    cl_fail_field(error, CL_ERR_FILE, "grammar_library", "cannot be loaded: %s", dlerror());
     if (!strstr(error->message, "undefined symbol: Py") && !strstr(error->message, "undefined symbol: _Py")) return CL_ERR_FILE;
     if (!open_python())
-        return cl_fail(
-            error, CL_ERR_FILE,
-            "grammar_library: %s is a module for Python 3, and needs libpython3, which is not installed: install it, "
-            "or name a library that cargo built",
-            path);
+        return cl_fail_field(error, CL_ERR_FILE, "grammar_library",
+                             "is %s, a module for Python 3 that needs libpython3, which is not installed: install it, "
+                             "or name a library that cargo built",
+                             path);
     *object = open_object(path);
-    return *object ? CL_OK : cl_fail(error, CL_ERR_FILE, "grammar_library: %s", dlerror());
+    return *object ? CL_OK : cl_fail_field(error, CL_ERR_FILE, "grammar_library", "cannot be loaded: %s", dlerror());
 }
 
 static cl_status load(library *l, const char *path, cl_error *error) {
     cl_error cause;
     void *object;
-    if (open_with_python(path, &object, &cause) != CL_OK) return cl_fail(error, cause.code, "%s", cause.message);
+    if (open_with_python(path, &object, &cause) != CL_OK) {
+        if (error) *error = cause;
+        return cause.code;
+    }
     void *found;
 #define FIND(type, name, parameters)                                                                                           \
     if (!(found = dlsym(object, #name)))                                                                                       \
-        return cl_fail(error, CL_ERR_UNSUPPORTED, "grammar_library: %s lacks %s; it must be llguidance 1.9", path, #name);     \
+        return cl_fail_field(error, CL_ERR_UNSUPPORTED, "grammar_library", "is %s, which lacks %s; it must be llguidance 1.9", \
+                             path, #name);                                                                                     \
     memcpy((void *)&l->f.name, (void *)&found, sizeof found);
     LLG_FUNCTIONS(FIND)
 #undef FIND
@@ -239,11 +242,12 @@ static cl_status fail(const char *message, cl_error *error) {
         text[n++] = *c == '\n' ? ' ' : *c;
     }
     text[n] = 0;
-    if (strcmp(text, "NoExtensionBias") == 0) return cl_fail(error, CL_ERR_ARG, "grammar: no text matches it");
+    if (strcmp(text, "NoExtensionBias") == 0) return cl_refuse(error, "grammar", "matches no text");
     for (size_t i = 0; i < sizeof limit_messages / sizeof *limit_messages; i++)
         if (strstr(text, limit_messages[i].word))
-            return cl_fail(error, CL_ERR_LIMIT, "grammar: %s", limit_messages[i].message ? limit_messages[i].message : text);
-    return cl_fail(error, CL_ERR_ARG, "grammar: %s", text);
+            return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "cannot be compiled: %s",
+                                 limit_messages[i].message ? limit_messages[i].message : text);
+    return cl_refuse(error, "grammar", "cannot be compiled: %s", text);
 }
 
 /* ---- Matchers ---- */

@@ -7,6 +7,19 @@
 #include "chunkllama/model/kv_cache.h"
 #include "kv_fingerprint.h"
 
+cl_status cl_kv_fail(cattn_status status, const cattn_error *cause, cl_error *error) {
+    static const char *const names[][2] = {
+        {"budget_bytes", "kv_budget_bytes"}, {"chunk_size", "chunk_size"}, {"kv_type", "kv_type"},
+        {"pin_bytes", "pin_bytes"},          {"retention", "retention"},   {"sharing", "sharing"},
+        {"tier_bytes", "kv_tier_bytes"},     {"tier_dir", "kv_tier_dir"},
+    };
+    const size_t size = strcspn(cause->message, " ");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i][0]) == size && memcmp(names[i][0], cause->message, size) == 0)
+            return cl_fail_field(error, cl_kv_status(status), names[i][1], "%s", cause->message + size + 1);
+    return cl_fail(error, cl_kv_status(status), "K/V cache: %s", cause->message);
+}
+
 static cl_status create_cache(cl_runner *r, ca_pool *pool, const cl_engine_config *config, uint64_t budget_bytes,
                               cl_error *error) {
     cattn_config cc;
@@ -29,7 +42,7 @@ static cl_status create_cache(cl_runner *r, ca_pool *pool, const cl_engine_confi
     }
     cattn_error cause;
     const cattn_status status = cattn_cache_create(&cc, &r->cache, &cause);
-    return status == CATTN_OK ? CL_OK : cl_fail(error, cl_kv_status(status), "K/V cache: %s", cause.message);
+    return status == CATTN_OK ? CL_OK : cl_kv_fail(status, &cause, error);
 }
 
 cl_status cl_runner_init(cl_runner *r, const cl_model *m, ca_pool *pool, const cl_engine_config *config, uint64_t budget_bytes,

@@ -11,6 +11,12 @@
 #include "chunkllama/model/forward.h"
 #include "engine.h"
 
+/*
+ * Fill *error from an error of the cache. Its message begins with the field of cattn_config that is at fault, which gets the
+ * name that it has in cl_engine_config. Returns its code. status: not CATTN_OK.
+ */
+cl_status cl_kv_fail(cattn_status status, const cattn_error *cause, cl_error *error);
+
 typedef struct cl_runner {
     const cl_model *model; /* borrowed */
     cattn_cache *cache;    /* owned */

@@ -457,7 +457,8 @@ static void follow_beams(cl_scheduler *s, cl_request *r, cl_beams_answer pending
     if (pending == CL_BEAMS_END) report_beams(s, r);
     if (pending == CL_BEAMS_ADVANCE && r->n_in_cache > 0) cl_roster_advance(&s->roster, r);
     cl_error error;
-    cl_fail(&error, CL_ERR_UNSUPPORTED, "the model gives fewer than %d tokens a probability; lower n", r->params.n);
+    cl_fail_field(&error, CL_ERR_UNSUPPORTED, "n", "is %d, and the model gives fewer tokens a probability: lower it",
+                  r->params.n);
     if (pending == CL_BEAMS_FAIL) cl_roster_end_request(&s->roster, r, CL_ENGINE_ERROR, &error);
 }
 

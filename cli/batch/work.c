@@ -56,7 +56,7 @@ static void submit(pending_line *p) {
     if (p->prompts)
         n_submitted = openai_submit(request, p->work->engine, p, on_event, p->prompts, &p->line.error);
     else
-        openai_fail_from(&p->line.error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the request"});
+        openai_fail_memory(&p->line.error);
     if (n_submitted == n) return;
     p->line.failed = true;
     close_prompts(p, n - n_submitted);

@@ -25,7 +25,8 @@ bool batch_not_found(store_kind kind, const char *id, openai_error *error) {
 }
 
 static bool fail_memory(openai_error *error) {
-    return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory; send the request again later"});
+    return openai_fail_from(error, NULL,
+                            &(cl_error){.code = CL_ERR_NOMEM, .message = "out of memory; send the request again later"});
 }
 
 json_t *batch_find(store *s, store_kind kind, uint32_t domain, const char *id, openai_error *error) {
@@ -131,7 +132,7 @@ bool batch_create(store *s, const store_owner *owner, const json_t *body, json_t
     char id[STORE_ID] = "", output[STORE_ID], errors[STORE_ID];
     cl_error cause;
     if (!store_new_id(STORE_FILE, output) || !store_new_id(STORE_FILE, errors))
-        return openai_fail_from(error, NULL, &(cl_error){CL_ERR_FILE, "the system has no random numbers"});
+        return openai_fail_from(error, NULL, &(cl_error){.code = CL_ERR_FILE, .message = "the system has no random numbers"});
     json_t *object = make_object(&b), *more = json_pack("{s:s, s:s}", "output", output, "errors", errors);
     if (!object || !more) {
         json_decref(object);

@@ -117,9 +117,8 @@ enum MHD_Result cache_handle_reset(exchange *x) {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         openai_error error;
         if (!is_requested(x, refused[i])) continue;
-        openai_fail(&error, refused[i],
-                    "'%s' is not supported: requests that run, pins and the file tier stay as they are; leave it out",
-                    refused[i]);
+        openai_refuse(&error, refused[i],
+                      "is not supported: requests that run, pins and the file tier stay as they are; leave it out");
         return http_reply_error(x, &error);
     }
     cattn_stats *after = calloc(1, sizeof *after);

@@ -41,8 +41,7 @@ static bool read_number(const exchange *x, const char *name, int64_t min, int64_
         *value = number;
         return true;
     }
-    return openai_fail(error, name, "'%s' is '%.40s'; it must be an integer from %" PRId64 " to %" PRId64, name, text, min,
-                       max);
+    return openai_refuse(error, name, "is '%.40s'; it must be an integer from %" PRId64 " to %" PRId64, text, min, max);
 }
 
 /* ---- The version: as long as it is the same, so is the tree ---- */
@@ -194,7 +193,7 @@ enum MHD_Result cache_handle_nodes(exchange *x) {
         return http_reply_error(x, &error);
     }
     if (cursor > 0 && node > 0) {
-        openai_fail(&error, "node", "'node' and 'cursor' exclude each other; leave one out");
+        openai_refuse(&error, "node", "and 'cursor' exclude each other; leave one out");
         return http_reply_error(x, &error);
     }
     q.cursor = (uint64_t)cursor;

@@ -125,10 +125,11 @@ static enum MHD_Result reply_error_with(exchange *x, const openai_error *error, 
     openai_writer w = {0};
     size_t size;
     x->failure = error->code ? error->code : error->type;
-    if (x->srv->config.log_prompts && !x->message) x->message = strdup(error->message);
+    char text[OPENAI_ERROR_TEXT];
+    if (x->srv->config.log_prompts && !x->message) x->message = strdup(openai_error_text(error, text));
     x->dialect->write_error(&w, NULL, error);
-    char *text = writer_end(&w, &size);
-    return reply_with(x, (unsigned)error->status, type_json, text, size, header, value);
+    char *json = writer_end(&w, &size);
+    return reply_with(x, (unsigned)error->status, type_json, json, size, header, value);
 }
 
 enum MHD_Result http_reply_error(exchange *x, const openai_error *error) {

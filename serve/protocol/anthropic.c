@@ -26,7 +26,7 @@ static bool read_tool_choice(openai_translation *t) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (json_is(type, names[i][0])) return translation_set(t, t->chat, "tool_choice", json_string(names[i][1]));
     if (!json_is(type, "tool"))
-        return openai_fail(t->error, "tool_choice.type", "'tool_choice.type' must be \"auto\", \"any\", \"tool\" or \"none\"");
+        return openai_refuse(t->error, "tool_choice.type", "must be \"auto\", \"any\", \"tool\" or \"none\"");
     const json_t *name = translation_string(t, choice, "tool_choice", "name");
     return name &&
            translation_set(t, t->chat, "tool_choice",
@@ -45,7 +45,7 @@ static bool read_thinking(openai_translation *t) {
     const bool on = json_is(type, "enabled") || json_is(type, "adaptive");
     int64_t budget = 1024;
     if (!on && !json_is(type, "disabled"))
-        return openai_fail(t->error, "thinking.type", "'thinking.type' must be \"enabled\", \"adaptive\" or \"disabled\"");
+        return openai_refuse(t->error, "thinking.type", "must be \"enabled\", \"adaptive\" or \"disabled\"");
     if (!field_int(thinking, "budget_tokens", 1, INT32_MAX, &budget, t->error)) {
         snprintf(t->error->param, sizeof t->error->param, "thinking.budget_tokens");
         return false;
@@ -66,7 +66,7 @@ static bool read_output(openai_translation *t) {
     t->format = where;
     const json_t *schema = json_object_get(format, "schema");
     if (!json_is(json_object_get(format, "type"), "json_schema") || !json_is_object(schema))
-        return openai_fail(t->error, where, "'%s' must be {\"type\": \"json_schema\", \"schema\": {...}}", where);
+        return openai_refuse(t->error, where, "must be {\"type\": \"json_schema\", \"schema\": {...}}");
     return translation_set(t, t->chat, "response_format",
                            json_pack("{s:s, s:{s:s, s:b, s:O}}", "type", "json_schema", "json_schema", "name", "output",
                                      "strict", 1, "schema", schema)) &&

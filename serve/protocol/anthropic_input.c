@@ -41,7 +41,7 @@ static bool read_text(conversation *c, const block *b) {
 }
 
 static bool fail_kind(conversation *c, const char *where, const char *type) {
-    return openai_fail(c->t->error, where, "'%s' is of type \"%.64s\"; this model accepts only text", where, type);
+    return openai_refuse(c->t->error, where, "is of type \"%.64s\"; this model accepts only text", type);
 }
 
 /* A document is accepted if it is text. */
@@ -66,14 +66,14 @@ static bool read_tool_use(conversation *c, const block *b) {
     if (!name) return false;
     if (!json_is_object(input)) {
         const field_path param = path_of("%s.input", b->where);
-        return openai_fail(c->t->error, param.text, "'%s' must be an object", param.text);
+        return openai_refuse(c->t->error, param.text, "must be an object");
     }
     json_t *message = message_of(c, b->role, b->message);
     if (!message) return false;
     char *text = json_dumps(input, JSON_COMPACT);
     json_t *arguments = text ? json_string(text) : NULL;
     free(text);
-    return arguments ? translation_add_call(c->t, message, id, name, arguments, b->where) : translation_no_memory(c->t);
+    return arguments ? translation_add_call(c->t, message, id, name, arguments, b->where) : openai_fail_memory(c->t->error);
 }
 
 /* The text blocks of a result; those that refer to something else are skipped. */
@@ -83,8 +83,7 @@ static bool add_result(conversation *c, json_t *message, const json_t *content, 
     if (!content) return translation_add_text(c->t, message, json_string(""));
     if (json_is_string(content)) return translation_add_text(c->t, message, json_incref((json_t *)content));
     if (!json_is_array(content))
-        return openai_fail(c->t->error, where, "'%s' must be a string or an array of blocks, not %s", where,
-                           field_kind(content));
+        return openai_refuse(c->t->error, where, "must be a string or an array of blocks, not %s", field_kind(content));
     json_array_foreach(content, i, part) {
         const json_t *type = json_object_get(part, "type");
         const field_path name = path_of("%s[%zu]", where, i);
@@ -122,14 +121,14 @@ static bool read_block(conversation *c, const block *b) {
         {"tool_result", "user", read_tool_result},
     };
     if (!json_is_object(b->value))
-        return openai_fail(c->t->error, b->where, "'%s' must be an object, not %s", b->where, field_kind(b->value));
+        return openai_refuse(c->t->error, b->where, "must be an object, not %s", field_kind(b->value));
     const json_t *type = translation_string(c->t, b->value, b->where, "type");
     if (!type) return false;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (!json_is(type, types[i].type)) continue;
         if (!types[i].role || strcmp(types[i].role, b->role) == 0) return types[i].read(c, b);
-        return openai_fail(c->t->error, b->where, "'%s' is of type \"%s\", which only messages of role \"%s\" have", b->where,
-                           types[i].type, types[i].role);
+        return openai_refuse(c->t->error, b->where, "is of type \"%s\", which only messages of role \"%s\" have", types[i].type,
+                             types[i].role);
     }
     return true;
 }
@@ -141,17 +140,16 @@ static bool read_message(conversation *c, const json_t *value, size_t i) {
     const field_path message = path_of("messages[%zu]", i), role = path_of("%s.role", message.text);
     const field_path where = path_of("%s.content", message.text);
     size_t r = 0, j;
-    if (!json_is_object(value))
-        return openai_fail(c->t->error, message.text, "'%s' must be an object, not %s", message.text, field_kind(value));
+    if (!json_is_object(value)) return openai_refuse(c->t->error, message.text, "must be an object, not %s", field_kind(value));
     while (r < sizeof roles / sizeof *roles && !json_is(json_object_get(value, "role"), roles[r])) r++;
     if (r == sizeof roles / sizeof *roles)
-        return openai_fail(c->t->error, role.text, "'%s' must be \"user\", \"assistant\" or \"system\"", role.text);
+        return openai_refuse(c->t->error, role.text, "must be \"user\", \"assistant\" or \"system\"");
     const json_t *content = field_get(value, "content"), *part;
     block b = {.role = roles[r], .message = message.text, .where = where.text};
     if (json_is_string(content)) return add_text(c, &b, (json_t *)content);
     if (!json_is_array(content))
-        return openai_fail(c->t->error, where.text, "'%s' must be a string or an array of blocks%s%s", where.text,
-                           content ? ", not " : "", content ? field_kind(content) : "");
+        return openai_refuse(c->t->error, where.text, "must be a string or an array of blocks%s%s", content ? ", not " : "",
+                             content ? field_kind(content) : "");
     json_array_foreach(content, j, part) {
         const field_path path = path_of("%s[%zu]", where.text, j);
         b.value = part;
@@ -184,8 +182,7 @@ static bool read_system(conversation *c) {
     if (!system) return true;
     if (json_is_string(system)) return add_system(c, system, "system");
     if (!json_is_array(system))
-        return openai_fail(c->t->error, "system", "'system' must be a string or an array of text blocks, not %s",
-                           field_kind(system));
+        return openai_refuse(c->t->error, "system", "must be a string or an array of text blocks, not %s", field_kind(system));
     json_array_foreach(system, i, part) {
         const field_path path = path_of("system[%zu]", i);
         const json_t *text = translation_string(c->t, part, path.text, "text");
@@ -211,9 +208,9 @@ bool anthropic_read_input(openai_translation *t, anthropic_marks *marks) {
     const json_t *messages = field_get(t->body, "messages"), *message;
     size_t i;
     if (!json_is_array(messages) || json_array_size(messages) == 0)
-        return openai_fail(t->error, "messages", "'messages' must be an array of at least one message");
+        return openai_refuse(t->error, "messages", "must be an array of at least one message");
     if (!read_system(&c)) return false;
     json_array_foreach(messages, i, message) if (!read_message(&c, message, i)) return false;
-    if (!c.last || json_array_size(t->messages) == 0) return openai_fail(t->error, "messages", "'messages' has no text");
+    if (!c.last || json_array_size(t->messages) == 0) return openai_refuse(t->error, "messages", "has no text");
     return read_end(&c);
 }

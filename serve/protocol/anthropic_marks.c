@@ -12,10 +12,9 @@ static bool read_ttl(openai_translation *t, const json_t *mark, const char *wher
     const json_t *type = translation_string(t, mark, where, "type"), *ttl = field_get(mark, "ttl");
     if (!type) return false;
     const field_path param = path_of("%s.%s", where, json_is(type, "ephemeral") ? "ttl" : "type");
-    if (!json_is(type, "ephemeral")) return openai_fail(t->error, param.text, "'%s' must be \"ephemeral\"", param.text);
+    if (!json_is(type, "ephemeral")) return openai_refuse(t->error, param.text, "must be \"ephemeral\"");
     *seconds = json_is(ttl, "1h") ? 3600 : 300;
-    return !ttl || json_is(ttl, "1h") || json_is(ttl, "5m") ||
-           openai_fail(t->error, param.text, "'%s' must be \"5m\" or \"1h\"", param.text);
+    return !ttl || json_is(ttl, "1h") || json_is(ttl, "5m") || openai_refuse(t->error, param.text, "must be \"5m\" or \"1h\"");
 }
 
 bool anthropic_read_mark(openai_translation *t, anthropic_marks *marks, const json_t *value, const char *where) {
@@ -23,12 +22,10 @@ bool anthropic_read_mark(openai_translation *t, anthropic_marks *marks, const js
     const field_path param = path_of("%s%scache_control", where, *where ? "." : "");
     int32_t seconds = 0;
     if (!mark) return true;
-    if (!json_is_object(mark))
-        return openai_fail(t->error, param.text, "'%s' must be an object, not %s", param.text, field_kind(mark));
+    if (!json_is_object(mark)) return openai_refuse(t->error, param.text, "must be an object, not %s", field_kind(mark));
     if (!read_ttl(t, mark, param.text, &seconds)) return false;
     if (++marks->n > MAX_MARKS)
-        return openai_fail(t->error, param.text, "'%s' is one too many: a request may have cache_control at %d places",
-                           param.text, MAX_MARKS);
+        return openai_refuse(t->error, param.text, "is one too many: a request may have cache_control at %d places", MAX_MARKS);
     if (seconds > marks->ttl_s) marks->ttl_s = seconds;
     marks->n_messages = json_array_size(t->messages);
     const json_t *last = marks->n_messages > 0 ? json_array_get(t->messages, marks->n_messages - 1) : NULL;

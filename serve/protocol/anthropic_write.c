@@ -22,12 +22,14 @@ static const char *error_type(int status) {
 void anthropic_write_error(openai_writer *w, const char *key, const openai_error *error) {
     /* Clients such as Claude Code shorten the conversation when they read these words. */
     static const char too_long[] = "prompt is too long: ";
+    char text[OPENAI_ERROR_TEXT];
     const bool is_length = error->code && strcmp(error->code, "context_length_exceeded") == 0;
     writer_open(w, key, '{');
     writer_string(w, "type", "error");
     writer_open(w, "error", '{');
     writer_string(w, "type", error_type(error->status));
-    writer_joined(w, "message", too_long, is_length ? sizeof too_long - 1 : 0, error->message, strlen(error->message));
+    openai_error_text(error, text);
+    writer_joined(w, "message", too_long, is_length ? sizeof too_long - 1 : 0, text, strlen(text));
     writer_close(w);
     writer_close(w);
 }

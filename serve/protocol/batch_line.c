@@ -17,7 +17,7 @@ static bool fail(batch_line *line, const char *param, const char *message) {
 
 static bool fail_memory(batch_line *line) {
     line->failed = true;
-    return openai_fail_from(&line->error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the request"});
+    return openai_fail_memory(&line->error);
 }
 
 /* Set the line's id, also as text, so that even a record for which memory is lacking has it. */

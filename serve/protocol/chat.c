@@ -1,5 +1,4 @@
 /* Reads a chat: its messages, and what else its template gets, rendered and tokenized with its tools. */
-#include <stdio.h>
 #include <string.h>
 
 #include "messages.h"
@@ -22,13 +21,10 @@ static void chat_free(chat *c) {
 static bool check_kwargs(const json_t *kwargs, openai_error *error) {
     static const char *const names[] = {
         "messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char field[64];
-        if (!json_object_get(kwargs, names[i])) continue;
-        snprintf(field, sizeof field, "chat_template_kwargs.%s", names[i]);
-        return openai_fail(error, field, "'%s' is no variable of a request; leave it out, or use the field '%s'", field,
-                           names[i]);
-    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (json_object_get(kwargs, names[i]))
+            return openai_refuse(error, path_of("chat_template_kwargs.%s", names[i]).text,
+                                 "is no variable of a request; leave it out, or use the field '%s'", names[i]);
     return true;
 }
 
@@ -39,34 +35,30 @@ static bool read_kwargs(const openai_context *context, const json_t *body, chat 
     static const char *const efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
     const json_t *kwargs = field_get(body, "chat_template_kwargs"), *effort = field_get(body, "reasoning_effort");
     if (kwargs && !json_is_object(kwargs))
-        return openai_fail(error, "chat_template_kwargs", "'chat_template_kwargs' must be an object, not %s",
-                           field_kind(kwargs));
+        return openai_refuse(error, "chat_template_kwargs", "must be an object, not %s", field_kind(kwargs));
     if (kwargs && !check_kwargs(kwargs, error)) return false;
     bool known = !effort;
     for (size_t i = 0; json_is_string(effort) && i < sizeof efforts / sizeof *efforts; i++)
         known |= strcmp(json_string_value(effort), efforts[i]) == 0;
     if (!known)
-        return openai_fail(
-            error, "reasoning_effort",
-            "'reasoning_effort' must be \"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\" or \"max\"");
+        return openai_refuse(error, "reasoning_effort",
+                             "must be \"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\" or \"max\"");
     c->in.kwargs = c->kwargs = json_object();
     if (c->kwargs && update(c->kwargs, context->chat_kwargs) && update(c->kwargs, kwargs) &&
         (!effort || json_object_set(c->kwargs, "reasoning_effort", (json_t *)effort) == 0))
         return true;
-    return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the chat"});
+    return openai_fail_memory(error);
 }
 
 /* Documents that the template may quote (retrieval-augmented generation). */
 static bool read_documents(const json_t *body, chat *c, openai_error *error) {
     c->in.documents = field_get_requested(body, "documents");
     if (c->in.documents && !json_is_array(c->in.documents))
-        return openai_fail(error, "documents", "'documents' must be an array of objects, not %s", field_kind(c->in.documents));
+        return openai_refuse(error, "documents", "must be an array of objects, not %s", field_kind(c->in.documents));
     for (size_t i = 0; i < json_array_size(c->in.documents); i++) {
         const json_t *document = json_array_get(c->in.documents, i);
-        char field[64];
-        snprintf(field, sizeof field, "documents[%zu]", i);
         if (!json_is_object(document))
-            return openai_fail(error, field, "'%s' must be an object, not %s", field, field_kind(document));
+            return openai_refuse(error, path_of("documents[%zu]", i).text, "must be an object, not %s", field_kind(document));
     }
     return true;
 }

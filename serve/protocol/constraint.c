@@ -11,10 +11,6 @@
 
 enum { MAX_CHOICES = 4096 };
 
-static bool no_memory(openai_error *error) {
-    return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the grammar"});
-}
-
 /* What is read of a body so far. */
 typedef struct constraint {
     openai_request *request;
@@ -26,8 +22,8 @@ typedef struct constraint {
 /* Note that a field brings a grammar. Two of them are an error. */
 static bool claim(constraint *c, const char *field) {
     if (c->request->grammar_field)
-        return openai_fail(c->error, field, "'%s' and '%s' both say what the text must match; send one of them",
-                           c->request->grammar_field, field);
+        return openai_refuse(c->error, field, "and '%s' both say what the text must match; send one of them",
+                             c->request->grammar_field);
     c->request->grammar_field = field;
     return true;
 }
@@ -35,11 +31,8 @@ static bool claim(constraint *c, const char *field) {
 /* Set the grammar, which is taken over. NULL: memory was lacking for it. */
 static bool set(constraint *c, cl_grammar_kind kind, char *text, size_t size) {
     openai_request *r = c->request;
-    if (!text) return no_memory(c->error);
+    if (!text) return openai_fail_memory(c->error);
     r->grammar = text;
-    if (size > CL_ENGINE_MAX_GRAMMAR)
-        return openai_fail(c->error, r->grammar_field, "'%s' has %zu bytes; it may have at most %d: shorten it",
-                           r->grammar_field, size, CL_ENGINE_MAX_GRAMMAR);
     r->params.grammar_kind = kind;
     r->params.grammar = text;
     r->params.grammar_size = size;
@@ -49,14 +42,14 @@ static bool set(constraint *c, cl_grammar_kind kind, char *text, size_t size) {
 /* A string that is not empty and has no zero characters, which would end it elsewhere. */
 static bool read_string(constraint *c, const json_t *value, const char *field, const char **text) {
     if (!field_name(value, field, text, c->error)) return false;
-    return **text || openai_fail(c->error, field, "'%s' is empty; leave it out", field);
+    return **text || openai_refuse(c->error, field, "is empty; leave it out");
 }
 
 /* ---- JSON ---- */
 
 static bool set_schema(constraint *c, const json_t *schema, const char *field) {
     if (!json_is_object(schema))
-        return openai_fail(c->error, field, "'%s' must be a JSON schema, an object, not %s", field, field_kind(schema));
+        return openai_refuse(c->error, field, "must be a JSON schema, an object, not %s", field_kind(schema));
     json_t *written = json_copy((json_t *)schema);
     const bool ok = written && (!c->whitespace || json_object_set(written, "x-guidance", c->whitespace) == 0);
     char *text = ok ? json_dumps(written, JSON_COMPACT) : NULL;
@@ -69,7 +62,7 @@ static bool read_schema(constraint *c, const json_t *value, const char *field) {
     if (!json_is_string(value)) return set_schema(c, value, field);
     json_error_t at;
     json_t *parsed = json_loadb(json_string_value(value), json_string_length(value), JSON_DECODE_ANY, &at);
-    if (!parsed) return openai_fail(c->error, field, "'%s' is not valid JSON: %s (byte %d)", field, at.text, at.position);
+    if (!parsed) return openai_refuse(c->error, field, "is not valid JSON: %s (byte %d)", at.text, at.position);
     const bool ok = set_schema(c, parsed, field);
     json_decref(parsed);
     return ok;
@@ -77,10 +70,9 @@ static bool read_schema(constraint *c, const json_t *value, const char *field) {
 
 /* Any object, if the field is true. */
 static bool read_json_object(constraint *c, const json_t *value, const char *field) {
-    if (!json_is_true(value))
-        return openai_fail(c->error, field, "'%s' must be true or false, not %s", field, field_kind(value));
+    if (!json_is_true(value)) return openai_refuse(c->error, field, "must be true or false, not %s", field_kind(value));
     json_t *schema = json_pack("{ss}", "type", "object");
-    const bool ok = schema ? set_schema(c, schema, field) : no_memory(c->error);
+    const bool ok = schema ? set_schema(c, schema, field) : openai_fail_memory(c->error);
     json_decref(schema);
     return ok;
 }
@@ -110,19 +102,17 @@ static char *escape(char *to, const char *text, size_t size) {
 /* One of some texts. */
 static bool read_choice(constraint *c, const json_t *value, const char *field) {
     const size_t n = json_array_size(value);
-    char where[64];
     size_t size = 0;
     if (!json_is_array(value) || n == 0 || n > MAX_CHOICES)
-        return openai_fail(c->error, field, "'%s' must be an array of 1 to %d strings", field, MAX_CHOICES);
+        return openai_refuse(c->error, field, "must be an array of 1 to %d strings", MAX_CHOICES);
     for (size_t i = 0; i < n; i++) {
         const json_t *text = json_array_get(value, i);
-        snprintf(where, sizeof where, "%s[%zu]", field, i);
         if (!json_is_string(text))
-            return openai_fail(c->error, where, "'%s' must be a string, not %s", where, field_kind(text));
+            return openai_refuse(c->error, path_of("%s[%zu]", field, i).text, "must be a string, not %s", field_kind(text));
         size += 4 * json_string_length(text) + 1; /* \x00 and a bar */
     }
     char *regex = malloc(size + 3), *end = regex;
-    if (!regex) return no_memory(c->error);
+    if (!regex) return openai_fail_memory(c->error);
     *end++ = '(';
     for (size_t i = 0; i < n; i++) {
         const json_t *text = json_array_get(value, i);
@@ -141,8 +131,8 @@ static bool set_gbnf(constraint *c, const char *text, const char *field) {
     cl_error cause;
     char *lark = gbnf_to_lark(text, strlen(text), &size, &cause);
     if (lark) return set(c, CL_GRAMMAR_LARK, lark, size);
-    if (cause.code == CL_ERR_NOMEM) return no_memory(c->error);
-    return openai_fail(c->error, field, "'%s' cannot be read as GBNF: %s", field, cause.message);
+    if (cause.code == CL_ERR_NOMEM) return openai_fail_memory(c->error);
+    return openai_refuse(c->error, field, "cannot be read as GBNF: %s", cause.message);
 }
 
 /* llama-server's notation. */
@@ -167,24 +157,21 @@ static bool parse_response_format(constraint *c, const json_t *body) {
     const char *type = "";
     if (!format) return true;
     if (!json_is_object(format))
-        return openai_fail(c->error, "response_format", "'response_format' must be an object, not %s", field_kind(format));
+        return openai_refuse(c->error, "response_format", "must be an object, not %s", field_kind(format));
     if (kind && !field_name(kind, "response_format.type", &type, c->error)) return false;
     if (strcmp(type, "text") == 0) return true;
     const json_t *own = field_get(format, "schema"), *named = field_get(format, "json_schema");
     if (strcmp(type, "json_object") == 0) {
-        if (!claim(c, "response_format")) return false;
+        if (!claim(c, c->request->format)) return false;
         const bool says_more = own && !(json_is_object(own) && json_object_size(own) == 0); /* {} would allow any value */
         return says_more ? set_schema(c, own, "response_format.schema") : read_json_object(c, json_true(), "response_format");
     }
     if (strcmp(type, "json_schema") != 0)
-        return openai_fail(c->error, "response_format.type",
-                           "'response_format.type' is \"%.32s\"; it must be \"text\", \"json_object\" or \"json_schema\"",
-                           type);
-    if (!claim(c, "response_format")) return false;
+        return openai_refuse(c->error, "response_format.type",
+                             "is \"%.32s\"; it must be \"text\", \"json_object\" or \"json_schema\"", type);
+    if (!claim(c, c->request->format)) return false;
     const json_t *schema = named ? field_get(named, "schema") : own;
-    if (!schema)
-        return openai_fail(c->error, "response_format.json_schema.schema",
-                           "'response_format.json_schema.schema' is missing; send a JSON schema");
+    if (!schema) return openai_refuse(c->error, "response_format.json_schema.schema", "is missing; send a JSON schema");
     return set_schema(c, schema, named ? "response_format.json_schema.schema" : "response_format.schema");
 }
 
@@ -197,24 +184,22 @@ static bool parse_whitespace(constraint *c, const json_t *object, const char *na
     json_decref(c->whitespace);
     c->whitespace = json_pack("{ss}", "whitespace_pattern", text);
     c->whitespace_field = field;
-    return c->whitespace || no_memory(c->error);
+    return c->whitespace || openai_fail_memory(c->error);
 }
 
 /* The members of structured_outputs that are not grammars. */
 static bool parse_options(constraint *c, const json_t *object) {
     static const char *const refused[] = {"structural_tag", "disable_additional_properties"};
     bool compact = false;
-    char field[64];
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        snprintf(field, sizeof field, "structured_outputs.%s", refused[i]);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (field_get_requested(object, refused[i]))
-            return openai_fail(c->error, field, "'%s' is not supported by this server; leave it out", field);
-    }
+            return openai_refuse(c->error, path_of("structured_outputs.%s", refused[i]).text,
+                                 "is not supported by this server; leave it out");
     if (!field_bool(object, "disable_any_whitespace", &compact, c->error)) return false;
     if (!compact) return parse_whitespace(c, object, "whitespace_pattern", "structured_outputs.whitespace_pattern");
     c->whitespace = json_pack("{sb}", "whitespace_flexible", 0);
     c->whitespace_field = "structured_outputs.disable_any_whitespace";
-    return c->whitespace || no_memory(c->error);
+    return c->whitespace || openai_fail_memory(c->error);
 }
 
 static bool parse_fields(constraint *c, const json_t *body) {
@@ -239,8 +224,7 @@ static bool parse_fields(constraint *c, const json_t *body) {
         {body, "grammar", "grammar", field_get_requested, read_gbnf},
     };
     if (outputs && !json_is_object(outputs))
-        return openai_fail(c->error, "structured_outputs", "'structured_outputs' must be an object, not %s",
-                           field_kind(outputs));
+        return openai_refuse(c->error, "structured_outputs", "must be an object, not %s", field_kind(outputs));
     if (!parse_options(c, outputs) || !parse_whitespace(c, body, "guided_whitespace_pattern", "guided_whitespace_pattern") ||
         !parse_response_format(c, body))
         return false;
@@ -249,7 +233,7 @@ static bool parse_fields(constraint *c, const json_t *body) {
         if (value && (!claim(c, fields[i].field) || !fields[i].read(c, value, fields[i].field))) return false;
     }
     if (c->whitespace && c->request->params.grammar_kind != CL_GRAMMAR_JSON_SCHEMA)
-        return openai_fail(c->error, c->whitespace_field, "'%s' needs a JSON schema; leave it out", c->whitespace_field);
+        return openai_refuse(c->error, c->whitespace_field, "needs a JSON schema; leave it out");
     return true;
 }
 

@@ -78,6 +78,6 @@ const openai_dialect *openai_dialect_read(const json_t *url, const char *param, 
         const size_t end = strlen(paths);
         snprintf(paths + end, sizeof paths - end, "%s\"%s\"", end ? ", " : "", d->path);
     }
-    openai_fail(error, param, "%s must be one of %s", param, paths);
+    openai_refuse(error, param, "must be one of %s", paths);
     return NULL;
 }

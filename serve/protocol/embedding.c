@@ -21,7 +21,7 @@ static bool parse_pooling(const openai_context *context, const json_t *body, cl_
     else if (strcmp(name, "mean") == 0)
         *pooling = CL_ENGINE_POOL_MEAN;
     else if (value)
-        return openai_fail(error, "pooling", "'pooling' is '%.40s'; it must be \"last\" or \"mean\"", name);
+        return openai_refuse(error, "pooling", "is '%.40s'; it must be \"last\" or \"mean\"", name);
     else
         *pooling = context->defaults.pooling ? context->defaults.pooling : pooling_of_model(context->model);
     return true;
@@ -33,7 +33,7 @@ static bool parse_form(const openai_context *context, const json_t *body, openai
     if (value && !field_name(value, "encoding_format", &name, error)) return false;
     r->base64 = strcmp(name, "base64") == 0;
     if (!r->base64 && strcmp(name, "float") != 0)
-        return openai_fail(error, "encoding_format", "'encoding_format' is '%.40s'; it must be \"float\" or \"base64\"", name);
+        return openai_refuse(error, "encoding_format", "is '%.40s'; it must be \"float\" or \"base64\"", name);
     r->dimensions = context->model->params.n_embd;
     return field_int32(body, "dimensions", 1, r->dimensions, &r->dimensions, error);
 }

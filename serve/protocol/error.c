@@ -1,17 +1,38 @@
-/* Fills OpenAI's error object, and writes it as JSON. */
+/* Fills OpenAI's error object, also from the engine's errors, and writes it as JSON. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "openai.h"
 
-bool openai_fail(openai_error *error, const char *param, const char *format, ...) {
-    *error = (openai_error){.status = 400, .type = "invalid_request_error"};
+static void fill(openai_error *error, const char *param, bool says_param, const char *format, va_list args) {
+    *error = (openai_error){.status = 400, .type = "invalid_request_error", .says_param = says_param};
     if (param) snprintf(error->param, sizeof error->param, "%s", param);
+    vsnprintf(error->message, sizeof error->message, format, args);
+}
+
+bool openai_fail(openai_error *error, const char *param, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    vsnprintf(error->message, sizeof error->message, format, args);
+    fill(error, param, false, format, args);
     va_end(args);
     return false;
+}
+
+bool openai_refuse(openai_error *error, const char *param, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fill(error, param, true, format, args);
+    va_end(args);
+    return false;
+}
+
+const char *openai_error_text(const openai_error *error, char text[OPENAI_ERROR_TEXT]) {
+    if (error->says_param)
+        snprintf(text, OPENAI_ERROR_TEXT, "'%s' %s", error->param, error->message);
+    else
+        snprintf(text, OPENAI_ERROR_TEXT, "%s", error->message);
+    return text;
 }
 
 static bool set_kind(openai_error *error, int status, const char *type, const char *code) {
@@ -42,9 +63,58 @@ bool openai_fail_from(openai_error *error, const char *param, const cl_error *ca
     return false;
 }
 
+bool openai_fail_memory(openai_error *error) {
+    return openai_fail_from(error, NULL,
+                            &(cl_error){.code = CL_ERR_NOMEM, .message = "out of memory for the request; send it again later"});
+}
+
+/* ---- The engine's fields ---- */
+
+/* The client's name for a field of cl_engine_request without its index; NULL: it sets no such field. */
+static const char *name_of(const openai_request *r, const char *field, size_t size) {
+    static const char *const names[][2] = {
+        {"allowed_tokens", "allowed_token_ids"},
+        {"bad_words", "bad_words"},
+        {"length_penalty", "length_penalty"},
+        {"logit_bias", "logit_bias"},
+        {"min_tokens", "min_tokens"},
+        {"priority", "priority"},
+        {"salt", "cache_salt"},
+        {"sampling.frequency_penalty", "frequency_penalty"},
+        {"sampling.min_p", "min_p"},
+        {"sampling.presence_penalty", "presence_penalty"},
+        {"sampling.repetition_penalty", "repetition_penalty"},
+        {"sampling.temperature", "temperature"},
+        {"sampling.top_k", "top_k"},
+        {"sampling.top_p", "top_p"},
+        {"stop", "stop"},
+        {"stop_tokens", "stop_token_ids"},
+    };
+    if (size == 1 && *field == 'n') return r->params.n > r->n ? "best_of" : "n";
+    if (size == 7 && memcmp(field, "grammar", size) == 0) return r->grammar_field;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i][0]) == size && memcmp(names[i][0], field, size) == 0) return names[i][1];
+    return NULL;
+}
+
+bool openai_fail_from_engine(openai_error *error, const openai_request *request, const cl_error *cause) {
+    const size_t size = strcspn(cause->field, "[");
+    const char *name = name_of(request, cause->field, size);
+    openai_fail_from(error, NULL, cause);
+    if (!name) return false;
+    snprintf(error->param, sizeof error->param, "%s%s", name, cause->field + size);
+    snprintf(error->message, sizeof error->message, "%s", cause->message + strlen(cause->field) + 1);
+    error->says_param = true;
+    error->code = NULL; /* agents shorten the conversation when they read context_length_exceeded */
+    return false;
+}
+
+/* ---- JSON ---- */
+
 void openai_write_error(openai_writer *w, const openai_error *error) {
+    char text[OPENAI_ERROR_TEXT];
     writer_open(w, "error", '{');
-    writer_string(w, "message", error->message);
+    writer_string(w, "message", openai_error_text(error, text));
     writer_string(w, "type", error->type);
     writer_string(w, "param", error->param[0] ? error->param : NULL);
     writer_string(w, "code", error->code);

@@ -1,8 +1,19 @@
-/* Reads typed fields of JSON objects. */
+/* Names fields of JSON objects, and reads them by type. */
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "parse.h"
+
+field_path path_of(const char *format, ...) {
+    field_path path;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(path.text, sizeof path.text, format, args);
+    va_end(args);
+    return path;
+}
 
 const json_t *field_get(const json_t *object, const char *name) {
     const json_t *value = json_object_get(object, name);
@@ -41,10 +52,10 @@ const char *field_kind(const json_t *value) {
 }
 
 bool field_name(const json_t *value, const char *param, const char **name, openai_error *error) {
-    if (!json_is_string(value)) return openai_fail(error, param, "'%s' must be a string, not %s", param, field_kind(value));
+    if (!json_is_string(value)) return openai_refuse(error, param, "must be a string, not %s", field_kind(value));
     const char *text = json_string_value(value);
     if (strlen(text) != json_string_length(value))
-        return openai_fail(error, param, "'%s' contains a zero character; send it without", param);
+        return openai_refuse(error, param, "contains a zero character; send it without");
     *name = text;
     return true;
 }
@@ -52,7 +63,7 @@ bool field_name(const json_t *value, const char *param, const char **name, opena
 bool field_bool(const json_t *object, const char *name, bool *value, openai_error *error) {
     const json_t *field = field_get(object, name);
     if (!field) return true;
-    if (!json_is_boolean(field)) return openai_fail(error, name, "'%s' must be true or false, not %s", name, field_kind(field));
+    if (!json_is_boolean(field)) return openai_refuse(error, name, "must be true or false, not %s", field_kind(field));
     *value = json_is_true(field);
     return true;
 }
@@ -73,11 +84,10 @@ bool field_int(const json_t *object, const char *name, int64_t min, int64_t max,
     const json_t *field = field_get(object, name);
     int64_t x;
     if (!field) return true;
-    if (!field_is_integer(field, &x))
-        return openai_fail(error, name, "'%s' must be an integer, not %s", name, field_kind(field));
+    if (!field_is_integer(field, &x)) return openai_refuse(error, name, "must be an integer, not %s", field_kind(field));
     if (x < min || x > max)
-        return openai_fail(error, name, "'%s' is %lld; it must be from %lld to %lld", name, (long long)x, (long long)min,
-                           (long long)max);
+        return openai_refuse(error, name, "is %lld; it must be from %lld to %lld", (long long)x, (long long)min,
+                             (long long)max);
     *value = x;
     return true;
 }
@@ -92,9 +102,9 @@ bool field_int32(const json_t *object, const char *name, int32_t min, int32_t ma
 bool field_float(const json_t *object, const char *name, double min, double max, float *value, openai_error *error) {
     const json_t *field = field_get(object, name);
     if (!field) return true;
-    if (!json_is_number(field)) return openai_fail(error, name, "'%s' must be a number, not %s", name, field_kind(field));
+    if (!json_is_number(field)) return openai_refuse(error, name, "must be a number, not %s", field_kind(field));
     const double x = json_number_value(field);
-    if (!(x >= min && x <= max)) return openai_fail(error, name, "'%s' is %g; it must be from %g to %g", name, x, min, max);
+    if (!(x >= min && x <= max)) return openai_refuse(error, name, "is %g; it must be from %g to %g", x, min, max);
     *value = (float)x;
     return true;
 }
@@ -102,11 +112,10 @@ bool field_float(const json_t *object, const char *name, double min, double max,
 bool field_token(const json_t *value, const char *param, const cl_model *model, int32_t *id, openai_error *error) {
     int64_t x;
     if (!field_is_integer(value, &x))
-        return openai_fail(error, param, "'%s' must be an integer, a token id, not %s", param, field_kind(value));
+        return openai_refuse(error, param, "must be an integer, a token id, not %s", field_kind(value));
     const int32_t n_vocab = cl_tokenizer_n_vocab(model->tok);
     if (x < 0 || x >= n_vocab)
-        return openai_fail(error, param, "'%s' is %lld; token ids of this model are from 0 to %d", param, (long long)x,
-                           n_vocab - 1);
+        return openai_refuse(error, param, "is %lld; token ids of this model are from 0 to %d", (long long)x, n_vocab - 1);
     *id = (int32_t)x;
     return true;
 }
@@ -115,9 +124,9 @@ bool field_array(const json_t *object, const char *name, const char *what, size_
                  openai_error *error) {
     *array = field_get(object, name);
     if (*array && !json_is_array(*array))
-        return openai_fail(error, name, "'%s' must be an array of %s, not %s", name, what, field_kind(*array));
+        return openai_refuse(error, name, "must be an array of %s, not %s", what, field_kind(*array));
     if (json_array_size(*array) > max)
-        return openai_fail(error, name, "'%s' has %zu %s; at most %zu are allowed: send fewer", name, json_array_size(*array),
-                           what, max);
+        return openai_refuse(error, name, "has %zu %s; at most %zu are allowed: send fewer", json_array_size(*array), what,
+                             max);
     return true;
 }

@@ -77,7 +77,7 @@ static void *allocate(size_t size) {
 void openai_json_init(void) { json_set_alloc_funcs(allocate, free); }
 
 static json_t *no_memory(openai_error *error) {
-    openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the request; send it again later"});
+    openai_fail_memory(error);
     return NULL;
 }
 

@@ -1,38 +1,18 @@
 /* Checks messages and tools field by field, and copies what a template gets. */
 #include "messages.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "json.h"
 #include "parse.h"
 
-/* The name of a field, such as "messages[0].role"; the longest has 51 bytes. */
-typedef struct path {
-    char text[64];
-} path;
-
-__attribute__((format(printf, 1, 2))) static path path_of(const char *format, ...) {
-    path p;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(p.text, sizeof p.text, format, args);
-    va_end(args);
-    return p;
-}
-
-static bool no_memory(openai_error *error) {
-    return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the messages"});
-}
-
 /* Set a member; `value` is released, and NULL means that memory is lacking. */
 static bool set(json_t *object, const char *name, json_t *value, openai_error *error) {
-    return json_object_set_new_nocheck(object, name, value) == 0 || no_memory(error);
+    return json_object_set_new_nocheck(object, name, value) == 0 || openai_fail_memory(error);
 }
 
 static bool append(json_t *array, json_t *value, openai_error *error) {
-    return json_array_append_new(array, value) == 0 || no_memory(error);
+    return json_array_append_new(array, value) == 0 || openai_fail_memory(error);
 }
 
 /* Copy a member that is a string, under a name of its own; null and absent ones are left out. */
@@ -41,8 +21,8 @@ static bool copy_string(const json_t *from, const char *name, json_t *to, const 
     const json_t *value = field_get(from, name);
     if (!value) return true;
     if (json_is_string(value)) return set(to, as, json_incref((json_t *)value), error);
-    const path field = path_of("%s.%s", where, name);
-    return openai_fail(error, field.text, "'%s' must be a string, not %s", field.text, field_kind(value));
+    const field_path field = path_of("%s.%s", where, name);
+    return openai_refuse(error, field.text, "must be a string, not %s", field_kind(value));
 }
 
 /* ---- Content ---- */
@@ -50,16 +30,15 @@ static bool copy_string(const json_t *from, const char *name, json_t *to, const 
 /* Copy a content's parts, which must be text. */
 static json_t *read_parts(const json_t *parts, const char *where, openai_error *error) {
     json_t *out = json_array();
-    bool ok = out ? true : no_memory(error);
+    bool ok = out ? true : openai_fail_memory(error);
     for (size_t i = 0; ok && i < json_array_size(parts); i++) {
         const json_t *part = json_array_get(parts, i), *kind = json_object_get(part, "type"),
                      *text = json_object_get(part, "text");
         const char *type = NULL;
-        const path field = path_of("%s[%zu]", where, i);
+        const field_path field = path_of("%s[%zu]", where, i);
         ok = !json_is_string(kind) || field_name(kind, field.text, &type, error);
         if (ok && (!type || strcmp(type, "text") != 0 || !json_is_string(text)))
-            ok = openai_fail(error, field.text,
-                             "'%s' must be {\"type\": \"text\", \"text\": ...}; this model accepts only text", field.text);
+            ok = openai_refuse(error, field.text, "must be {\"type\": \"text\", \"text\": ...}; this model accepts only text");
         json_t *copy = ok ? json_object() : NULL;
         ok = ok && append(out, copy, error) && set(copy, "type", json_incref((json_t *)kind), error) &&
              set(copy, "text", json_incref((json_t *)text), error);
@@ -71,12 +50,12 @@ static json_t *read_parts(const json_t *parts, const char *where, openai_error *
 /* The content may be missing beside calls, and in other messages of the assistant, which then say nothing. */
 static bool read_content(const json_t *value, json_t *message, bool may_be_missing, const char *where, openai_error *error) {
     const json_t *content = field_get(value, "content");
-    const path field = path_of("%s.content", where);
+    const field_path field = path_of("%s.content", where);
     if (json_is_string(content)) return set(message, "content", json_incref((json_t *)content), error);
     if (!content && may_be_missing) return set(message, "content", json_null(), error);
     if (!json_is_array(content))
-        return openai_fail(error, field.text, "'%s' must be a string or an array of text parts%s%s", field.text,
-                           content ? ", not " : "", content ? field_kind(content) : "");
+        return openai_refuse(error, field.text, "must be a string or an array of text parts%s%s", content ? ", not " : "",
+                             content ? field_kind(content) : "");
     json_t *parts = read_parts(content, field.text, error);
     return parts && set(message, "content", parts, error);
 }
@@ -96,7 +75,7 @@ typedef struct argument_reader {
 static bool read_arguments(argument_reader *r, const json_t *value, json_t *function, const char *field, openai_error *error) {
     if (json_is_object(value)) return set(function, "arguments", json_incref((json_t *)value), error);
     if (value && !json_is_string(value))
-        return openai_fail(error, field, "'%s' must be a string, the JSON text of an object, not %s", field, field_kind(value));
+        return openai_refuse(error, field, "must be a string, the JSON text of an object, not %s", field_kind(value));
     if (json_string_length(value) == 0)
         return set(function, "arguments", r->as_text ? json_string_nocheck("{}") : json_object(), error);
     json_t *parsed = openai_json_parse_part(field, json_string_value(value), json_string_length(value), &r->used, error);
@@ -106,7 +85,7 @@ static bool read_arguments(argument_reader *r, const json_t *value, json_t *func
     }
     const bool ok = json_is_object(parsed);
     if (!ok)
-        openai_fail(error, field, "'%s' must be the JSON text of an object, not of %s", field, field_kind(parsed));
+        openai_refuse(error, field, "must be the JSON text of an object, not of %s", field_kind(parsed));
     else
         set(function, "arguments", json_incref(r->as_text ? (json_t *)value : parsed), error);
     json_decref(parsed);
@@ -115,9 +94,9 @@ static bool read_arguments(argument_reader *r, const json_t *value, json_t *func
 
 static bool read_call(argument_reader *r, const json_t *value, json_t *calls, const char *where, openai_error *error) {
     const json_t *function = json_object_get(value, "function"), *name = json_object_get(function, "name");
-    path field = path_of("%s.function.name", where);
+    field_path field = path_of("%s.function.name", where);
     if (!json_is_string(name) || json_string_length(name) == 0)
-        return openai_fail(error, field.text, "'%s' must be a string, the name of the function that was called", field.text);
+        return openai_refuse(error, field.text, "must be a string, the name of the function that was called");
     field = path_of("%s.function.arguments", where);
     json_t *call = json_object(); /* each object belongs to its container at once */
     if (!append(calls, call, error) || !copy_string(value, "id", call, "id", where, error) ||
@@ -129,16 +108,15 @@ static bool read_call(argument_reader *r, const json_t *value, json_t *calls, co
 }
 
 static bool read_calls(argument_reader *r, const json_t *value, json_t *message, const char *where, openai_error *error) {
-    path field = path_of("%s.tool_calls", where);
+    field_path field = path_of("%s.tool_calls", where);
     if (field_get_requested(value, "function_call"))
         return openai_fail(error, field.text, "'function_call' is not supported by this server; send '%s'", field.text);
     const json_t *calls = field_get_requested(value, "tool_calls");
     if (!calls) return true;
-    if (!json_is_array(calls))
-        return openai_fail(error, field.text, "'%s' must be an array, not %s", field.text, field_kind(calls));
+    if (!json_is_array(calls)) return openai_refuse(error, field.text, "must be an array, not %s", field_kind(calls));
     if (json_array_size(calls) > OPENAI_MAX_TOOL_CALLS)
-        return openai_fail(error, field.text, "'%s' has %zu calls; at most %d are allowed", field.text, json_array_size(calls),
-                           OPENAI_MAX_TOOL_CALLS);
+        return openai_refuse(error, field.text, "has %zu calls; at most %d are allowed", json_array_size(calls),
+                             OPENAI_MAX_TOOL_CALLS);
     json_t *out = json_array();
     bool ok = set(message, "tool_calls", out, error);
     for (size_t i = 0; ok && i < json_array_size(calls); i++) {
@@ -152,15 +130,14 @@ static bool read_calls(argument_reader *r, const json_t *value, json_t *message,
 
 static bool read_role(const json_t *value, json_t *message, const char **role, const char *where, openai_error *error) {
     const json_t *field = json_object_get(value, "role");
-    const path name = path_of("%s.role", where);
+    const field_path name = path_of("%s.role", where);
     if (!json_is_string(field) || json_string_length(field) == 0)
-        return openai_fail(error, name.text, "'%s' must be a string such as \"system\", \"user\", \"assistant\" or \"tool\"",
-                           name.text);
+        return openai_refuse(error, name.text, "must be a string such as \"system\", \"user\", \"assistant\" or \"tool\"");
     return field_name(field, name.text, role, error) && set(message, "role", json_incref((json_t *)field), error);
 }
 
 static bool read_message(argument_reader *r, const json_t *value, json_t *messages, const char *where, openai_error *error) {
-    if (!json_is_object(value)) return openai_fail(error, where, "'%s' must be an object, not %s", where, field_kind(value));
+    if (!json_is_object(value)) return openai_refuse(error, where, "must be an object, not %s", field_kind(value));
     json_t *message = json_object();
     const char *role = "";
     if (!append(messages, message, error) || !read_role(value, message, &role, where, error) ||
@@ -175,14 +152,14 @@ static bool read_message(argument_reader *r, const json_t *value, json_t *messag
 
 json_t *openai_read_messages(const json_t *value, bool argument_text, openai_error *error) {
     if (!json_is_array(value) || json_array_size(value) == 0) {
-        openai_fail(error, "messages", "'messages' must be an array of at least one message");
+        openai_refuse(error, "messages", "must be an array of at least one message");
         return NULL;
     }
     argument_reader r = {.as_text = argument_text};
     json_t *messages = json_array();
-    bool ok = messages ? true : no_memory(error);
+    bool ok = messages ? true : openai_fail_memory(error);
     for (size_t i = 0; ok && i < json_array_size(value); i++) {
-        const path where = path_of("messages[%zu]", i);
+        const field_path where = path_of("messages[%zu]", i);
         ok = read_message(&r, json_array_get(value, i), messages, where.text, error);
     }
     if (!ok) json_decref(messages);
@@ -196,29 +173,27 @@ static bool check_name(const json_t *name, const char *field, openai_error *erro
     const size_t size = json_string_length(name);
     if (json_is_string(name) && size > 0 && size <= OPENAI_MAX_TOOL_NAME && strspn(json_string_value(name), letters) == size)
         return true;
-    return openai_fail(error, field, "'%s' must be a string of 1 to %d letters, digits, underscores and hyphens", field,
-                       OPENAI_MAX_TOOL_NAME);
+    return openai_refuse(error, field, "must be a string of 1 to %d letters, digits, underscores and hyphens",
+                         OPENAI_MAX_TOOL_NAME);
 }
 
 static bool read_tool(const json_t *value, json_t *tools, const char *where, openai_error *error) {
     const json_t *type = json_object_get(value, "type"), *function = json_object_get(value, "function");
-    if (!json_is_object(value)) return openai_fail(error, where, "'%s' must be an object, not %s", where, field_kind(value));
-    path field = path_of("%s.type", where);
+    if (!json_is_object(value)) return openai_refuse(error, where, "must be an object, not %s", field_kind(value));
+    field_path field = path_of("%s.type", where);
     if (!json_is_string(type) || strcmp(json_string_value(type), "function") != 0)
-        return openai_fail(error, field.text, "'%s' must be \"function\"; other tools are not supported by this server",
-                           field.text);
+        return openai_refuse(error, field.text, "must be \"function\"; other tools are not supported by this server");
     field = path_of("%s.function", where);
-    if (!json_is_object(function)) return openai_fail(error, field.text, "'%s' must be an object", field.text);
+    if (!json_is_object(function)) return openai_refuse(error, field.text, "must be an object");
     field = path_of("%s.function.name", where);
     if (!check_name(json_object_get(function, "name"), field.text, error)) return false;
     const json_t *description = field_get(function, "description"), *parameters = field_get(function, "parameters");
     field = path_of("%s.function.description", where);
     if (description && !json_is_string(description))
-        return openai_fail(error, field.text, "'%s' must be a string, not %s", field.text, field_kind(description));
+        return openai_refuse(error, field.text, "must be a string, not %s", field_kind(description));
     field = path_of("%s.function.parameters", where);
     if (parameters && !json_is_object(parameters))
-        return openai_fail(error, field.text, "'%s' must be an object, a JSON schema, not %s", field.text,
-                           field_kind(parameters));
+        return openai_refuse(error, field.text, "must be an object, a JSON schema, not %s", field_kind(parameters));
     json_t *copy = json_object();
     return append(tools, copy, error) && set(copy, "type", json_string_nocheck("function"), error) &&
            set(copy, "function", json_incref((json_t *)function), error);
@@ -226,18 +201,18 @@ static bool read_tool(const json_t *value, json_t *tools, const char *where, ope
 
 json_t *openai_read_tools(const json_t *value, openai_error *error) {
     if (value && !json_is_array(value)) {
-        openai_fail(error, "tools", "'tools' must be an array, not %s", field_kind(value));
+        openai_refuse(error, "tools", "must be an array, not %s", field_kind(value));
         return NULL;
     }
     if (json_array_size(value) > OPENAI_MAX_TOOLS) {
-        openai_fail(error, "tools", "'tools' has %zu tools; at most %d are allowed: send fewer", json_array_size(value),
-                    OPENAI_MAX_TOOLS);
+        openai_refuse(error, "tools", "has %zu tools; at most %d are allowed: send fewer", json_array_size(value),
+                      OPENAI_MAX_TOOLS);
         return NULL;
     }
     json_t *tools = json_array();
-    bool ok = tools ? true : no_memory(error);
+    bool ok = tools ? true : openai_fail_memory(error);
     for (size_t i = 0; ok && i < json_array_size(value); i++) {
-        const path where = path_of("tools[%zu]", i);
+        const field_path where = path_of("tools[%zu]", i);
         ok = read_tool(json_array_get(value, i), tools, where.text, error);
     }
     if (!ok) json_decref(tools);

@@ -34,11 +34,18 @@ typedef struct openai_error {
     const char *code;      /* "context_length_exceeded", ...; a static string; NULL becomes JSON null */
     int64_t retry_after_s; /* seconds after which the request may succeed, >= 1; 0: not known */
     char param[64];        /* the field at fault, such as "messages[0].role"; "" becomes JSON null */
+    bool says_param;       /* the message goes on behind the param in quotes */
     char message[512];
 } openai_error;
 
 /* Fill *error with an invalid_request_error of status 400 about the field `param` (NULL: no field). Returns false. */
 bool openai_fail(openai_error *error, const char *param, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/*
+ * The same with a message that begins with the param in quotes, and goes on with the format. Only openai_error_text puts them
+ * together, so that the param may become the name by which the client knows the field.
+ */
+bool openai_refuse(openai_error *error, const char *param, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /*
  * Make an error that was filled one of the server's, with status 503: the request may succeed after so many seconds, 0: it is
@@ -51,6 +58,13 @@ const openai_error *openai_unavailable(openai_error *error, int64_t retry_after_
  * memory is lacking, 504 if the request did not end in time, otherwise 500. Returns false.
  */
 bool openai_fail_from(openai_error *error, const char *param, const cl_error *cause);
+
+/* Fill *error: memory is lacking for the request. Returns false. */
+bool openai_fail_memory(openai_error *error);
+
+/* The whole message, in the caller's text. */
+enum { OPENAI_ERROR_TEXT = 600 };
+const char *openai_error_text(const openai_error *error, char text[OPENAI_ERROR_TEXT]);
 
 /* Write the member "error": {"message", "type", "param", "code"} into the object that is open. */
 void openai_write_error(openai_writer *w, const openai_error *error);
@@ -213,6 +227,7 @@ typedef struct openai_request {
         markers[OPENAI_MAX_MARKERS]; /* [params.n_shown_tokens] special tokens that replies show, because they are markers */
     char *grammar;                   /* [params.grammar_size] owned; which field it came from is in grammar_field */
     const char *grammar_field;       /* a static string; NULL: the request has none */
+    const char *format;              /* the client's name for response_format, a static string */
     bool base64;                     /* embeddings: write them as base64 of little-endian f32 */
     int32_t dimensions;              /* embeddings: how many leading components are returned */
     char *stop[OPENAI_MAX_STOP];
@@ -272,7 +287,10 @@ size_t openai_submit(const openai_request *request, cl_engine *e, void *owner,
 /* Whole seconds, at least 1, after which the requests that wait now will be admitted. */
 int64_t openai_retry_after(cl_engine *e);
 
-/* Fill *error from the engine's error about a request, as openai_fail_from; what is wrong with its grammar names that field. */
+/*
+ * Fill *error from the engine's error about a request, as openai_fail_from; a field that the client may set has the client's
+ * name.
+ */
 bool openai_fail_from_engine(openai_error *error, const openai_request *request, const cl_error *cause);
 
 /* ---- Results (result.c) ---- */

@@ -1,5 +1,4 @@
 /* Reads how to generate and what to report: the fields of a request other than its prompt. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -31,8 +30,8 @@ static bool parse_sampling(const openai_context *context, const json_t *body, cl
     const int32_t n_vocab = cl_tokenizer_n_vocab(context->model->tok);
     /* The aliases are llama-server's. OpenAI's largest temperature is 2, the others have no limit. */
     if (!field_float(body, "temperature", 0, 10000, &s->temperature, error) ||
-        !field_int32(body, "top_k", -1, n_vocab, &s->top_k, error) || !field_float(body, "top_p", 0, 1, &s->top_p, error) ||
-        !field_float(body, "min_p", 0, 1, &s->min_p, error) ||
+        !field_int32(body, "top_k", -1, n_vocab, &s->top_k, error) ||
+        !field_float(body, "top_p", FIELD_ANY, &s->top_p, error) || !field_float(body, "min_p", FIELD_ANY, &s->min_p, error) ||
         !field_float(body, "repeat_penalty", 0.01, 100, &s->repetition_penalty, error) ||
         !field_float(body, "repetition_penalty", 0.01, 100, &s->repetition_penalty, error) ||
         !field_float(body, "presence_penalty", -2, 2, &s->presence_penalty, error) ||
@@ -54,8 +53,8 @@ static bool parse_length(const openai_context *context, const json_t *body, open
         if (field_get(body, names[i])) r->within = 0;
         if (!field_int(body, names[i], INT64_MIN, INT64_MAX, &n, error)) return false;
         if (field_get(body, names[i]) && n != -1 && (n < min || n > INT32_MAX))
-            return openai_fail(error, names[i], "'%s' is %lld; it must be from %lld to %d, or -1 for no limit", names[i],
-                               (long long)n, (long long)min, INT32_MAX);
+            return openai_refuse(error, names[i], "is %lld; it must be from %lld to %d, or -1 for no limit", (long long)n,
+                                 (long long)min, INT32_MAX);
         r->params.max_tokens = n;
     }
     return field_bool(body, "ignore_eos", &r->params.ignore_eos, error);
@@ -66,41 +65,39 @@ static bool parse_length(const openai_context *context, const json_t *body, open
  * each prompt and searches for them after each token.
  */
 static bool add_stop(openai_request *r, const json_t *value, const char *where, openai_error *error) {
-    if (!json_is_string(value)) return openai_fail(error, where, "'%s' must be a string, not %s", where, field_kind(value));
+    if (!json_is_string(value)) return openai_refuse(error, where, "must be a string, not %s", field_kind(value));
     const char *text = json_string_value(value);
     if (!*text || strlen(text) != json_string_length(value))
-        return openai_fail(error, where, "'%s' is empty or contains a zero character; leave it out", where);
+        return openai_refuse(error, where, "is empty or contains a zero character; leave it out");
     if (strlen(text) > OPENAI_MAX_STOP_BYTES)
-        return openai_fail(error, where, "'%s' has %zu bytes; a stop string may have at most %d: shorten it", where,
-                           strlen(text), OPENAI_MAX_STOP_BYTES);
+        return openai_refuse(error, where, "has %zu bytes; a stop string may have at most %d: shorten it", strlen(text),
+                             OPENAI_MAX_STOP_BYTES);
     char *copy = strdup(text);
-    if (!copy) return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the stop strings"});
+    if (!copy) return openai_fail_memory(error);
     r->stop[r->params.n_stop++] = copy;
     return true;
 }
 
 static bool parse_stop(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     const json_t *stop = field_get(body, "stop"), *ids = field_get(body, "stop_token_ids");
-    char where[64];
     if (json_is_array(stop)) {
         if (json_array_size(stop) > OPENAI_MAX_STOP)
-            return openai_fail(error, "stop", "'stop' has %zu strings; at most %d are allowed: send fewer",
-                               json_array_size(stop), OPENAI_MAX_STOP);
+            return openai_refuse(error, "stop", "has %zu strings; at most %d are allowed: send fewer", json_array_size(stop),
+                                 OPENAI_MAX_STOP);
         for (size_t i = 0; i < json_array_size(stop); i++) {
-            snprintf(where, sizeof where, "stop[%zu]", i);
-            if (!add_stop(r, json_array_get(stop, i), where, error)) return false;
+            if (!add_stop(r, json_array_get(stop, i), path_of("stop[%zu]", i).text, error)) return false;
         }
     } else if (stop && !add_stop(r, stop, "stop", error)) {
         return false;
     }
     if (ids && !json_is_array(ids))
-        return openai_fail(error, "stop_token_ids", "'stop_token_ids' must be an array of token ids, not %s", field_kind(ids));
+        return openai_refuse(error, "stop_token_ids", "must be an array of token ids, not %s", field_kind(ids));
     if (json_array_size(ids) > OPENAI_MAX_STOP_TOKENS)
-        return openai_fail(error, "stop_token_ids", "'stop_token_ids' has %zu ids; at most %d are allowed: send fewer",
-                           json_array_size(ids), OPENAI_MAX_STOP_TOKENS);
+        return openai_refuse(error, "stop_token_ids", "has %zu ids; at most %d are allowed: send fewer", json_array_size(ids),
+                             OPENAI_MAX_STOP_TOKENS);
     for (size_t i = 0; i < json_array_size(ids); i++) {
-        snprintf(where, sizeof where, "stop_token_ids[%zu]", i);
-        if (!field_token(json_array_get(ids, i), where, context->model, &r->stop_tokens[i], error)) return false;
+        const field_path where = path_of("stop_token_ids[%zu]", i);
+        if (!field_token(json_array_get(ids, i), where.text, context->model, &r->stop_tokens[i], error)) return false;
         r->params.n_stop_tokens++;
     }
     r->params.stop = (const char *const *)r->stop;
@@ -113,7 +110,7 @@ static bool parse_chat_logprobs(const json_t *body, openai_request *r, openai_er
     if (!field_bool(body, "logprobs", &r->logprobs, error) ||
         !field_int32(body, "top_logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &r->n_top, error))
         return false;
-    if (r->n_top > 0 && !r->logprobs) return openai_fail(error, "top_logprobs", "'top_logprobs' needs 'logprobs' to be true");
+    if (r->n_top > 0 && !r->logprobs) return openai_refuse(error, "top_logprobs", "needs 'logprobs' to be true");
     return true;
 }
 
@@ -130,8 +127,8 @@ static bool parse_prompt_logprobs(const json_t *body, openai_request *r, openai_
     if (!field_get(body, "prompt_logprobs")) return true;
     if (!field_int32(body, "prompt_logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &r->n_prompt_top, error)) return false;
     if (r->stream)
-        return openai_fail(error, "prompt_logprobs",
-                           "'prompt_logprobs' is not part of a stream; clear 'stream', or use 'echo' with 'logprobs'");
+        return openai_refuse(error, "prompt_logprobs",
+                             "is not part of a stream; clear 'stream', or use 'echo' with 'logprobs'");
     return true;
 }
 
@@ -164,13 +161,10 @@ static bool parse_salt(const json_t *body, openai_request *r, openai_error *erro
     const json_t *salt = field_get(body, "cache_salt");
     const size_t size = json_string_length(salt);
     if (!salt) return true;
-    if (!json_is_string(salt))
-        return openai_fail(error, "cache_salt", "'cache_salt' must be a string, not %s", field_kind(salt));
-    if (size == 0 || size > CL_ENGINE_MAX_SALT)
-        return openai_fail(error, "cache_salt", "'cache_salt' has %zu bytes; it must have from 1 to %d, or be left out", size,
-                           CL_ENGINE_MAX_SALT);
+    if (!json_is_string(salt)) return openai_refuse(error, "cache_salt", "must be a string, not %s", field_kind(salt));
+    if (size == 0) return openai_refuse(error, "cache_salt", "is empty; leave it out");
     r->salt = malloc(size);
-    if (!r->salt) return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the request"});
+    if (!r->salt) return openai_fail_memory(error);
     memcpy(r->salt, json_string_value(salt), size);
     r->params.salt = r->salt;
     r->params.salt_size = size;
@@ -184,10 +178,10 @@ static bool parse_id(const json_t *body, openai_request *r, openai_error *error)
     if (!field) return true;
     if (!field_name(field, "request_id", &id, error)) return false;
     if (!*id || strlen(id) > OPENAI_MAX_REQUEST_ID)
-        return openai_fail(error, "request_id", "'request_id' has %zu bytes; it must have from 1 to %d, or be left out",
-                           strlen(id), OPENAI_MAX_REQUEST_ID);
+        return openai_refuse(error, "request_id", "has %zu bytes; it must have from 1 to %d, or be left out", strlen(id),
+                             OPENAI_MAX_REQUEST_ID);
     r->id = strdup(id);
-    return r->id || openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the request"});
+    return r->id || openai_fail_memory(error);
 }
 
 /* What the answer reports beside text and logprobs, and how much of the prompt counts. */
@@ -198,8 +192,8 @@ static bool parse_reports(const json_t *body, openai_request *r, openai_error *e
         !field_int(body, "truncate_prompt_tokens", -1, INT32_MAX, &r->truncate, error))
         return false;
     if (field_get(body, "truncate_prompt_tokens") && r->truncate == 0)
-        return openai_fail(error, "truncate_prompt_tokens",
-                           "'truncate_prompt_tokens' is 0; it must be at least 1, or -1 for what the context has room for");
+        return openai_refuse(error, "truncate_prompt_tokens",
+                             "is 0; it must be at least 1, or -1 for what the context has room for");
     r->timings = r->timings || r->timings_per_token;
     return true;
 }
@@ -209,8 +203,8 @@ static bool parse_stream(const json_t *body, openai_request *r, openai_error *er
     if (!field_bool(body, "stream", &r->stream, error)) return false;
     if (!options) return true;
     if (!json_is_object(options))
-        return openai_fail(error, "stream_options", "'stream_options' must be an object, not %s", field_kind(options));
-    if (!r->stream) return openai_fail(error, "stream_options", "'stream_options' needs 'stream' to be true");
+        return openai_refuse(error, "stream_options", "must be an object, not %s", field_kind(options));
+    if (!r->stream) return openai_refuse(error, "stream_options", "needs 'stream' to be true");
     if (!field_bool(options, "include_usage", &r->include_usage, error) ||
         !field_bool(options, "continuous_usage_stats", &r->continuous_usage, error))
         return false;
@@ -222,45 +216,19 @@ static bool parse_stream(const json_t *body, openai_request *r, openai_error *er
 static bool parse_early_stopping(const json_t *body, openai_request *r, openai_error *error) {
     const json_t *field = field_get(body, "early_stopping");
     if (json_is_string(field) && strcmp(json_string_value(field), "never") == 0) return true;
-    if (field && !json_is_boolean(field))
-        return openai_fail(error, "early_stopping", "'early_stopping' must be true, false or \"never\"");
+    if (field && !json_is_boolean(field)) return openai_refuse(error, "early_stopping", "must be true, false or \"never\"");
     r->params.early_stopping = json_is_true(field);
     return true;
 }
 
-/* Refuse what would change the tokens of a beam search elsewhere, and what only a beam search knows without it. */
-static bool check_beams(const openai_request *r, openai_error *error) {
-    const cl_engine_request *p = &r->params;
-    const cl_sampler_params *s = &p->sampling;
-    const struct {
-        const char *field;
-        bool is_set;
-        const char *instead;
-    } with[] = {
-        {"stop", p->n_stop > 0, "use 'stop_token_ids'"},
-        {"repetition_penalty", s->repetition_penalty != 1, "send 1"},
-        {"presence_penalty", s->presence_penalty != 0, "send 0"},
-        {"frequency_penalty", s->frequency_penalty != 0, "send 0"},
-        {"logit_bias", p->n_logit_bias > 0, "leave it out"},
-        {"allowed_token_ids", p->n_allowed_tokens > 0, "leave it out"},
-        {"bad_words", p->n_bad_words > 0, "leave it out"},
-        {"min_tokens", p->min_tokens > 0, "send 0"},
-        {r->grammar_field, r->grammar_field != NULL, "leave it out"},
-    };
-    for (size_t i = 0; p->beam_search && i < sizeof with / sizeof *with; i++)
-        if (with[i].is_set)
-            return openai_fail(error, with[i].field, "'%s' is not supported with 'use_beam_search'; %s", with[i].field,
-                               with[i].instead);
-    const char *without = p->length_penalty != 1 ? "length_penalty" : p->early_stopping ? "early_stopping" : NULL;
-    if (!p->beam_search && without) return openai_fail(error, without, "'%s' needs 'use_beam_search' to be true", without);
-    return true;
-}
-
-/* All else of the engine's request has been read. */
 static bool parse_beams(const json_t *body, openai_request *r, openai_error *error) {
-    return field_bool(body, "use_beam_search", &r->params.beam_search, error) &&
-           field_float(body, "length_penalty", -10, 10, &r->params.length_penalty, error) &&
-           parse_early_stopping(body, r, error) && check_beams(r, error);
+    cl_engine_request *p = &r->params;
+    if (!field_bool(body, "use_beam_search", &p->beam_search, error) ||
+        !field_float(body, "length_penalty", FIELD_ANY, &p->length_penalty, error) || !parse_early_stopping(body, r, error))
+        return false;
+    const char *without = p->length_penalty != 1 ? "length_penalty" : p->early_stopping ? "early_stopping" : NULL;
+    if (p->beam_search || !without) return true;
+    return openai_refuse(error, without, "needs 'use_beam_search' to be true");
 }
 
 /* How many choices are generated and how many returned; the stream and logprobs have been read. */
@@ -270,12 +238,12 @@ static bool parse_n(const json_t *body, openai_request *r, openai_error *error) 
     r->params.n = r->n;
     if (!field_int32(body, "best_of", 1, OPENAI_MAX_N, &r->params.n, error)) return false;
     if (r->params.n < r->n)
-        return openai_fail(error, "best_of", "'best_of' is %d and 'n' is %d; it must be at least 'n'", r->params.n, r->n);
+        return openai_refuse(error, "best_of", "is %d and 'n' is %d; it must be at least 'n'", r->params.n, r->n);
     if (r->params.n > r->n && r->stream)
-        return openai_fail(error, "best_of",
-                           "'best_of' is %d and 'n' is %d; a stream shows all that it generates: clear 'stream' or send equal "
-                           "numbers",
-                           r->params.n, r->n);
+        return openai_refuse(error, "best_of",
+                             "is %d and 'n' is %d; a stream shows all that it generates: clear 'stream' or send equal "
+                             "numbers",
+                             r->params.n, r->n);
     r->params.logprobs |= r->params.n > r->n && !r->params.beam_search; /* a beam search reports its choices in order */
     return true;
 }
@@ -289,5 +257,5 @@ bool openai_parse_params(const openai_context *context, const json_t *body, open
            openai_parse_rules(context, body, r, error) && parse_stop(context, body, r, error) && parse_stream(body, r, error) &&
            parse_logprobs(context, body, r, error) && parse_text(body, &r->params, error) && parse_salt(body, r, error) &&
            parse_id(body, r, error) && parse_reports(body, r, error) && openai_parse_constraint(body, r, error) &&
-           parse_beams(body, r, error) && parse_n(body, r, error);
+           parse_beams(body, r, error) && parse_n(body, r, error) && openai_check_fields(context, r, error);
 }

@@ -6,9 +6,18 @@
 #ifndef SERVE_PROTOCOL_PARSE_H
 #define SERVE_PROTOCOL_PARSE_H
 
+#include <math.h>
+
 #include "openai.h"
 
 /* ---- Parts of a request; each reads its fields of the body into *request ---- */
+
+/*
+ * openai_request_parse for a body that a dialect has made from another one, in which response_format comes from the field
+ * `format`, a static string.
+ */
+bool openai_request_parse_as(const openai_context *context, openai_endpoint endpoint, const char *format, const json_t *body,
+                             openai_request *request, openai_error *error);
 
 /* Refuse a `model` by whose name the model may not be called (names.c). */
 bool openai_parse_model(const openai_context *context, const json_t *body, openai_error *error);
@@ -18,6 +27,9 @@ bool openai_check_offered(openai_endpoint endpoint, const json_t *body, openai_e
 
 /* Read how to generate and what to report (params.c). */
 bool openai_parse_params(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+
+/* Check what has been read into request->params by the engine's own rules, before there is a prompt (request.c). */
+bool openai_check_fields(const openai_context *context, const openai_request *request, openai_error *error);
 
 /* Read which tokens may be drawn, once the number of tokens is known (rules.c). */
 bool openai_parse_rules(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
@@ -55,6 +67,15 @@ bool openai_parse_prompt_list(const openai_context *context, const json_t *value
  */
 bool openai_check_size(const openai_context *context, const char *where, size_t size, openai_error *error);
 
+/* ---- Names of fields (field.c) ---- */
+
+/* A name such as "messages[2].content"; what does not fit is cut, as in openai_error. */
+typedef struct field_path {
+    char text[64];
+} field_path;
+
+field_path path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* ---- Fields of an object (field.c); an absent field and null leave *value unchanged ---- */
 
 /* The field's value; NULL if it is absent or null. Borrowed from the object. */
@@ -74,6 +95,9 @@ bool field_bool(const json_t *object, const char *name, bool *value, openai_erro
 bool field_int(const json_t *object, const char *name, int64_t min, int64_t max, int64_t *value, openai_error *error);
 bool field_int32(const json_t *object, const char *name, int32_t min, int32_t max, int32_t *value, openai_error *error);
 bool field_float(const json_t *object, const char *name, double min, double max, float *value, openai_error *error);
+
+/* For field_float: openai_check_fields refuses what is out of range. */
+#define FIELD_ANY -INFINITY, INFINITY
 
 /*
  * Read a value as a name, which is compared with others: a string without zero characters, which would end it. *name is

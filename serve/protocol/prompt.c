@@ -2,15 +2,10 @@
  * Reads a request's prompts as token ids: text and token ids as they are, and the texts around a gap with the model's tokens
  * for that. chat.c reads the prompt of a chat.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "parse.h"
-
-static bool no_memory(openai_error *error) {
-    return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the prompt"});
-}
 
 /*
  * If the tokenizer may shorten text (cl_tokenizer_shortens), n bytes of text become at least n / MAX_SHORTENED bytes of pieces.
@@ -58,7 +53,7 @@ static bool parse_text(const openai_context *context, const json_t *value, const
     if (r->truncate == 0 && !check_count(context, where, prompt->tokens.n, error)) return false;
     if (!r->echo) return true;
     prompt->text = malloc(size + 1);
-    if (!prompt->text) return no_memory(error);
+    if (!prompt->text) return openai_fail_memory(error);
     memcpy(prompt->text, text, size + 1);
     prompt->text_size = size;
     return true;
@@ -70,7 +65,7 @@ static bool set_text(const cl_tokenizer *tok, openai_prompt *prompt, openai_erro
     char nothing[1];
     for (size_t i = 0; i < prompt->tokens.n; i++) size += cl_tokenizer_piece(tok, prompt->tokens.ids[i], true, nothing, 0);
     prompt->text = malloc(size + 1);
-    if (!prompt->text) return no_memory(error);
+    if (!prompt->text) return openai_fail_memory(error);
     for (size_t i = 0; i < prompt->tokens.n; i++)
         at += cl_tokenizer_piece(tok, prompt->tokens.ids[i], true, prompt->text + at, size - at);
     prompt->text[size] = '\0';
@@ -81,11 +76,9 @@ static bool set_text(const cl_tokenizer *tok, openai_prompt *prompt, openai_erro
 static bool parse_ids(const openai_context *context, const json_t *value, const char *where, const openai_request *r,
                       openai_prompt *prompt, openai_error *error) {
     if (r->truncate == 0 && !check_count(context, where, json_array_size(value), error)) return false;
-    char element[96];
     for (size_t i = 0; i < json_array_size(value); i++) {
         int32_t id;
-        snprintf(element, sizeof element, "%s[%zu]", where, i);
-        if (!field_token(json_array_get(value, i), element, context->model, &id, error) ||
+        if (!field_token(json_array_get(value, i), path_of("%s[%zu]", where, i).text, context->model, &id, error) ||
             !add_token(&prompt->tokens, id, error))
             return false;
     }
@@ -99,9 +92,9 @@ static bool parse_prompt(const openai_context *context, const json_t *value, con
     } else if (json_is_array(value)) {
         if (!parse_ids(context, value, where, r, prompt, error)) return false;
     } else {
-        return openai_fail(error, where, "'%s' must be a string or an array of token ids, not %s", where, field_kind(value));
+        return openai_refuse(error, where, "must be a string or an array of token ids, not %s", field_kind(value));
     }
-    if (prompt->tokens.n == 0) return openai_fail(error, where, "'%s' must have at least one token", where);
+    if (prompt->tokens.n == 0) return openai_refuse(error, where, "must have at least one token");
     return true;
 }
 
@@ -128,20 +121,18 @@ static bool truncate_prompt(const openai_context *context, const openai_request 
 
 bool openai_parse_prompt_list(const openai_context *context, const json_t *value, const char *name, size_t most,
                               openai_request *r, openai_error *error) {
-    if (!value) return openai_fail(error, name, "'%s' is missing; send a string, an array of strings, or token ids", name);
+    if (!value) return openai_refuse(error, name, "is missing; send a string, an array of strings, or token ids");
     /* An array of numbers is one prompt; the elements of any other array are one prompt each. */
     const bool several = json_is_array(value) && !json_is_number(json_array_get(value, 0));
     const size_t n = several ? json_array_size(value) : 1;
-    if (n == 0 || n > most) return openai_fail(error, name, "'%s' has %zu prompts; it must have from 1 to %zu", name, n, most);
+    if (n == 0 || n > most) return openai_refuse(error, name, "has %zu prompts; it must have from 1 to %zu", n, most);
     r->prompts = calloc(n, sizeof *r->prompts);
-    if (!r->prompts) return no_memory(error);
+    if (!r->prompts) return openai_fail_memory(error);
     r->n_prompts = n;
     if (!several) return parse_prompt(context, value, name, r, r->prompts, error);
-    for (size_t i = 0; i < n; i++) {
-        char where[64];
-        snprintf(where, sizeof where, "%s[%zu]", name, i);
-        if (!parse_prompt(context, json_array_get(value, i), where, r, &r->prompts[i], error)) return false;
-    }
+    for (size_t i = 0; i < n; i++)
+        if (!parse_prompt(context, json_array_get(value, i), path_of("%s[%zu]", name, i).text, r, &r->prompts[i], error))
+            return false;
     return true;
 }
 
@@ -173,7 +164,7 @@ static bool add_suffix(openai_prompt *prompt, const cl_tokenizer *tok, const cl_
 static bool encode_suffix(const openai_context *context, const json_t *value, cl_token_list *tokens, openai_error *error) {
     const size_t size = json_string_length(value);
     cl_error cause;
-    if (!json_is_string(value)) return openai_fail(error, "suffix", "'suffix' must be a string, not %s", field_kind(value));
+    if (!json_is_string(value)) return openai_refuse(error, "suffix", "must be a string, not %s", field_kind(value));
     return openai_check_size(context, "suffix", size, error) &&
            (cl_tokenizer_encode(context->model->tok, json_string_value(value), size, false, tokens, &cause) == CL_OK ||
             openai_fail_from(error, "suffix", &cause));
@@ -187,16 +178,14 @@ static bool parse_suffix(const openai_context *context, const json_t *body, open
     cl_token_list after = {0};
     if (!value) return true;
     if (!cl_tokenizer_fim(tok, &fim)) {
-        openai_fail(error, "suffix",
-                    "'suffix' needs a model that was trained to fill gaps; this one's vocabulary has no tokens such as "
-                    "<|fim_prefix|>: leave it out");
+        openai_refuse(error, "suffix",
+                      "needs a model that was trained to fill gaps; this one's vocabulary has no tokens such as "
+                      "<|fim_prefix|>: leave it out");
         error->code = "unsupported_parameter";
         return false;
     }
-    if (r->echo) return openai_fail(error, "echo", "'echo' is not supported with 'suffix'; leave it out");
-    if (r->truncate != 0)
-        return openai_fail(error, "truncate_prompt_tokens",
-                           "'truncate_prompt_tokens' is not supported with 'suffix'; leave it out");
+    if (r->echo) return openai_refuse(error, "echo", "is not supported with 'suffix'; leave it out");
+    if (r->truncate != 0) return openai_refuse(error, "truncate_prompt_tokens", "is not supported with 'suffix'; leave it out");
     bool ok = encode_suffix(context, value, &after, error);
     for (size_t i = 0; ok && i < r->n_prompts; i++) ok = add_suffix(&r->prompts[i], tok, &fim, &after, error);
     cl_token_list_free(&after);
@@ -205,7 +194,7 @@ static bool parse_suffix(const openai_context *context, const json_t *body, open
 
 static bool parse_chat(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     r->prompts = calloc(1, sizeof *r->prompts);
-    if (!r->prompts) return no_memory(error);
+    if (!r->prompts) return openai_fail_memory(error);
     r->n_prompts = 1;
     return openai_parse_chat(context, body, r, r->prompts, error);
 }

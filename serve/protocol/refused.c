@@ -72,8 +72,8 @@ bool openai_check_offered(openai_endpoint endpoint, const json_t *body, openai_e
         const refused_field *r = &refused_fields[i];
         if (!is_requested(r, endpoint, body)) continue;
         const char *neutral = r->instead ? NULL : r->neutral[0];
-        openai_fail(error, r->name, "'%s' is not supported by this server; %s%s%s", r->name,
-                    r->instead ? r->instead : "leave it out", neutral ? " or send " : "", neutral ? neutral : "");
+        openai_refuse(error, r->name, "is not supported by this server; %s%s%s", r->instead ? r->instead : "leave it out",
+                      neutral ? " or send " : "", neutral ? neutral : "");
         error->code = "unsupported_parameter";
         return false;
     }

@@ -1,14 +1,26 @@
 /* Reads a request's body, and submits its prompts to the engine. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
+#include "chunkllama/engine/check.h"
 #include "dialect.h"
 #include "parse.h"
 
+bool openai_check_fields(const openai_context *context, const openai_request *request, openai_error *error) {
+    cl_error cause;
+    return cl_check_fields(&request->params, cl_tokenizer_n_vocab(context->model->tok), &cause) == CL_OK ||
+           openai_fail_from_engine(error, request, &cause);
+}
+
 bool openai_request_parse(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_request *request,
                           openai_error *error) {
-    *request = (openai_request){.endpoint = endpoint, .id_prefix = endpoint == OPENAI_CHAT ? "chatcmpl-" : "cmpl-"};
+    return openai_request_parse_as(context, endpoint, "response_format", body, request, error);
+}
+
+bool openai_request_parse_as(const openai_context *context, openai_endpoint endpoint, const char *format, const json_t *body,
+                             openai_request *request, openai_error *error) {
+    *request =
+        (openai_request){.endpoint = endpoint, .id_prefix = endpoint == OPENAI_CHAT ? "chatcmpl-" : "cmpl-", .format = format};
     cl_engine_request_init(&request->params);
     if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
     if (!openai_parse_model(context, body, error)) return false;
@@ -26,7 +38,7 @@ bool openai_pin_parse(const openai_context *context, const json_t *body, openai_
     const openai_dialect *dialect = url ? openai_dialect_read(url, "url", error) : openai_dialect_of(body);
     if (!dialect || !dialect->parse(context, body, request, error)) return false;
     if (request->n_prompts != 1) {
-        openai_fail(error, "prompt", "prompt has %zu prompts; send them one by one", request->n_prompts);
+        openai_refuse(error, "prompt", "has %zu prompts; send them one by one", request->n_prompts);
         openai_request_free(request);
         return false;
     }
@@ -61,20 +73,6 @@ void openai_request_free(openai_request *request) {
     json_decref(request->callable);
     json_decref(request->repeated);
     *request = (openai_request){.endpoint = request->endpoint};
-}
-
-bool openai_fail_from_engine(openai_error *error, const openai_request *request, const cl_error *cause) {
-    /* Only the engine knows whether a grammar is right. Everything else was checked when the body was read. */
-    static const char prefix[] = "grammar"; /* of the engine's messages about grammars: its name for the field */
-    const bool named = strncmp(cause->message, prefix, sizeof prefix - 1) == 0;
-    const bool is_limit = cause->code == CL_ERR_LIMIT && named;
-    const bool of_grammar =
-        request->grammar_field && (is_limit || cause->code == CL_ERR_ARG || cause->code == CL_ERR_UNSUPPORTED);
-    openai_fail_from(error, of_grammar ? request->grammar_field : NULL, cause);
-    if (of_grammar && named)
-        snprintf(error->message, sizeof error->message, "'%s'%s", request->grammar_field, cause->message + sizeof prefix - 1);
-    if (of_grammar) error->code = NULL; /* agents shorten the conversation when they read context_length_exceeded */
-    return false;
 }
 
 int64_t openai_retry_after(cl_engine *e) {

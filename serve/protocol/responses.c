@@ -19,7 +19,7 @@ static bool check_offered(const json_t *body, openai_error *error) {
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         if (!field_get_requested(body, refused[i].name)) continue;
-        openai_fail(error, refused[i].name, "'%s' is not supported; %s", refused[i].name, refused[i].instead);
+        openai_refuse(error, refused[i].name, "is not supported; %s", refused[i].instead);
         error->code = "unsupported_parameter";
         return false;
     }
@@ -66,10 +66,9 @@ static bool read_tool_choice(openai_translation *t) {
     if (!choice || (!has_tools && (json_is(choice, "auto") || json_is(choice, "none")))) return true;
     if (json_is_string(choice) || json_is(type, "function") || json_is(type, "allowed_tools"))
         return translation_move(t, "tool_choice", "tool_choice");
-    return openai_fail(
-        t->error, "tool_choice",
-        "'tool_choice' must be \"none\", \"auto\", \"required\", or an object that names functions; this server runs "
-        "no tools itself");
+    return openai_refuse(t->error, "tool_choice",
+                         "must be \"none\", \"auto\", \"required\", or an object that names functions; this server runs "
+                         "no tools itself");
 }
 
 /* ---- Text and reasoning ---- */
@@ -78,7 +77,7 @@ static bool read_tool_choice(openai_translation *t) {
 static bool read_object(openai_translation *t, const char *name, const json_t **object) {
     *object = field_get(t->body, name);
     return !*object || json_is_object(*object) ||
-           openai_fail(t->error, name, "'%s' must be an object, not %s", name, field_kind(*object));
+           openai_refuse(t->error, name, "must be an object, not %s", field_kind(*object));
 }
 
 static bool read_text(openai_translation *t) {

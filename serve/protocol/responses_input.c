@@ -51,9 +51,8 @@ static json_t *text_of_part(openai_translation *t, const json_t *part, const cha
     json_t *text = member ? json_object_get(part, member) : NULL;
     if (json_is_string(text)) return text;
     const field_path name = path_of("%s[%zu]", where, j);
-    openai_fail(t->error, name.text,
-                "'%s' must be {\"type\": \"input_text\" or \"output_text\", \"text\": ...}; this model accepts only text",
-                name.text);
+    openai_refuse(t->error, name.text,
+                  "must be {\"type\": \"input_text\" or \"output_text\", \"text\": ...}; this model accepts only text");
     return NULL;
 }
 
@@ -63,8 +62,8 @@ static bool add_content(openai_translation *t, json_t *message, const json_t *co
     const json_t *part;
     if (json_is_string(content)) return translation_add_text(t, message, json_incref((json_t *)content));
     if (!json_is_array(content))
-        return openai_fail(t->error, where, "'%s' must be a string or an array of text parts%s%s", where,
-                           content ? ", not " : "", content ? field_kind(content) : "");
+        return openai_refuse(t->error, where, "must be a string or an array of text parts%s%s", content ? ", not " : "",
+                             content ? field_kind(content) : "");
     json_array_foreach(content, j, part) {
         json_t *text = text_of_part(t, part, where, j);
         if (!text || !translation_add_text(t, message, json_incref(text))) return false;
@@ -82,8 +81,7 @@ static bool read_message(conversation *c, const json_t *item, const char *where)
     size_t i = 0;
     while (i < sizeof roles / sizeof *roles && !json_is(role, roles[i])) i++;
     if (i == sizeof roles / sizeof *roles)
-        return openai_fail(c->t->error, role_path.text, "'%s' must be \"user\", \"assistant\", \"system\" or \"developer\"",
-                           role_path.text);
+        return openai_refuse(c->t->error, role_path.text, "must be \"user\", \"assistant\", \"system\" or \"developer\"");
     json_t *message = i == ASSISTANT ? assistant_message(c, where, false) : other_message(c, i == 0 ? "user" : "system", where);
     return message && add_content(c->t, message, field_get(item, "content"), content.text);
 }
@@ -95,7 +93,7 @@ static bool read_reasoning(conversation *c, const json_t *item, const char *wher
     const field_path name = path_of("%s.%s", where, content ? "content" : "summary");
     size_t j;
     if (parts && !json_is_array(parts))
-        return openai_fail(c->t->error, name.text, "'%s' must be an array of text parts, not %s", name.text, field_kind(parts));
+        return openai_refuse(c->t->error, name.text, "must be an array of text parts, not %s", field_kind(parts));
     if (json_array_size(parts) == 0) return true; /* it was encrypted by another server */
     json_t *message = assistant_message(c, where, false);
     json_array_foreach(parts, j, part) {
@@ -116,7 +114,7 @@ static bool read_call(conversation *c, const json_t *item, const char *where) {
                        ? json_sprintf("%s" RESPONSES_NAMESPACE "%s", json_string_value(space), json_string_value(name))
                        : json_incref((json_t *)name);
     const bool ok = full ? translation_add_call(c->t, message, id, full, json_incref((json_t *)arguments), where)
-                         : translation_no_memory(c->t);
+                         : openai_fail_memory(c->t->error);
     json_decref(full);
     return ok;
 }
@@ -133,7 +131,7 @@ static bool read_custom_call(conversation *c, const json_t *item, const char *wh
     json_decref(arguments);
     json_t *value = text ? json_string(text) : NULL;
     free(text);
-    return value ? translation_add_call(c->t, message, id, name, value, where) : translation_no_memory(c->t);
+    return value ? translation_add_call(c->t, message, id, name, value, where) : openai_fail_memory(c->t->error);
 }
 
 static bool read_output(conversation *c, const json_t *item, const char *where) {
@@ -146,8 +144,8 @@ static bool read_output(conversation *c, const json_t *item, const char *where) 
 
 static bool refuse_reference(conversation *c, const json_t *item, const char *where) {
     (void)item;
-    return openai_fail(c->t->error, where,
-                       "'%s' refers to an item of an earlier answer, and this server keeps none; send the item", where);
+    return openai_refuse(c->t->error, where,
+                         "refers to an item of an earlier answer, and this server keeps none; send the item");
 }
 
 /* Item i. Those that a chat has no place for, such as calls of web_search, are skipped. */
@@ -166,8 +164,7 @@ static bool read_item(conversation *c, const json_t *item, size_t i) {
     };
     const field_path path = path_of("input[%zu]", i);
     const char *where = path.text;
-    if (!json_is_object(item))
-        return openai_fail(c->t->error, where, "'%s' must be an object, not %s", where, field_kind(item));
+    if (!json_is_object(item)) return openai_refuse(c->t->error, where, "must be an object, not %s", field_kind(item));
     const json_t *type = field_get(item, "type");
     if (!type) return json_object_get(item, "role") ? read_message(c, item, where) : refuse_reference(c, item, where);
     if (!json_is_string(type)) return translation_string(c->t, item, where, "type");
@@ -189,7 +186,7 @@ bool responses_read_input(openai_translation *t) {
         return message && add_content(t, message, input, "input");
     }
     if (!json_is_array(input) || json_array_size(input) == 0)
-        return openai_fail(t->error, "input", "'input' must be a string or an array of at least one item");
+        return openai_refuse(t->error, "input", "must be a string or an array of at least one item");
     json_array_foreach(input, i, item) if (!read_item(&c, item, i)) return false;
     return end_assistant(&c);
 }

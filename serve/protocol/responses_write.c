@@ -138,9 +138,10 @@ static void write_usage(openai_writer *w, const openai_result *result) {
 
 /* OpenAI's clients know "server_error" and "rate_limit_exceeded", and Codex "context_length_exceeded". */
 static void write_failure(openai_writer *w, const openai_error *error) {
+    char text[OPENAI_ERROR_TEXT];
     writer_open(w, "error", '{');
     writer_string(w, "code", error->code ? error->code : "server_error");
-    writer_string(w, "message", error->message);
+    writer_string(w, "message", openai_error_text(error, text));
     writer_close(w);
 }
 

@@ -243,7 +243,8 @@ void openai_result_add(openai_result *result, size_t i, const cl_engine_event *e
     result->failed = true;
     result->n_deltas = 0;
     openai_fail_from_engine(&result->error, result->request,
-                            ok && event->error ? event->error : &(cl_error){CL_ERR_NOMEM, "out of memory for the answer"});
+                            ok && event->error ? event->error
+                                               : &(cl_error){.code = CL_ERR_NOMEM, .message = "out of memory for the answer"});
 }
 
 bool openai_result_done(const openai_result *result) { return result->n_done == result->request->n_prompts; }

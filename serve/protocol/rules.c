@@ -1,14 +1,9 @@
 /* Reads which tokens may be drawn: logit_bias, allowed_token_ids, bad_words and min_tokens. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "parse.h"
-
-static bool no_memory(openai_error *error) {
-    return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the rules on tokens"});
-}
 
 void openai_rules_free(openai_rules *rules) {
     free(rules->bias);
@@ -32,11 +27,11 @@ static bool add_bias(openai_request *r, int32_t token, float bias, openai_error 
     openai_rules *rules = &r->rules;
     cl_engine_request *p = &r->params;
     if (p->n_logit_bias == OPENAI_MAX_LOGIT_BIAS)
-        return openai_fail(error, "logit_bias", "'logit_bias' has more than %d tokens: send fewer", OPENAI_MAX_LOGIT_BIAS);
+        return openai_refuse(error, "logit_bias", "has more than %d tokens: send fewer", OPENAI_MAX_LOGIT_BIAS);
     if ((size_t)p->n_logit_bias == rules->bias_capacity) {
         const size_t capacity = 2 * rules->bias_capacity + 16;
         cl_logit_bias *grown = realloc(rules->bias, capacity * sizeof *grown);
-        if (!grown) return no_memory(error);
+        if (!grown) return openai_fail_memory(error);
         rules->bias = grown;
         rules->bias_capacity = capacity;
     }
@@ -49,9 +44,9 @@ static bool add_bias(openai_request *r, int32_t token, float bias, openai_error 
 static bool read_bias(const json_t *value, const char *where, float *bias, openai_error *error) {
     const double x = json_is_false(value) ? -INFINITY : json_number_value(value);
     if (!json_is_number(value) && !json_is_false(value))
-        return openai_fail(error, where, "'%s' must be a number from -100 to 100, or false, not %s", where, field_kind(value));
+        return openai_refuse(error, where, "must be a number from -100 to 100, or false, not %s", field_kind(value));
     if (json_is_number(value) && !(x >= -100 && x <= 100))
-        return openai_fail(error, where, "'%s' is %g; it must be from -100 to 100, or false", where, x);
+        return openai_refuse(error, where, "is %g; it must be from -100 to 100, or false", x);
     *bias = (float)x;
     return true;
 }
@@ -62,8 +57,8 @@ static bool read_id(const openai_context *context, const char *name, int32_t *id
     const long long x = strtoll(name, &end, 10);
     const int32_t n_vocab = cl_tokenizer_n_vocab(context->model->tok);
     if (name[0] < '0' || name[0] > '9' || *end || x >= n_vocab)
-        return openai_fail(error, "logit_bias",
-                           "'logit_bias' names the token '%.32s'; the names must be token ids from 0 to %d", name, n_vocab - 1);
+        return openai_refuse(error, "logit_bias", "names the token '%.32s'; the names must be token ids from 0 to %d", name,
+                             n_vocab - 1);
     *id = (int32_t)x;
     return true;
 }
@@ -75,9 +70,8 @@ static bool parse_bias_object(const openai_context *context, const json_t *objec
     json_object_foreach((json_t *)object, name, value) {
         int32_t id = 0;
         float bias = 0;
-        char where[64];
-        snprintf(where, sizeof where, "logit_bias.%.32s", name);
-        if (!read_id(context, name, &id, error) || !read_bias(value, where, &bias, error) || !add_bias(r, id, bias, error))
+        const field_path where = path_of("logit_bias.%.32s", name);
+        if (!read_id(context, name, &id, error) || !read_bias(value, where.text, &bias, error) || !add_bias(r, id, bias, error))
             return false;
     }
     return true;
@@ -95,14 +89,14 @@ static bool add_text_bias(const openai_context *context, const json_t *text, flo
 
 /* llama-server's form: [[token id or text, bias]]. */
 static bool parse_bias_array(const openai_context *context, const json_t *array, openai_request *r, openai_error *error) {
-    char where[64];
     for (size_t i = 0; i < json_array_size(array); i++) {
         const json_t *pair = json_array_get(array, i), *token = json_array_get(pair, 0);
         int32_t id = 0;
         float bias = 0;
-        snprintf(where, sizeof where, "logit_bias[%zu]", i);
+        const field_path path = path_of("logit_bias[%zu]", i);
+        const char *where = path.text;
         if (json_array_size(pair) != 2)
-            return openai_fail(error, where, "'%s' must be an array of a token id, or a text, and a bias", where);
+            return openai_refuse(error, where, "must be an array of a token id, or a text, and a bias");
         if (!read_bias(json_array_get(pair, 1), where, &bias, error)) return false;
         if (json_is_string(token) ? !add_text_bias(context, token, bias, where, r, error)
                                   : !field_token(token, where, context->model, &id, error) || !add_bias(r, id, bias, error))
@@ -116,23 +110,20 @@ static bool parse_bias(const openai_context *context, const json_t *body, openai
     if (!field) return true;
     if (json_is_object(field)) return parse_bias_object(context, field, r, error);
     if (json_is_array(field)) return parse_bias_array(context, field, r, error);
-    return openai_fail(error, "logit_bias", "'logit_bias' must be an object of token ids and numbers, not %s",
-                       field_kind(field));
+    return openai_refuse(error, "logit_bias", "must be an object of token ids and numbers, not %s", field_kind(field));
 }
 
 /* ---- allowed_token_ids ---- */
 
 static bool parse_allowed(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     const json_t *ids;
-    char where[64];
-    const int32_t n_vocab = cl_tokenizer_n_vocab(context->model->tok);
-    if (!field_array(body, "allowed_token_ids", "token ids", (size_t)n_vocab, &ids, error)) return false;
+    if (!field_array(body, "allowed_token_ids", "token ids", INT32_MAX, &ids, error)) return false;
     if (json_array_size(ids) == 0) return true;
     r->rules.allowed = calloc(json_array_size(ids), sizeof *r->rules.allowed);
-    if (!r->rules.allowed) return no_memory(error);
+    if (!r->rules.allowed) return openai_fail_memory(error);
     for (size_t i = 0; i < json_array_size(ids); i++) {
-        snprintf(where, sizeof where, "allowed_token_ids[%zu]", i);
-        if (!field_token(json_array_get(ids, i), where, context->model, &r->rules.allowed[i], error)) return false;
+        const field_path where = path_of("allowed_token_ids[%zu]", i);
+        if (!field_token(json_array_get(ids, i), where.text, context->model, &r->rules.allowed[i], error)) return false;
     }
     r->params.allowed_tokens = r->rules.allowed;
     r->params.n_allowed_tokens = (int32_t)json_array_size(ids);
@@ -156,13 +147,13 @@ static void end_word(openai_request *r, size_t start) {
 static bool add_bad_word(const openai_context *context, const json_t *value, const char *where, openai_request *r,
                          openai_error *error) {
     char spaced[OPENAI_MAX_BAD_WORD_BYTES + 2] = " ";
-    if (!json_is_string(value)) return openai_fail(error, where, "'%s' must be a string, not %s", where, field_kind(value));
+    if (!json_is_string(value)) return openai_refuse(error, where, "must be a string, not %s", field_kind(value));
     const char *text = json_string_value(value);
     size_t size = json_string_length(value);
     for (; size > 0 && *text == ' '; size--) text++;
     if (size == 0 || size > OPENAI_MAX_BAD_WORD_BYTES)
-        return openai_fail(error, where, "'%s' has %zu bytes beside spaces before it; it must have from 1 to %d", where, size,
-                           OPENAI_MAX_BAD_WORD_BYTES);
+        return openai_refuse(error, where, "has %zu bytes beside spaces before it; it must have from 1 to %d", size,
+                             OPENAI_MAX_BAD_WORD_BYTES);
     memcpy(spaced + 1, text, size);
     cl_token_list *list = &r->rules.bad_words;
     const size_t start = list->n;
@@ -177,14 +168,13 @@ static bool add_bad_word(const openai_context *context, const json_t *value, con
 
 static bool parse_bad_words(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     const json_t *words;
-    char where[64];
     if (!field_array(body, "bad_words", "strings", OPENAI_MAX_BAD_WORDS, &words, error)) return false;
     if (json_array_size(words) == 0) return true;
     r->rules.bad_word_sizes = calloc(2 * json_array_size(words), sizeof *r->rules.bad_word_sizes);
-    if (!r->rules.bad_word_sizes) return no_memory(error);
+    if (!r->rules.bad_word_sizes) return openai_fail_memory(error);
     for (size_t i = 0; i < json_array_size(words); i++) {
-        snprintf(where, sizeof where, "bad_words[%zu]", i);
-        if (!add_bad_word(context, json_array_get(words, i), where, r, error)) return false;
+        const field_path where = path_of("bad_words[%zu]", i);
+        if (!add_bad_word(context, json_array_get(words, i), where.text, r, error)) return false;
     }
     r->params.bad_words = r->rules.bad_words.ids;
     r->params.bad_word_sizes = r->rules.bad_word_sizes;
@@ -192,12 +182,7 @@ static bool parse_bad_words(const openai_context *context, const json_t *body, o
 }
 
 bool openai_parse_rules(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
-    cl_engine_request *p = &r->params;
-    if (!parse_bias(context, body, r, error) || !parse_allowed(context, body, r, error) ||
-        !parse_bad_words(context, body, r, error) || !field_int(body, "min_tokens", 0, INT32_MAX, &p->min_tokens, error))
-        return false;
-    if (p->max_tokens >= 0 && p->min_tokens > p->max_tokens)
-        return openai_fail(error, "min_tokens", "'min_tokens' is %lld and 'max_tokens' %lld; it must be at most that many",
-                           (long long)p->min_tokens, (long long)p->max_tokens);
-    return true;
+    return parse_bias(context, body, r, error) && parse_allowed(context, body, r, error) &&
+           parse_bad_words(context, body, r, error) &&
+           field_int(body, "min_tokens", INT64_MIN, INT64_MAX, &r->params.min_tokens, error);
 }

@@ -7,10 +7,6 @@
 #include "chunkllama/common/str.h"
 #include "parse.h"
 
-static bool no_memory(openai_error *error) {
-    return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the tokens"});
-}
-
 static bool check_body(const openai_context *context, const json_t *body, openai_error *error) {
     if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
     return openai_parse_model(context, body, error);
@@ -42,7 +38,7 @@ static bool encode(const openai_context *context, const json_t *body, const text
     const char *text = json_string_value(value);
     const size_t size = json_string_length(value);
     cl_error cause;
-    if (!text) return openai_fail(error, form->name, "'%s' must be a string, not %s", form->name, field_kind(value));
+    if (!text) return openai_refuse(error, form->name, "must be a string, not %s", field_kind(value));
     if (!openai_check_size(context, form->name, size, error)) return false;
     cl_status status = CL_OK;
     if (form->begins && cl_tokenizer_adds_bos(tok)) status = cl_token_list_add(tokens, cl_tokenizer_bos(tok), &cause);
@@ -134,7 +130,7 @@ bool openai_tokenize(const openai_context *context, const json_t *body, openai_w
     cl_token_list tokens = {0};
     if (!check_body(context, body, error)) return false;
     if (!field_get(body, "prompt") && !field_get(body, "messages") && !field_get(body, "content"))
-        return openai_fail(error, "prompt", "'prompt' is missing; send 'prompt' or 'content', a string, or 'messages'");
+        return openai_refuse(error, "prompt", "is missing; send 'prompt' or 'content', a string, or 'messages'");
     const bool ok = (field_get(body, "content") ? tokenize_content : tokenize_prompt)(context, body, &tokens, w, error);
     cl_token_list_free(&tokens);
     return ok;
@@ -143,11 +139,9 @@ bool openai_tokenize(const openai_context *context, const json_t *body, openai_w
 /* ---- Detokenize ---- */
 
 static bool read_ids(const openai_context *context, const json_t *value, int32_t *ids, openai_error *error) {
-    char where[64];
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        snprintf(where, sizeof where, "tokens[%zu]", i);
-        if (!field_token(json_array_get(value, i), where, context->model, &ids[i], error)) return false;
-    }
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (!field_token(json_array_get(value, i), path_of("tokens[%zu]", i).text, context->model, &ids[i], error))
+            return false;
     return true;
 }
 
@@ -156,16 +150,16 @@ bool openai_detokenize(const openai_context *context, const json_t *body, openai
     const json_t *value = field_get(body, "tokens");
     const size_t n = json_array_size(value);
     if (!json_is_array(value))
-        return openai_fail(error, "tokens", "'tokens' must be an array of token ids%s%s", value ? ", not " : "",
-                           value ? field_kind(value) : "");
+        return openai_refuse(error, "tokens", "must be an array of token ids%s%s", value ? ", not " : "",
+                             value ? field_kind(value) : "");
     int32_t *ids = calloc(n + 1, sizeof *ids);
-    if (!ids) return no_memory(error);
+    if (!ids) return openai_fail_memory(error);
     const bool ok = read_ids(context, value, ids, error);
     size_t size;
     char *text = ok ? text_of(context->model->tok, ids, n, &size) : NULL;
     free(ids);
     if (!ok) return false;
-    if (!text) return no_memory(error);
+    if (!text) return openai_fail_memory(error);
     writer_open(w, NULL, '{');
     writer_bytes(w, "prompt", text, size);
     writer_bytes(w, "content", text, size);
@@ -267,7 +261,7 @@ bool openai_render(const openai_context *context, openai_endpoint endpoint, cons
         openai_result_free(&result);
     }
     openai_request_free(&r);
-    return ok || no_memory(error);
+    return ok || openai_fail_memory(error);
 }
 
 /* ---- The tokenizer ---- */

@@ -6,10 +6,6 @@
 #include "messages.h"
 #include "parse.h"
 
-static bool no_memory(openai_error *error) {
-    return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the tools"});
-}
-
 /* ---- Which tools may be called ---- */
 
 /* The tool of a name; NULL: there is none. */
@@ -28,12 +24,12 @@ static bool add_callable(const json_t *choice, openai_request *r, openai_error *
     const json_t *value = json_object_get(json_is_object(function) ? function : choice, "name");
     const char *name;
     if (!json_is_string(value))
-        return openai_fail(error, "tool_choice",
-                           "'tool_choice' must name a tool as {\"type\": \"function\", \"function\": {\"name\": ...}}");
+        return openai_refuse(error, "tool_choice",
+                             "must name a tool as {\"type\": \"function\", \"function\": {\"name\": ...}}");
     if (!field_name(value, "tool_choice", &name, error)) return false;
     json_t *tool = find_tool(r, name);
-    if (!tool) return openai_fail(error, "tool_choice", "'tool_choice' names '%.64s', which is not among the tools", name);
-    return json_array_append(r->callable, tool) == 0 || no_memory(error);
+    if (!tool) return openai_refuse(error, "tool_choice", "names '%.64s', which is not among the tools", name);
+    return json_array_append(r->callable, tool) == 0 || openai_fail_memory(error);
 }
 
 static bool parse_mode(const json_t *value, openai_request *r, openai_error *error) {
@@ -46,9 +42,9 @@ static bool parse_mode(const json_t *value, openai_request *r, openai_error *err
         r->tool_choice = (openai_tool_choice)i;
         return true;
     }
-    return openai_fail(error, "tool_choice",
-                       "'tool_choice' must be \"none\", \"auto\", \"required\" or {\"type\": \"function\", \"function\": "
-                       "{\"name\": ...}}");
+    return openai_refuse(error, "tool_choice",
+                         "must be \"none\", \"auto\", \"required\" or {\"type\": \"function\", \"function\": "
+                         "{\"name\": ...}}");
 }
 
 /* {"type": "allowed_tools", "allowed_tools": {"mode": "auto" or "required", "tools": [...]}} */
@@ -81,11 +77,11 @@ static bool parse_tool_choice(const json_t *body, openai_request *r, openai_erro
     const bool has_tools = json_array_size(r->tools) > 0;
     r->tool_choice = has_tools ? OPENAI_TOOLS_AUTO : OPENAI_TOOLS_NONE;
     r->callable = json_array();
-    if (!r->callable) return no_memory(error);
+    if (!r->callable) return openai_fail_memory(error);
     if (choice && !parse_choice(choice, r, error)) return false;
     if (!has_tools && r->tool_choice == OPENAI_TOOLS_REQUIRED)
-        return openai_fail(error, "tool_choice", "'tool_choice' requires a call, but there are no 'tools'");
-    if (json_array_size(r->callable) == 0 && json_array_extend(r->callable, r->tools) != 0) return no_memory(error);
+        return openai_refuse(error, "tool_choice", "requires a call, but there are no 'tools'");
+    if (json_array_size(r->callable) == 0 && json_array_extend(r->callable, r->tools) != 0) return openai_fail_memory(error);
     return true;
 }
 
@@ -96,7 +92,7 @@ static bool parse_reasoning(const json_t *body, openai_request *r, openai_error 
     const json_t *format = field_get(body, "reasoning_format");
     r->include_reasoning = r->reply.reasoning = true;
     if (format && !json_is_string(format))
-        return openai_fail(error, "reasoning_format", "'reasoning_format' must be a string, not %s", field_kind(format));
+        return openai_refuse(error, "reasoning_format", "must be a string, not %s", field_kind(format));
     if (format && strcmp(json_string_value(format), "none") == 0) r->reply.reasoning = false;
     return field_bool(body, "separate_reasoning", &r->reply.reasoning, error) &&
            field_bool(body, "include_reasoning", &r->include_reasoning, error);
@@ -177,8 +173,8 @@ static bool constrain(const openai_context *context, openai_request *r, bool cal
     const char *field = find_cause(r, calls, reasons);
     if (!field) return true;
     if (r->grammar && r->params.grammar_kind != CL_GRAMMAR_JSON_SCHEMA)
-        return openai_fail(error, field, "'%s' and '%s' both say what the text must match; send one of them, or a JSON schema",
-                           field, r->grammar_field);
+        return openai_refuse(error, field, "and '%s' both say what the text must match; send one of them, or a JSON schema",
+                             r->grammar_field);
     const cl_reply_grammar grammar = {
         .format = r->reply.format,
         .tok = context->model->tok,
@@ -198,9 +194,7 @@ static bool constrain(const openai_context *context, openai_request *r, bool cal
     r->params.grammar_kind = CL_GRAMMAR_LARK;
     r->params.grammar = text;
     r->params.grammar_size = strlen(text);
-    if (r->params.grammar_size <= CL_ENGINE_MAX_GRAMMAR) return true;
-    return openai_fail(error, field, "the schemas of the tools have %zu bytes; they may have at most %d: shorten them",
-                       r->params.grammar_size, CL_ENGINE_MAX_GRAMMAR);
+    return true;
 }
 
 bool openai_prepare_replies(const openai_context *context, openai_request *r, openai_error *error) {

@@ -1,24 +1,8 @@
-/* Builds the body of a chat from that of another API, and renames the fields in its errors. */
+/* Builds the body of a chat from that of another API, and lets errors about the chat name the fields of the body. */
 #include "translate.h"
 
-#include <ctype.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-bool translation_no_memory(openai_translation *t) {
-    return openai_fail_from(t->error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the request; send it again later"});
-}
-
-field_path path_of(const char *format, ...) {
-    field_path path;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(path.text, sizeof path.text, format, args);
-    va_end(args);
-    return path;
-}
 
 json_t *translation_copy(const json_t *object) {
     json_t *copy = json_object(), *value;
@@ -40,7 +24,7 @@ bool translation_begin(openai_translation *t, const json_t *body, const char *co
     t->chat = translation_copy(body);
     t->names = json_object();
     t->repeated = json_object();
-    if (!t->chat || !t->names || !t->repeated) return translation_no_memory(t);
+    if (!t->chat || !t->names || !t->repeated) return openai_fail_memory(t->error);
     for (size_t i = 0; i < n_own; i++) json_object_del(t->chat, own[i]);
     return translation_set(t, t->chat, "messages", t->messages = json_array());
 }
@@ -52,54 +36,29 @@ void translation_free(openai_translation *t) {
     *t = (openai_translation){0};
 }
 
-/* ---- Names in errors ---- */
+/* ---- Parsing ---- */
 
 /*
- * Write the body's name of the chat's field `name` [size] to `renamed`: the longest beginning that has another name is
- * replaced. Returns its length, as snprintf does; 0: the name stays.
+ * Let an error about a field of the chat name the field of the body that it comes from: the longest beginning of the path that
+ * has another name is replaced.
  */
-static size_t rename_field(const openai_translation *t, const char *name, size_t size, char *renamed, size_t capacity) {
-    for (size_t n = size; n > 0; n--) {
-        if (n < size && name[n] != '.' && name[n] != '[') continue;
-        const json_t *own = json_object_getn(t->names, name, n);
-        if (own) return (size_t)snprintf(renamed, capacity, "%s%.*s", json_string_value(own), (int)(size - n), name + n);
+static void name_param(const openai_translation *t) {
+    char *param = t->error->param;
+    for (size_t n = strlen(param); n > 0; n--) {
+        if (param[n] && param[n] != '.' && param[n] != '[') continue;
+        const json_t *own = json_object_getn(t->names, param, n);
+        if (!own) continue;
+        const field_path path = path_of("%s%s", json_string_value(own), param + n);
+        memcpy(param, path.text, sizeof path.text);
+        return;
     }
-    return 0;
-}
-
-static void rename_param(const openai_translation *t) {
-    char renamed[sizeof t->error->param];
-    if (rename_field(t, t->error->param, strlen(t->error->param), renamed, sizeof renamed) > 0)
-        memcpy(t->error->param, renamed, sizeof renamed);
-}
-
-static bool is_of_name(char c) { return isalnum((unsigned char)c) || strchr("_.[]", c); }
-
-/* Rename the fields in the message, which are in single quotes. What does not fit is cut, as in every message. */
-static void rename_in_message(const openai_translation *t) {
-    char message[sizeof t->error->message];
-    size_t used = 0;
-    for (const char *at = t->error->message; *at && used + 1 < sizeof message;) {
-        message[used++] = *at++;
-        if (at[-1] != '\'') continue;
-        size_t size = 0;
-        while (at[size] && is_of_name(at[size])) size++;
-        const size_t n = at[size] == '\'' ? rename_field(t, at, size, message + used, sizeof message - used) : 0;
-        used += n < sizeof message - used ? n : sizeof message - used - 1;
-        if (n > 0) at += size;
-    }
-    message[used] = '\0';
-    memcpy(t->error->message, message, sizeof message);
 }
 
 bool translation_parse(openai_translation *t, const openai_context *context, openai_request *request) {
-    if (!openai_request_parse(context, OPENAI_CHAT, t->chat, request, t->error)) {
-        rename_param(t);
-        rename_in_message(t);
+    if (!openai_request_parse_as(context, OPENAI_CHAT, t->format ? t->format : "response_format", t->chat, request, t->error)) {
+        name_param(t);
         return false;
     }
-    if (t->format && request->grammar_field && strcmp(request->grammar_field, "response_format") == 0)
-        request->grammar_field = t->format;
     request->within = context->n_ctx; /* agents set the most tokens to more than small contexts hold */
     request->repeated = t->repeated;
     t->repeated = NULL;
@@ -109,11 +68,11 @@ bool translation_parse(openai_translation *t, const openai_context *context, ope
 /* ---- Parts of the chat ---- */
 
 bool translation_set(openai_translation *t, json_t *object, const char *name, json_t *value) {
-    return json_object_set_new_nocheck(object, name, value) == 0 || translation_no_memory(t);
+    return json_object_set_new_nocheck(object, name, value) == 0 || openai_fail_memory(t->error);
 }
 
 bool translation_append(openai_translation *t, json_t *array, json_t *value) {
-    return json_array_append_new(array, value) == 0 || translation_no_memory(t);
+    return json_array_append_new(array, value) == 0 || openai_fail_memory(t->error);
 }
 
 bool translation_name(openai_translation *t, const char *field, const char *own) {
@@ -169,7 +128,7 @@ bool translation_end_message(openai_translation *t, json_t *message) {
     if (!parts) return true;
     json_array_foreach(parts, i, part) size += json_string_length(part);
     char *text = malloc(size + 1), *end = text;
-    if (!text) return translation_no_memory(t);
+    if (!text) return openai_fail_memory(t->error);
     json_array_foreach(parts, i, part) {
         memcpy(end, json_string_value(part), json_string_length(part));
         end += json_string_length(part);
@@ -207,13 +166,11 @@ bool translation_add_tool(openai_translation *t, const json_t *tool, const char 
 
 bool translation_read_tools(openai_translation *t, const char *where, const json_t *tools,
                             bool (*read)(openai_translation *t, const json_t *tool, const char *where)) {
-    if (tools && !json_is_array(tools))
-        return openai_fail(t->error, where, "'%s' must be an array, not %s", where, field_kind(tools));
+    if (tools && !json_is_array(tools)) return openai_refuse(t->error, where, "must be an array, not %s", field_kind(tools));
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const field_path path = path_of("%s[%zu]", where, i);
         const json_t *tool = json_array_get(tools, i);
-        if (!json_is_object(tool))
-            return openai_fail(t->error, path.text, "'%s' must be an object, not %s", path.text, field_kind(tool));
+        if (!json_is_object(tool)) return openai_refuse(t->error, path.text, "must be an object, not %s", field_kind(tool));
         if (!read(t, tool, path.text)) return false;
     }
     return true;
@@ -225,8 +182,7 @@ const json_t *translation_string(openai_translation *t, const json_t *object, co
     const json_t *value = field_get(object, name);
     if (json_is_string(value)) return value;
     const field_path param = path_of("%s%s%s", where, *where ? "." : "", name);
-    openai_fail(t->error, param.text, "'%s' must be a string%s%s", param.text, value ? ", not " : "",
-                value ? field_kind(value) : "");
+    openai_refuse(t->error, param.text, "must be a string%s%s", value ? ", not " : "", value ? field_kind(value) : "");
     return NULL;
 }
 

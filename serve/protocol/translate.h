@@ -1,6 +1,6 @@
 /*
  * Translates the body of another API into the body of a chat, which openai_request_parse reads, so that all that a chat offers
- * and refuses applies to both; and translates the names of fields in its errors back.
+ * and refuses applies to both; errors name the fields of the body.
  *
  * All functions that return bool return false with *error filled, as the functions of parse.h do; those that return a value
  * return NULL then.
@@ -82,20 +82,8 @@ bool translation_read_tools(openai_translation *t, const char *where, const json
 /* End a message to which reasoning may have been added. */
 bool translation_end_message(openai_translation *t, json_t *message);
 
-/* Fill *error: memory is lacking for the request. Returns false. */
-bool translation_no_memory(openai_translation *t);
-
 /* Switch thinking on or off by the variables that templates read, enable_thinking and thinking. */
 bool translation_set_thinking(openai_translation *t, bool on);
-
-/* ---- Names of fields in messages ---- */
-
-/* A name such as "messages[2].content"; what does not fit is cut, as in openai_error. */
-typedef struct field_path {
-    char text[64];
-} field_path;
-
-field_path path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- The body; `where` is the value's name in messages ---- */
 

@@ -94,7 +94,7 @@ def test_openai_form(batch):
     assert len(records[1]["response"]["body"]["choices"]) == 2
     message = records[2]["response"]["body"]["error"]["message"]
     paths = ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages"]
-    assert message == "url must be one of " + ", ".join(f'"{path}"' for path in paths)
+    assert message == "'url' must be one of " + ", ".join(f'"{path}"' for path in paths)
     assert records[4]["response"]["body"]["error"]["param"] == "body"
     assert [len(data["embedding"]) for data in records[5]["response"]["body"]["data"]] == [576, 576]
 

@@ -53,7 +53,7 @@ def test_endpoints_of_batches(url):
     with pytest.raises(urllib.error.HTTPError) as error:
         urllib.request.urlopen(url + "/v1/batches", wrong.encode(), timeout=LIMIT_S)
     message = json.loads(error.value.read())["error"]["message"]
-    assert message == "endpoint must be one of " + ", ".join(f'"{path}"' for path in body["endpoint"]["enum"])
+    assert message == "'endpoint' must be one of " + ", ".join(f'"{path}"' for path in body["endpoint"]["enum"])
 
 
 def test_version(url):

@@ -347,9 +347,9 @@ def test_prompts_that_cannot_be_pinned(start, tmp_path):
     (tmp_path / "empty.jsonl").write_text("\n \n")
     (tmp_path / "long.jsonl").write_text(json.dumps({"prompt": [5] * 3000}) + "\n")
     for args, message in (
-        (["--pin", pinned], f"--pin: {pinned}, line 3: K/V cache: the pins would cover 10 chunks"),
-        (["--pin", pinned, "--pin-budget", "1"], "--pin-budget is 1: raise it"),
-        (["--pin", pinned, "--pin-budget", "40M"], "--pin-budget is 41943040; it must be at most half of --kv-budget, 33554432"),
+        (["--pin", pinned], f"--pin: {pinned}, line 3: --pin-budget is 8388608, and the pins would cover 10 chunks"),
+        (["--pin", pinned, "--pin-budget", "1"], "--pin-budget is 1, and the pins would cover "),
+        (["--pin", pinned, "--pin-budget", "40M"], "--pin-budget is 41943040; it must be at most half of the K/V budget, 33554432"),
         (["--warm", str(tmp_path / "wrong.jsonl")], f"--warm: {tmp_path}/wrong.jsonl, line 2: 'prompt' must be"),
         (["--warm", str(tmp_path / "empty.jsonl")], "empty.jsonl has no requests"),
         (["--warm", str(tmp_path / "long.jsonl")], "long.jsonl, line 1: This model's maximum context length is 2048 tokens"),

@@ -107,13 +107,13 @@ def test_a_killed_server_leaves_its_file_usable(chunkllama_bin, model_path, tmp_
 @pytest.mark.whole_model
 def test_errors(chunkllama, tmp_path):
     (tmp_path / "file").touch()
-    for args, message in (
-        (["--kv-tier", tmp_path / "no" / "folder"], "/no/folder: No such file or directory; name a directory that may be written, and whose"),
-        (["--kv-tier", tmp_path / "no" / "sharing"], "/no/sharing: No such file or directory; name"),
-        (["--kv-tier", tmp_path / "file"], "/file: Not a directory; name a directory that may be written"),
-        (["--kv-tier", tmp_path, "--kv-tier-size", "1M"], "in the file; raise it"),
-        (["--kv-tier", tmp_path, "--sharing", "private"], "--kv-tier is set, but --sharing is private, which retains nothing; choose another"),
-        (["--kv-tier", tmp_path, "--retention", "none"], "--kv-tier is set, but --retention is none, which retains nothing; choose another"),
+    for args, named, message in (
+        (["--kv-tier", tmp_path / "no" / "folder"], "--kv-tier is unusable", "/no/folder: No such file or directory; name a directory that may be written, and whose"),
+        (["--kv-tier", tmp_path / "no" / "sharing"], "--kv-tier is unusable", "/no/sharing: No such file or directory; name"),
+        (["--kv-tier", tmp_path / "file"], "--kv-tier is unusable", "/file: Not a directory; name a directory that may be written"),
+        (["--kv-tier", tmp_path, "--kv-tier-size", "1M"], "--kv-tier-size is 1048576", "in the file; raise it"),
+        (["--kv-tier", tmp_path, "--sharing", "private"], "--kv-tier is set", "but with this sharing nothing is retained; choose another"),
+        (["--kv-tier", tmp_path, "--retention", "none"], "--kv-tier is set", "but with this retention nothing is retained; choose another"),
     ):
         error = chunkllama("serve", "--port", 0, *args, status=1).stderr
-        assert message in error and str(args[-2]) in error and "tier_" not in error, error
+        assert named in error and message in error and "tier_" not in error, error

@@ -91,10 +91,11 @@ static void config_is_checked(void **state) {
     expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_ARG, &error, "tier_bytes is set, but tier_dir is not");
     c = small();
     c.sharing = CATTN_PRIVATE;
-    expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_ARG, &error, "sharing is CATTN_PRIVATE");
+    expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_ARG, &error,
+           "tier_dir is set, but with this sharing nothing is retained");
     c = small();
     c.retention = CATTN_RETAIN_NONE;
-    expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_ARG, &error, "retention is CATTN_RETAIN_NONE");
+    expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_ARG, &error, "with this retention nothing");
     c = small();
     c.tier_bytes = 5000;
     expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_ARG, &error, "tier_bytes is 5000");

@@ -197,7 +197,7 @@ static void cannot_open(void **state) {
     const ca_tier_config config = small_config(&s, 3);
     cattn_error error;
     assert_int_equal(ca_tier_open(&second, &config, &s.alloc, &error), CATTN_ERR_ARG);
-    assert_non_null(strstr(error.message, "tier_dir: another cache or process uses"));
+    assert_non_null(strstr(error.message, "tier_dir is unusable: another cache or process uses"));
     ca_tier_close(&s.tier);
     s.disk.lock_error = -ENOLCK;
     assert_int_equal(ca_tier_open(&s.tier, &config, &s.alloc, &error), CATTN_ERR_ARG);

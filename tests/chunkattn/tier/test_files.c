@@ -108,7 +108,7 @@ static void one_user(void **state) {
     (void)state;
     static small_tier s;
     setup(&s);
-    refused(dir, "tier_dir: another cache or process uses the file of this model in /tmp/tier_");
+    refused(dir, "tier_dir is unusable: another cache or process uses the file of this model in /tmp/tier_");
     const pid_t child = fork();
     if (child == 0) {
         small_tier *other = calloc(1, sizeof *other);
@@ -135,7 +135,7 @@ static void one_user(void **state) {
 
 static void cannot_open(void **state) {
     (void)state;
-    refused("/dev/null/x", "tier_dir: the file cannot be opened in /dev/null/x: Not a directory");
+    refused("/dev/null/x", "tier_dir is unusable: the file cannot be opened in /dev/null/x: Not a directory");
     refused("/tmp/there is/no such folder", "No such file or directory");
     static char too_long[5000];
     memset(too_long, 'x', sizeof too_long - 1);

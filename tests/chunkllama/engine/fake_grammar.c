@@ -140,7 +140,7 @@ static bool is_complete(cl_matcher *base) {
 
 static cl_status explain(cl_matcher *base, cl_error *error) {
     (void)base;
-    return cl_fail(error, CL_ERR_LIMIT, "grammar: a failure that the test requested");
+    return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "fails on request");
 }
 
 static void free_matcher(cl_matcher *base) { free(base); }
@@ -163,7 +163,7 @@ static cl_status compile(cl_grammar_library *l, cl_grammar_kind kind, const char
     (void)l;
     (void)kind;
     *grammar = NULL;
-    if (text[0] == '(' || size > MAX_ELEMENTS) return cl_fail(error, CL_ERR_ARG, "grammar: not a pattern");
+    if (text[0] == '(' || size > MAX_ELEMENTS) return cl_refuse(error, "grammar", "is not a pattern");
     fake_grammar *g = calloc(1, sizeof *g);
     if (!g) return cl_fail(error, CL_ERR_NOMEM, "no memory for a grammar");
     g->base = (cl_grammar){start, free_grammar};
@@ -185,7 +185,8 @@ cl_status cl_grammar_open(const char *path, const cl_tokenizer *tok, int32_t n_v
     (void)tok;
     (void)n_vocab;
     *library = NULL;
-    if (strcmp(path, "fake") != 0) return cl_fail(error, CL_ERR_FILE, "grammar_library: there is no '%s'", path);
+    if (strcmp(path, "fake") != 0)
+        return cl_fail_field(error, CL_ERR_FILE, "grammar_library", "is '%s', which does not exist", path);
     cl_grammar_library *l = malloc(sizeof *l);
     if (!l) return cl_fail(error, CL_ERR_NOMEM, "no memory for grammars");
     *l = (cl_grammar_library){compile, free_library};

@@ -130,38 +130,11 @@ static void a_failed_step_counts_once(void **state) {
     for (int k = 0; k < 2; k++) recording_free(r[k]);
 }
 
-static void expect_refused(fixture *f, const cl_engine_request *request) {
-    cl_error error = {.message = ""};
-    assert_int_equal(cl_engine_submit(f->engine, request, NULL, &error), CL_ERR_ARG);
-    assert_non_null(strstr(error.message, "pooling"));
-}
-
-static void what_cannot_be_pooled_is_refused(void **state) {
-    (void)state;
-    fixture f;
-    const cl_engine_config config = fixture_config();
-    fixture_start(&f, &config, 1);
-    int32_t tokens[8];
-    make_prompt(tokens, 8, 8, 1, 0);
-    recording *r = recording_create();
-    const cl_engine_request valid = embed(tokens, 8, CL_ENGINE_POOL_LAST, r);
-    cl_engine_request wrong[5] = {valid, valid, valid, valid, valid};
-    wrong[0].max_tokens = 1;
-    wrong[1].n = 2;
-    wrong[2].prompt_logprobs = true;
-    wrong[3].beam_search = true;
-    wrong[4].pooling = (cl_engine_pooling)(CL_ENGINE_POOL_MEAN + 1);
-    for (int i = 0; i < 5; i++) expect_refused(&f, &wrong[i]);
-    recording_free(r);
-    fixture_stop(&f);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bytes_in_every_setting),
         cmocka_unit_test(a_mean_is_that_of_all_last_states),
         cmocka_unit_test(a_failed_step_counts_once),
-        cmocka_unit_test(what_cannot_be_pooled_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

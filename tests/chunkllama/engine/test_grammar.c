@@ -362,7 +362,7 @@ static void failures_end_their_choice(void **state) {
         assert_int_equal(r[0]->choices[k].finish, CL_ENGINE_ERROR);
         assert_int_equal(r[0]->choices[k].n_tokens, 5);
     }
-    assert_string_equal(r[0]->error, "grammar: a failure that the test requested");
+    assert_string_equal(r[0]->error, "grammar fails on request");
     assert_int_equal(r[1]->choices[0].finish, CL_ENGINE_ERROR);
     assert_int_equal(r[1]->n_completion, 0);
     assert_string_equal(r[1]->error, "no memory for the grammar of a choice");
@@ -431,23 +431,7 @@ static void what_cannot_run_is_refused(void **state) {
     const cl_engine_request plain = make_request(tokens, 11, 10, r);
     cl_engine_request request = plain;
     set_grammar(&request, "(");
-    expect_refusal(&f, &request, CL_ERR_ARG, "grammar", "not a pattern");
-    set_grammar(&request, "");
-    expect_refusal(&f, &request, CL_ERR_ARG, "grammar", "empty");
-    set_grammar(&request, "x");
-    request.grammar = NULL;
-    expect_refusal(&f, &request, CL_ERR_ARG, "grammar", "empty");
-    set_grammar(&request, "x");
-    request.grammar_size = CL_ENGINE_MAX_GRAMMAR + 1;
-    expect_refusal(&f, &request, CL_ERR_LIMIT, "262145", "262144");
-    set_grammar(&request, "x");
-    request.grammar_kind = (cl_grammar_kind)17;
-    expect_refusal(&f, &request, CL_ERR_ARG, "grammar_kind", "17");
-    request.grammar_kind = CL_GRAMMAR_NONE;
-    expect_refusal(&f, &request, CL_ERR_ARG, "grammar_kind", "both or neither");
-    set_grammar(&request, "x");
-    request.beam_search = true;
-    expect_refusal(&f, &request, CL_ERR_ARG, "grammar", "beam");
+    expect_refusal(&f, &request, CL_ERR_ARG, "grammar", "is not a pattern");
     fixture_stop(&f);
 
     config.grammar_library = NULL;

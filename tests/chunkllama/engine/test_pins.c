@@ -319,7 +319,7 @@ static void what_cannot_be_pinned_is_refused(void **state) {
     cl_engine *none;
     config.pin_bytes = config.kv_budget_bytes / 2 + 1;
     assert_int_equal(cl_engine_create_on_pool(toy_model(), f.pool, &config, &none, &error), CL_ERR_ARG);
-    assert_non_null(strstr(error.message, "pin_bytes is 262145; it must be at most half of kv_budget_bytes, 524288"));
+    assert_non_null(strstr(error.message, "pin_bytes is 262145; it must be at most half of the K/V budget, 524288"));
     config.pin_bytes = 1;
     config.sharing = CATTN_PRIVATE;
     assert_int_equal(cl_engine_create_on_pool(toy_model(), f.pool, &config, &none, &error), CL_ERR_ARG);

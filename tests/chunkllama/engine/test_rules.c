@@ -407,57 +407,6 @@ static void salts_of_pins_stay(void **state) {
     fixture_stop(&f);
 }
 
-/* ---- What is refused ---- */
-
-static void what_is_wrong_is_refused(void **state) {
-    (void)state;
-    int32_t tokens[N_PROMPT];
-    cl_engine_request request;
-    fixture f;
-    start(&f, tokens, &request, 10);
-    static const cl_logit_bias odd[] = {{TOY_VOCAB, 1}, {1, INFINITY}, {1, NAN}};
-    static const int32_t foreign = TOY_VOCAB, one = 1, none = 0;
-    const struct {
-        const char *in_message;
-        cl_engine_request fields;
-    } cases[] = {
-        {"logit_bias is NULL", {.n_logit_bias = 1}},
-        {"n_logit_bias is -1", {.n_logit_bias = -1}},
-        {"logit_bias[0].token is 272", {.n_logit_bias = 1, .logit_bias = &odd[0]}},
-        {"logit_bias[0].bias is inf", {.n_logit_bias = 1, .logit_bias = &odd[1]}},
-        {"finite", {.n_logit_bias = 1, .logit_bias = &odd[2]}},
-        {"allowed_tokens is NULL", {.n_allowed_tokens = 1}},
-        {"allowed_tokens[0] is 272", {.n_allowed_tokens = 1, .allowed_tokens = &foreign}},
-        {"n_allowed_tokens is 273", {.n_allowed_tokens = TOY_VOCAB + 1, .allowed_tokens = &one}},
-        {"bad_words is NULL", {.n_bad_words = 1}},
-        {"bad_word_sizes is NULL", {.n_bad_words = 1, .bad_words = &one}},
-        {"bad_word_sizes[0] is 0", {.n_bad_words = 1, .bad_words = &one, .bad_word_sizes = &none}},
-        {"bad_words[0] is 272", {.n_bad_words = 1, .bad_words = &foreign, .bad_word_sizes = &one}},
-        {"min_tokens is 11", {.min_tokens = 11}},
-        {"min_tokens is -1", {.min_tokens = -1}},
-        {"shown_tokens[0] is 272", {.n_shown_tokens = 1, .shown_tokens = &foreign}},
-        {"salt has 1025 bytes", {.salt_size = 1025, .salt = "a"}},
-        {"salt is NULL", {.salt_size = 1}},
-        {"a beam search goes by", {.beam_search = true, .min_tokens = 1}},
-        {"logit_bias is set", {.beam_search = true, .n_logit_bias = 1, .logit_bias = bias}},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        cl_engine_request r = cases[i].fields;
-        r.struct_size = sizeof r;
-        r.prompt = tokens;
-        r.n_prompt = N_PROMPT;
-        r.max_tokens = 10;
-        r.n = 1;
-        r.sampling = request.sampling;
-        r.on_event = recording_event;
-        r.length_penalty = 1;
-        cl_error error = {.message = ""};
-        assert_int_equal(cl_engine_submit(f.engine, &r, NULL, &error), CL_ERR_ARG);
-        if (!strstr(error.message, cases[i].in_message)) fail_msg("%s: %s", cases[i].in_message, error.message);
-    }
-    fixture_stop(&f);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bytes_under_rules),
@@ -469,7 +418,6 @@ int main(void) {
         cmocka_unit_test(salts_separate_what_runs_together),
         cmocka_unit_test(salts_separate_drafts),
         cmocka_unit_test(salts_of_pins_stay),
-        cmocka_unit_test(what_is_wrong_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

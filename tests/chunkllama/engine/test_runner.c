@@ -191,7 +191,8 @@ static void cache_is_refused(void **state) {
     cl_runner r;
     cl_error error;
     assert_int_equal(cl_runner_init(&r, toy_model(), pool, &config, config.kv_budget_bytes, 1, 1, 1, &error), CL_ERR_ARG);
-    assert_non_null(strstr(error.message, "K/V cache: "));
+    assert_string_equal(error.message, "chunk_size is 7; it must be 16, 32, 64, 128 or 256");
+    assert_string_equal(error.field, "chunk_size");
     cl_runner_free(&r);
     ca_pool_destroy(&pool);
 }

@@ -222,6 +222,11 @@ static void wrong_questions_are_refused(void **state) {
     assert_refused(port, "POST", "/cache/explain", "{\"prompt\":\"a\",\"tenant\":7}", 400, "tenant",
                    "'tenant' must be a string");
     assert_refused(port, "POST", "/cache/explain", "{\"prompt\":\"a\",\"max_tokens\":-5}", 400, "max_tokens", "max_tokens");
+    assert_refused(port, "POST", "/cache/explain", "{\"prompt\":\"a\",\"url\":1}", 400, "url", "'url' must be one of \"/v1/");
+    assert_refused(port, "POST", "/cache/explain", "{\"prompt\":\"a\",\"url\":\"/v1/messages/count_tokens\"}", 400, "url",
+                   "\"/v1/messages\"");
+    assert_refused(port, "POST", "/cache/explain", "{\"prompt\":\"a\",\"url\":\"/v1/embeddings\"}", 400, "input", "'input'");
+    assert_refused(port, "POST", "/cache/explain", "{\"url\":\"/v1/responses\"}", 400, "input", "'input'");
     assert_refused(port, "GET", "/cache/explain", NULL, 405, NULL, "use POST");
 }
 

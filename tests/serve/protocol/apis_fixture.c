@@ -154,8 +154,7 @@ void assert_body_refused(const openai_dialect *dialect, const char *body, int st
     assert_non_null(json);
     if (dialect->parse(&context, json, &request, &error)) fail_msg("%s is accepted", body);
     json_decref(json);
-    if (error.status != status || strcmp(error.param, param) != 0 || !strstr(error.message, in_message))
-        fail_msg("%s: %d %s: %s", body, error.status, error.param, error.message);
+    assert_error(&error, body, status, param, in_message);
     assert_null(request.prompts);
     assert_null(request.repeated);
 }

@@ -111,9 +111,9 @@ static bool waits_too_long(const fake_request *r) { return r->wait < 0 && clock_
 
 /* Run one step of a request; true: it is done. */
 static bool advance(fake_request *r) {
-    static const cl_error failure = {CL_ERR_NOMEM, "the fake engine fails on request"};
-    static const cl_error late = {CL_ERR_TIMEOUT, "the request is late"};
-    static const cl_error unadmitted = {CL_ERR_BUSY, "the request was not admitted"};
+    static const cl_error failure = {.code = CL_ERR_NOMEM, .message = "the fake engine fails on request"};
+    static const cl_error late = {.code = CL_ERR_TIMEOUT, .message = "the request is late"};
+    static const cl_error unadmitted = {.code = CL_ERR_BUSY, .message = "the request was not admitted"};
     if (r->cancelled) return finish(r, CL_ENGINE_CANCELLED, NULL), true;
     if (is_late(r)) return finish(r, CL_ENGINE_ERROR, &late), true;
     if (waits_too_long(r)) return finish(r, CL_ENGINE_ERROR, &unadmitted), true;

@@ -17,4 +17,14 @@ bool parse(const openai_context *c, openai_endpoint endpoint, const char *body, 
 /* The same; the test fails if the body is refused. */
 void parse_ok(const openai_context *c, openai_endpoint endpoint, const char *body, openai_request *r);
 
+/*
+ * The test fails unless openai_request_parse refuses the body with status 400, this param and a whole message that contains
+ * in_message.
+ */
+void assert_refused(const openai_context *c, openai_endpoint endpoint, const char *body, const char *param,
+                    const char *in_message);
+
+/* The test fails unless the error has these. */
+void assert_error(const openai_error *error, const char *body, int status, const char *param, const char *in_message);
+
 #endif

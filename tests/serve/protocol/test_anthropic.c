@@ -172,7 +172,8 @@ static void what_is_wrong_is_refused_by_its_own_name(void **state) {
              "d") "]"),
          "cache_control", "at 4 places"},
         {BODY("\"thinking\":{\"type\":\"on\"}"), "thinking.type", "must be \"enabled\""},
-        {BODY("\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":0}"), "thinking.budget_tokens", "'budget_tokens' is 0"},
+        {BODY("\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":0}"), "thinking.budget_tokens",
+         "'thinking.budget_tokens' is 0; it must be from 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         openai_error error;
@@ -377,7 +378,8 @@ static void the_end_has_a_reason(void **state) {
 /* More tokens than the context holds are as many as it holds. */
 static void the_context_may_end_first(void **state) {
     (void)state;
-    const openai_context context = {.model = fake_model(), .model_name = "fake", .chat = fake_chat(), .n_ctx = 10};
+    openai_context context = fake_context();
+    context.n_ctx = 10;
     static const struct {
         int max_tokens, given;
     } cases[] = {{3, 3}, {8, 8}, {9, -1}, {32000, -1}}; /* the prompt has 2 tokens */
@@ -474,7 +476,7 @@ static void a_stream_that_fails_ends_with_the_error(void **state) {
     scene s;
     openai_error error;
     scene_begin(&s, &anthropic_messages, ASK(",\"stream\":true"));
-    openai_fail_from(&error, NULL, &(cl_error){CL_ERR_TIMEOUT, "too late"});
+    openai_fail_from(&error, NULL, &(cl_error){.code = CL_ERR_TIMEOUT, .message = "too late"});
     anthropic_messages.stream_end(&s.stream, &s.result, &error);
     json_t *events = scene_events(&s);
     assert_at(events, "/2", "[\"error\",{\"type\":\"error\",\"error\":{\"type\":\"timeout_error\",\"message\":\"too late\"}}]");

@@ -405,7 +405,7 @@ static void a_stream_that_fails_says_why(void **state) {
     openai_error error;
     scene_begin(&s, &openai_responses, ASK(",\"stream\":true"));
     scene_say(&s, CL_REPLY_CONTENT, "y");
-    openai_fail_from(&error, NULL, &(cl_error){CL_ERR_TIMEOUT, "too late"});
+    openai_fail_from(&error, NULL, &(cl_error){.code = CL_ERR_TIMEOUT, .message = "too late"});
     openai_responses.stream_end(&s.stream, &s.result, &error);
     json_t *events = scene_events(&s);
     const size_t last = json_array_size(events) - 1;

@@ -46,9 +46,7 @@ static void expect_refused(handler *h, const char *body, const char *param, cons
     openai_error error;
     if (handle(h, body, &w, &error)) fail_msg("%s was accepted", body);
     writer_free(&w);
-    assert_int_equal(error.status, 400);
-    assert_string_equal(error.param, param);
-    if (!strstr(error.message, message)) fail_msg("'%s' does not say '%s'", error.message, message);
+    assert_error(&error, body, 400, param, message);
 }
 
 static void tokenize_answers_in_the_form_of_the_request(void **state) {
@@ -230,7 +228,7 @@ static bool embed(const openai_context *context, const json_t *body, openai_writ
     openai_result result = {0};
     if (!openai_embedding_parse(context, body, &r, error)) return false;
     bool ok = openai_result_init(&result, context, &r);
-    if (!ok) openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "no memory"});
+    if (!ok) openai_fail_from(error, NULL, &(cl_error){.code = CL_ERR_NOMEM, .message = "no memory"});
     for (size_t i = 0; ok && i < r.n_prompts; i++)
         openai_result_add(
             &result, i,

@@ -94,14 +94,8 @@ static void what_is_wrong_is_refused(void **state) {
         {CHAT("\"function_call\":{\"name\":\"x\"}"), "function_call", "use 'tool_choice'"},
     };
     const openai_context c = fake_context();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        openai_request r;
-        openai_error error = {0};
-        if (parse(&c, OPENAI_CHAT, cases[i].body, &r, &error)) fail_msg("%s was accepted", cases[i].body);
-        if (strcmp(error.param, cases[i].param) != 0) fail_msg("%s: param is '%s'", cases[i].body, error.param);
-        if (!strstr(error.message, cases[i].in_message)) fail_msg("%s: '%s'", cases[i].body, error.message);
-        assert_int_equal(error.status, 400);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_refused(&c, OPENAI_CHAT, cases[i].body, cases[i].param, cases[i].in_message);
 }
 
 /* A schema for the answer leaves calls possible, and reasoning before it; other grammars hold for the whole text. */
