@@ -4,7 +4,7 @@ import re
 import openai
 import pytest
 
-from test_server import LONG, QUESTION, serving
+from test_server import LONG, serving
 
 
 @pytest.fixture(scope="module")
@@ -129,21 +129,3 @@ def test_timings(server):
     decode_ms = (server.metrics()[name] - before) * 1e3  # which the engine's thread measures, token by token
     assert t["predicted_n"] == 48 and decode_ms / 2 < t["predicted_ms"] < 2 * decode_ms and t["prompt_ms"] > 0
     assert t["predicted_per_second"] == pytest.approx(48 / t["predicted_ms"] * 1e3)
-
-
-@pytest.mark.parametrize("param, fields", [
-    ("logit_bias", {"logit_bias": {"x": 1}}),
-    ("logit_bias.5", {"logit_bias": {"5": 200}}),
-    ("allowed_token_ids[0]", {"allowed_token_ids": [-1]}),
-    ("bad_words[0]", {"bad_words": [""]}),
-    ("min_tokens", {"min_tokens": 100, "max_tokens": 10}),
-    ("cache_salt", {"cache_salt": ""}),
-    ("truncate_prompt_tokens", {"truncate_prompt_tokens": 0}),
-    ("grammar", {"grammar": "root ::= missing"}),
-    ("guided_regex", {"guided_regex": "a", "guided_json": {"type": "object"}}),
-    ("dry_multiplier", {"dry_multiplier": 0.8}),
-])
-def test_wrong_fields(server, param, fields):
-    with pytest.raises(openai.BadRequestError) as caught:
-        server.chat(QUESTION, extra_body=fields)
-    assert caught.value.param == param and len(caught.value.body["message"]) > 20

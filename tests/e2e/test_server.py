@@ -267,17 +267,12 @@ def test_equals_batch(server, chunkllama, tmp_path):
 # ---- Errors ----
 
 
+# One for each part that refuses: the body's reader, the engine's rules of fields, the engine itself (without a library of grammars),
+# and the context. tests/serve/protocol and tests/chunkllama/engine have the rules.
 @pytest.mark.parametrize("param, fields", [
-    ("temperature", {"temperature": -9}),
-    ("top_p", {"top_p": "much"}),
-    ("n", {"n": 0}),
-    ("stop", {"stop": ["x"] * 40}),
-    ("max_tokens", {"max_tokens": 0}),
-    ("top_logprobs", {"logprobs": True, "top_logprobs": 99}),
-    ("tools[0].type", {"tools": [{"type": "web_search"}]}),
+    ("temperature", {"temperature": "much"}),
+    ("top_p", {"top_p": 9}),
     ("response_format", {"response_format": {"type": "json_object"}}),
-    ("messages", {"messages": []}),
-    ("messages[0].role", {"messages": [{"role": "", "content": "x"}]}),
     (None, {"max_tokens": 10**9}),
     (None, {"messages": [{"role": "user", "content": "word " * 20000}]}),
 ])
@@ -291,14 +286,8 @@ def test_bad_chat_requests(server, param, fields):
     assert server.chat(max_tokens=1).usage.completion_tokens == 1
 
 
-@pytest.mark.parametrize("prompt, param", [("", None), ([], "prompt"), ([[1, 2], []], "prompt[1]"), ([10**8], "prompt[0]")])
-def test_prompts(server, prompt, param):
-    if param is None:
-        assert server.complete(prompt, max_tokens=1).usage.completion_tokens == 1
-        return
-    with pytest.raises(openai.BadRequestError) as caught:
-        server.complete(prompt, max_tokens=1)
-    assert caught.value.param == param
+def test_an_empty_prompt(server):
+    assert server.complete("", max_tokens=1).usage.completion_tokens == 1
 
 
 @pytest.mark.parametrize("method, path, body, status", [
