@@ -88,8 +88,10 @@ static cl_status prepare(batch_job *j, const options *opt, cl_error *error) {
 
 static cl_status work(batch_job *j, const options *opt, cl_error *error) {
     const double start = clock_seconds();
-    j->work = (batch_work){
-        .engine = j->s.engine, .context = &j->context, .tenants = &j->tenants, .input = &j->input, .output = &j->output};
+    j->work = (batch_work){.tenants = &j->tenants,
+                           .input = &j->input,
+                           .output = &j->output,
+                           .gate = {.engine = j->s.engine, .context = &j->context}};
     interrupt_watch();
     /* Those behind the running ones wait in the engine, so that a step need not wait for the next line to be parsed. */
     const cl_status status = batch_work_run(&j->work, 2 * (size_t)opt->max_seqs + 16, error);
@@ -176,7 +178,7 @@ int cmd_batch(const options *opt) {
     if (status == CL_OK && !stopped) batch_output_complete(&j.output);
     if (status == CL_OK && !stopped) summary_print(&j.summary);
     if (status == CL_OK && !stopped && opt->summary) status = summary_write(&j.summary, opt->summary, &error);
-    const bool failed_to_write = j.work.error.code == CL_ERR_FILE;
+    const bool failed_to_write = j.work.failed;
     const size_t n_records = j.output.n_records;
     close_job(&j);
     if (!batch_output_close(&j.output) && status == CL_OK)

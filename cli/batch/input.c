@@ -63,20 +63,3 @@ bool batch_input_is(const batch_input *in, const char *path) {
     struct stat own, other;
     return fstat(in->fd, &own) == 0 && stat(path, &other) == 0 && own.st_dev == other.st_dev && own.st_ino == other.st_ino;
 }
-
-cl_status batch_input_read(const batch_input *in, int64_t offset, size_t size, char **text, size_t *capacity, cl_error *error) {
-    if (size > *capacity) {
-        char *larger = realloc(*text, size);
-        if (!larger) return cl_fail(error, CL_ERR_NOMEM, "no memory for a line of %zu bytes", size);
-        *text = larger;
-        *capacity = size;
-    }
-    for (size_t n = 0; n < size;) {
-        const ssize_t got = pread(in->fd, *text + n, size - n, offset + (int64_t)n);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0)
-            return cl_fail(error, CL_ERR_FILE, "cannot read the input: %s", got < 0 ? strerror(errno) : "it was cut meanwhile");
-        n += (size_t)got;
-    }
-    return CL_OK;
-}

@@ -1,4 +1,4 @@
-/* The file of requests, of which lines are read by their offsets. */
+/* The file of requests. */
 #ifndef CLI_BATCH_INPUT_H
 #define CLI_BATCH_INPUT_H
 
@@ -24,9 +24,6 @@ void batch_input_close(batch_input *in);
 
 /* Whether `path` is the same file. */
 bool batch_input_is(const batch_input *in, const char *path);
-
-/* Read a line's `size` bytes at `offset` to *text, [*capacity] owned by the caller, which grows. */
-cl_status batch_input_read(const batch_input *in, int64_t offset, size_t size, char **text, size_t *capacity, cl_error *error);
 
 /* Open a file without a name, in TMPDIR or else /tmp, that only this process can read. -1 with *error filled if it fails. */
 int batch_scratch_open(cl_error *error);

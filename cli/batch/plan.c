@@ -57,15 +57,16 @@ static bool add_prompt(reader *r, const openai_request *request, size_t i) {
     return fwrite(tokens->ids, sizeof *tokens->ids, tokens->n, r->scratch) == tokens->n;
 }
 
-static cl_status add_line(reader *r, size_t number, int64_t offset, const char *text, size_t size, cl_error *error) {
+static cl_status add_line(reader *r, const lines *l, cl_error *error) {
     batch_plan *plan = r->plan;
+    const size_t number = (size_t)l->number;
     batch_line line = {0};
     bool ok = grow((void **)&plan->lines, plan->n_lines, &plan->lines_capacity, sizeof *plan->lines);
     if (!ok) return cl_fail(error, CL_ERR_NOMEM, "no memory for line %zu", number);
-    const bool valid = batch_line_parse(&line, number, text, size, r->context, r->tenants);
+    const bool valid = batch_line_parse(&line, number, l->text, l->size, r->context, r->tenants);
     plan->lines[plan->n_lines++] = (plan_line){
-        .offset = offset,
-        .size = size,
+        .place = l->place,
+        .size = l->size,
         .number = number,
         .first_prompt = plan->n_prompts,
         .priority = valid ? line.request.params.priority : 0,
@@ -79,18 +80,15 @@ static cl_status add_line(reader *r, size_t number, int64_t offset, const char *
 static cl_status read_lines(reader *r, const batch_input *in, cl_error *error) {
     lines l;
     XXH3_state_t hash;
-    const char *text;
-    size_t size;
-    lines_begin(&l, in->fd, SIZE_MAX);
-    l.offset = in->start;
     XXH3_64bits_reset(&hash);
+    lines_begin(&l, in->fd, in->start, SIZE_MAX);
     lines_status status;
     cl_status added = CL_OK;
-    while (added == CL_OK && (status = lines_next(&l, &text, &size)) == LINES_OK) {
-        const int64_t head[] = {l.number, (int64_t)size};
+    while (added == CL_OK && (status = lines_next(&l)) == LINES_OK) {
+        const int64_t head[] = {l.number, (int64_t)l.size};
         XXH3_64bits_update(&hash, head, sizeof head);
-        XXH3_64bits_update(&hash, text, size);
-        added = add_line(r, (size_t)l.number, l.offset - (l.buffer + l.end - text), text, size, error);
+        XXH3_64bits_update(&hash, l.text, l.size);
+        added = add_line(r, &l, error);
     }
     if (added == CL_OK && status == LINES_FAILED)
         added = cl_fail(error, CL_ERR_FILE, "cannot read the input: %s", strerror(errno));

@@ -15,9 +15,9 @@
 #include "serve/protocol/batch_line.h"
 
 typedef struct plan_line {
-    int64_t offset; /* in the input */
-    size_t size;    /* bytes, without the line's end */
-    size_t number;  /* in the input, from 1 */
+    int64_t place; /* where it begins in the input, in bytes */
+    size_t size;   /* bytes, without the line's end */
+    size_t number; /* in the input, from 1 */
     size_t first_prompt;
     int32_t n_prompts; /* 0: the line is invalid */
     int32_t priority;

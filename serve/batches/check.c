@@ -1,23 +1,25 @@
-/* Checks the input of a batch before its first request is computed. */
-#define _GNU_SOURCE /* tdestroy */
-#include <errno.h>
-#include <search.h>
+/* Checks the input of a batch before its first request is computed, and notes where the requests are. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch.h"
 #include "chunkllama/common/str.h"
 #include "lines.h"
+#include "requests.h"
 #include "serve/protocol/json.h"
 
+/* Bytes of the input after which other writers have their turn. */
+enum { PIECE = 4 << 20 };
+
 typedef struct check {
-    const char *endpoint;
+    store *s;
+    const batch *b;
+    sqlite3 *db;   /* in a transaction; NULL: it could not be begun */
+    int64_t piece; /* where in the input it began */
     lines in;
     int64_t n;      /* requests so far */
-    void *ids;      /* a tree of tsearch: the custom_ids, owned */
     json_t *errors; /* array */
-    bool no_memory;
+    bool lacks;     /* the disk or memory */
 } check;
 
 /* Add an error of a line (0: of the whole file). */
@@ -25,19 +27,18 @@ static void add_error(check *c, int64_t line, const char *code, const char *para
     if (json_array_size(c->errors) >= BATCH_MAX_ERRORS) return;
     json_t *e = json_pack("{s:s, s:o, s:s, s:s?}", "code", code, "line", line ? json_integer(line) : json_null(), "message",
                           message, "param", param);
-    if (!e || json_array_append_new(c->errors, e) != 0) c->no_memory = true;
+    if (!e || json_array_append_new(c->errors, e) != 0) c->lacks = true;
 }
 
-static int compare(const void *a, const void *b) { return strcmp(a, b); }
+/* ---- Lines ---- */
 
-/* Add a custom_id to those that were seen. False: it is there already. */
-static bool add_id(check *c, const char *id) {
-    char *copy = strdup(id);
-    char *const *found = copy ? tsearch(copy, &c->ids, compare) : NULL;
-    const bool is_new = found && *found == copy;
-    if (!found) c->no_memory = true;
-    if (!is_new) free(copy);
-    return is_new || !found;
+/* Note a request. False: its custom_id is that of an earlier one. */
+static bool note(check *c, const char *id) {
+    c->lacks |= !sql_run(c->db,
+                         "INSERT INTO request (batch, number, place, size, custom_id) VALUES (?1, ?2, ?3, ?4, ?5)"
+                         " ON CONFLICT DO NOTHING",
+                         "iiiit", c->b->sequence, c->n, c->in.place, (int64_t)c->in.size, id);
+    return c->lacks || sqlite3_changes(c->db) > 0;
 }
 
 /* A member that must be this string; NULL: any but the empty one. */
@@ -56,25 +57,25 @@ static const char *read_member(check *c, const json_t *line, const char *name, c
 
 static void check_object(check *c, const json_t *line) {
     const char *id = read_member(c, line, "custom_id", NULL);
-    if (id && !add_id(c, id)) {
+    if (id && !note(c, id)) {
         char message[200];
         snprintf(message, sizeof message, "the custom_id '%.100s' is that of an earlier line; give each line its own", id);
         add_error(c, c->in.number, "duplicate_custom_id", "custom_id", message);
     }
     read_member(c, line, "method", "POST");
-    read_member(c, line, "url", c->endpoint);
+    read_member(c, line, "url", c->b->endpoint);
     const json_t *body = json_object_get(line, "body");
     if (!json_is_object(body))
         add_error(c, c->in.number, body ? "invalid_value" : "missing_required_parameter", "body",
                   "body must be an object, the request");
 }
 
-static void check_line(check *c, const char *text, size_t size) {
+static void check_line(check *c) {
     openai_error error;
-    const size_t mark = c->n == 1 ? cl_utf8_mark_size(text, size) : 0;
-    json_t *line = openai_json_parse("line", text + mark, size - mark, &error);
+    const size_t mark = c->n == 1 ? cl_utf8_mark_size(c->in.text, c->in.size) : 0;
+    json_t *line = openai_json_parse("line", c->in.text + mark, c->in.size - mark, &error);
     if (!line && error.status >= 500)
-        c->no_memory = true;
+        c->lacks = true;
     else if (!line)
         add_error(c, c->in.number, "invalid_json_line", NULL, error.message);
     else if (!json_is_object(line))
@@ -84,13 +85,20 @@ static void check_line(check *c, const char *text, size_t size) {
     json_decref(line);
 }
 
+/* End the transaction, and begin another one. */
+static void begin_piece(check *c) {
+    openai_error error;
+    c->piece = c->in.place;
+    c->lacks |= !store_end(c->s, !c->lacks, &error);
+    c->db = store_begin(c->s, &error);
+    c->lacks |= !c->db;
+}
+
 /* Check all lines; the status of the last read. */
 static lines_status check_lines(check *c, bool (*stop)(void *ctx), void *ctx) {
     char message[120];
     for (;;) {
-        const char *text;
-        size_t size;
-        const lines_status status = lines_next(&c->in, &text, &size);
+        const lines_status status = lines_next(&c->in);
         if (status == LINES_TOO_LONG) {
             snprintf(message, sizeof message, "the line is longer than %zu bytes, the limit of a request", c->in.max);
             add_error(c, c->in.number, "line_too_long", NULL, message);
@@ -102,24 +110,52 @@ static lines_status check_lines(check *c, bool (*stop)(void *ctx), void *ctx) {
             add_error(c, c->in.number, "too_many_requests", NULL, message);
             return LINES_END;
         }
-        if (status == LINES_OK) check_line(c, text, size);
-        if (c->no_memory || stop(ctx)) return LINES_END;
+        if (status == LINES_OK) check_line(c);
+        if (c->in.place - c->piece > PIECE) begin_piece(c);
+        c->lacks |= stop(ctx);
+        if (c->lacks) return LINES_END;
     }
 }
 
-cl_status batch_check(int fd, const char *endpoint, size_t max_line, bool (*stop)(void *ctx), void *ctx, int64_t *n,
-                      json_t **errors, cl_error *error) {
-    check c = {.endpoint = endpoint, .errors = json_array()};
-    c.no_memory = !c.errors;
-    lines_begin(&c.in, fd, max_line);
-    const lines_status status = c.no_memory ? LINES_NO_MEMORY : check_lines(&c, stop, ctx);
-    const int cause = errno;
-    if (status == LINES_END && c.n == 0) add_error(&c, 0, "empty_file", NULL, "the file has no requests");
-    tdestroy(c.ids, free);
+/* ---- The batch ---- */
+
+/* Forget the requests that were noted, perhaps by an earlier check that did not come to its end. */
+static bool forget(const check *c) { return sql_run(c->db, "DELETE FROM request WHERE batch = ?1", "i", c->b->sequence); }
+
+static bool fail(const check *c) {
+    openai_writer w = {0};
+    writer_value(&w, NULL, json_incref(c->errors));
+    char *errors = writer_end(&w, NULL);
+    const bool ok =
+        errors && forget(c) && batch_set_status(c->db, c->b->sequence, "failed") &&
+        sql_run(c->db, "UPDATE batch SET errors = json_object('object', 'list', 'data', json(?2)) WHERE sequence = ?1", "it",
+                c->b->sequence, errors);
+    free(errors);
+    return ok;
+}
+
+static bool begin_work(const check *c) {
+    return sql_run(c->db, "UPDATE batch SET total = ?2 WHERE sequence = ?1", "ii", c->b->sequence, c->n) &&
+           batch_set_status(c->db, c->b->sequence, "in_progress");
+}
+
+/* Check the input in transactions, of which the last one is open. False: it is to be undone. */
+static bool check_input(check *c, int fd, bool (*stop)(void *ctx), void *ctx) {
+    if (fd < 0)
+        add_error(c, 0, "file_not_found", NULL, "the input file cannot be read");
+    else if (!forget(c) || check_lines(c, stop, ctx) != LINES_END)
+        return false;
+    else if (c->n == 0)
+        add_error(c, 0, "empty_file", NULL, "the file has no requests");
+    return !c->lacks && (json_array_size(c->errors) > 0 ? fail(c) : begin_work(c));
+}
+
+bool batch_check(store *s, const batch *b, int fd, size_t max_line, bool (*stop)(void *ctx), void *ctx) {
+    openai_error error;
+    check c = {.s = s, .b = b, .db = store_begin(s, &error), .errors = json_array()};
+    lines_begin(&c.in, fd, 0, max_line);
+    const bool ok = store_end(s, c.db && c.errors && check_input(&c, fd, stop, ctx), &error);
     lines_free(&c.in);
-    *n = c.n;
-    *errors = c.errors;
-    if (status == LINES_FAILED) return cl_fail(error, CL_ERR_FILE, "cannot read the input: %s", strerror(cause));
-    if (status == LINES_NO_MEMORY || c.no_memory) return cl_fail(error, CL_ERR_NOMEM, "no memory to check the input");
-    return CL_OK;
+    json_decref(c.errors);
+    return ok;
 }

@@ -1,4 +1,4 @@
-/* Reads lines with a buffer that grows up to the longest line. */
+/* Reads lines into a buffer that grows up to the longest line. */
 #include "lines.h"
 
 #include <errno.h>
@@ -6,79 +6,75 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PIECE = 64 << 10 }; /* bytes of a read */
+void lines_begin(lines *l, int fd, int64_t place, size_t max) { *l = (lines){.fd = fd, .max = max, .next = place}; }
 
-void lines_begin(lines *l, int fd, size_t max) { *l = (lines){.fd = fd, .max = max}; }
+void lines_free(lines *l) { free(l->text); }
 
-void lines_free(lines *l) {
-    free(l->buffer);
-    l->buffer = NULL;
-}
-
-void lines_back(lines *l, const char *text) {
-    l->begin = (size_t)(text - l->buffer);
-    l->number--;
-}
-
-/* Read a piece behind the bytes of the buffer. *n: how many came. */
-static lines_status read_piece(lines *l, size_t *n) {
-    if (l->buffer && l->begin > 0) {
-        memmove(l->buffer, l->buffer + l->begin, l->end - l->begin);
-        l->end -= l->begin;
-        l->begin = 0;
-    }
-    if (l->capacity - l->end < PIECE) {
-        char *larger = realloc(l->buffer, 2 * l->capacity + PIECE);
-        if (!larger) return LINES_NO_MEMORY;
-        l->buffer = larger;
-        l->capacity = 2 * l->capacity + PIECE;
-    }
-    ssize_t got;
-    do got = pread(l->fd, l->buffer + l->end, PIECE, l->offset);
-    while (got < 0 && errno == EINTR);
-    if (got < 0) return LINES_FAILED;
-    *n = (size_t)got;
-    l->end += *n;
-    l->offset += got;
-    return LINES_OK;
-}
-
-/* The next line, whether blank or not. */
-static lines_status next_line(lines *l, const char **text, size_t *size) {
-    size_t searched = 0, n = 1;
-    bool too_long = false;
-    for (;;) {
-        const char *from = l->buffer ? l->buffer + l->begin : "";
-        const char *newline = l->end > l->begin ? memchr(from + searched, '\n', l->end - l->begin - searched) : NULL;
-        searched = l->end - l->begin;
-        if (newline || n == 0) {
-            *text = from;
-            *size = newline ? (size_t)(newline - from) : searched;
-            l->begin += *size + (newline != NULL);
-            too_long |= *size > l->max;
-            if (!newline && *size == 0 && !too_long) return LINES_END;
-            l->number++;
-            return too_long ? LINES_TOO_LONG : LINES_OK;
-        }
-        if (searched > l->max) {
-            too_long = true;
-            l->begin = l->end;
-            searched = 0;
-        }
-        const lines_status status = read_piece(l, &n);
-        if (status != LINES_OK) return status;
-    }
-}
-
-static bool is_blank(const char *text, size_t size) {
-    for (size_t i = 0; i < size; i++)
-        if (text[i] != ' ' && text[i] != '\t' && text[i] != '\r') return false;
+/* Make room for more bytes. False: memory is lacking. */
+static bool grow(char **text, size_t *capacity, size_t more) {
+    char *larger = realloc(*text, *capacity + more);
+    if (!larger) return false;
+    *text = larger;
+    *capacity += more;
     return true;
 }
 
-lines_status lines_next(lines *l, const char **text, size_t *size) {
+enum { END = -1, FAILED = -2 };
+
+/* The next byte, which stands at l->next. */
+static int next_byte(lines *l) {
+    if (l->piece_begin == l->piece_end) {
+        ssize_t n;
+        do n = pread(l->fd, l->piece, sizeof l->piece, l->next);
+        while (n < 0 && errno == EINTR);
+        if (n <= 0) return n == 0 ? END : FAILED;
+        l->piece_begin = 0;
+        l->piece_end = (size_t)n;
+    }
+    l->next++;
+    return (unsigned char)l->piece[l->piece_begin++];
+}
+
+/* The next line, whether blank or not. */
+static lines_status next_line(lines *l) {
+    int c;
+    bool too_long = false;
+    l->size = 0;
+    l->place = l->next;
+    while ((c = next_byte(l)) >= 0 && c != '\n') {
+        too_long |= l->size == l->max;
+        if (too_long) continue;
+        if (l->size == l->capacity && !grow(&l->text, &l->capacity, l->capacity + 4096)) return LINES_NO_MEMORY;
+        l->text[l->size++] = (char)c;
+    }
+    if (c == FAILED) return LINES_FAILED;
+    if (c == END && l->next == l->place) return LINES_END;
+    l->number++;
+    return too_long ? LINES_TOO_LONG : LINES_OK;
+}
+
+static bool is_blank(const lines *l) {
+    for (size_t i = 0; i < l->size; i++)
+        if (l->text[i] != ' ' && l->text[i] != '\t' && l->text[i] != '\r') return false;
+    return true;
+}
+
+lines_status lines_next(lines *l) {
     lines_status status;
-    do status = next_line(l, text, size);
-    while (status == LINES_OK && is_blank(*text, *size));
+    do status = next_line(l);
+    while (status == LINES_OK && is_blank(l));
     return status;
+}
+
+cl_status lines_read(int fd, int64_t place, size_t size, char **text, size_t *capacity, cl_error *error) {
+    if (size > *capacity && !grow(text, capacity, size - *capacity))
+        return cl_fail(error, CL_ERR_NOMEM, "no memory for a line of %zu bytes", size);
+    for (size_t n = 0; n < size;) {
+        const ssize_t got = pread(fd, *text + n, size - n, place + (int64_t)n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0)
+            return cl_fail(error, CL_ERR_FILE, "cannot read the input: %s", got < 0 ? strerror(errno) : "it was cut meanwhile");
+        n += (size_t)got;
+    }
+    return CL_OK;
 }

@@ -2,34 +2,38 @@
 #ifndef SERVE_BATCHES_LINES_H
 #define SERVE_BATCHES_LINES_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
+
+#include "chunkllama/common/error.h"
 
 typedef enum lines_status { LINES_OK, LINES_END, LINES_TOO_LONG, LINES_NO_MEMORY, LINES_FAILED } lines_status;
 
 typedef struct lines {
-    int fd;            /* borrowed; read from `offset` on with pread */
-    int64_t offset;    /* of the next byte that is read into the buffer */
-    size_t max;        /* bytes of a line, without its end */
-    char *buffer;      /* [capacity] */
-    size_t begin, end; /* the bytes that were read and not returned yet */
-    size_t capacity;
-    int64_t number; /* of the line that was returned last, from 1 */
+    int fd;     /* borrowed */
+    size_t max; /* bytes of a line, without its end */
+
+    /* The line that was returned last: */
+    char *text; /* [size], without the line's end; owned */
+    size_t size, capacity;
+    int64_t number;      /* from 1 */
+    int64_t place, next; /* where it begins in the file, and where the one behind it does, in bytes */
+
+    char piece[16 << 10]; /* bytes of the file that were read: those from piece_begin to piece_end are not in a line yet */
+    size_t piece_begin, piece_end;
 } lines;
 
-/* Read the lines of an open file from its beginning. */
-void lines_begin(lines *l, int fd, size_t max);
+/* Read the lines of an open file from the byte `place` on, where one begins. fd: borrowed until lines_free. */
+void lines_begin(lines *l, int fd, int64_t place, size_t max);
 
-/*
- * The next line that is not blank: [*size] bytes without the line's end, valid until the next call. LINES_TOO_LONG: the line is
- * skipped, and the next call goes on behind it. LINES_FAILED: errno says why.
- */
-lines_status lines_next(lines *l, const char **text, size_t *size);
-
-/* Let the next call return the line `text` again, which the last call has returned. */
-void lines_back(lines *l, const char *text);
+/* Go to the next line that is not blank. LINES_TOO_LONG: there is no text, but it counts as a line. LINES_FAILED: errno. */
+lines_status lines_next(lines *l);
 
 void lines_free(lines *l);
+
+/*
+ * Read a line of `size` bytes at `place` again, to *text, [*capacity] owned by the caller, which grows. CL_ERR_FILE,
+ * CL_ERR_NOMEM.
+ */
+cl_status lines_read(int fd, int64_t place, size_t size, char **text, size_t *capacity, cl_error *error);
 
 #endif

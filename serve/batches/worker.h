@@ -3,16 +3,16 @@
  *
  * The thread checks the inputs, submits requests and writes records; the engine's thread adds the events to the results.
  * Batches of different tenants are computed at the same time, those of a tenant in the order of their creation. The requests of
- * a batch are submitted in the order of its input, and their records are written in this order. A window holds the requests
- * between reading and writing: it is limited in requests and in the bytes of their lines, as is the number of choices that all
+ * a batch are submitted in the order of its input, and each record is written once it is done. A window holds the requests
+ * between input and record: it is limited in requests and in the bytes of their lines, as is the number of choices that all
  * batches have in the engine at once.
  *
  * Requests run in the domain of the batch's tenant, with the lowest priority, and without a limit on their time. Where the
  * engine's queue is full, the worker waits. Where the disk or memory is lacking, it tries again after a while, and the batch
  * expires at last.
  *
- * What is on disk says how to go on after any end of the process (output.h). Locks: the worker's lock comes after none, and the
- * thread holds none when it calls the store or the engine.
+ * The index says how to go on after any end of the process (requests.h). The thread holds no lock when it calls the store or
+ * the engine.
  */
 #ifndef SERVE_BATCHES_WORKER_H
 #define SERVE_BATCHES_WORKER_H
@@ -25,13 +25,10 @@ typedef struct worker_config {
     store *store;        /* borrowed */
     int32_t max_choices; /* of batches in the engine at once, >= 1; a single request may have more */
     size_t max_line;     /* bytes of a line of an input */
-    double retry_s;      /* seconds, > 0, until what the disk or memory was lacking for is tried again */
+    double retry_s;      /* seconds, > 0, until what failed is tried again, and the time of batches is looked at */
 } worker_config;
 
-/*
- * Find out how far each batch is, and start the thread, which waits for worker_serve. CL_ERR_FILE if a batch's files cannot be
- * read; CL_ERR_NOMEM also if threads are lacking.
- */
+/* Start the thread, which waits for worker_serve. CL_ERR_NOMEM, also if threads are lacking. */
 cl_status worker_create(const worker_config *config, worker **w, cl_error *error);
 
 /* Begin to compute; to be called once. Both are borrowed until worker_destroy, but for the context's time limits and pins. */

@@ -59,22 +59,20 @@ static void read_id(const char *path, const char *prefix, char *id) {
 
 /* ---- Reading ---- */
 
-static enum MHD_Result reply_value(exchange *x, json_t *value) {
-    openai_writer w = {0};
-    writer_value(&w, NULL, value);
-    return http_reply_json(x, MHD_HTTP_OK, &w);
+/* Reply with what was written, or with the error if `ok` is false. */
+static enum MHD_Result reply(exchange *x, bool ok, openai_writer *w, const openai_error *error) {
+    if (ok) return http_reply_json(x, MHD_HTTP_OK, w);
+    writer_free(w);
+    return http_reply_error(x, error);
 }
 
 static enum MHD_Result get(exchange *x, store_kind kind, const char *prefix) {
     char id[STORE_ID];
+    openai_writer w = {0};
     openai_error error;
-    if (!has_files(x->srv, &error)) return http_reply_error(x, &error);
     read_id(x->path, prefix, id);
-    json_t *record = batch_find(x->srv->files, kind, x->domain, id, &error);
-    if (!record) return http_reply_error(x, &error);
-    const enum MHD_Result result = reply_value(x, json_incref(store_object(record)));
-    json_decref(record);
-    return result;
+    const bool ok = has_files(x->srv, &error) && store_get(x->srv->files, kind, x->domain, id, &w, &error);
+    return reply(x, ok, &w, &error);
 }
 
 enum MHD_Result jobs_get_file(exchange *x) { return get(x, STORE_FILE, FILES_PATH); }
@@ -105,13 +103,10 @@ static bool read_query(const exchange *x, int64_t limit, int64_t most, store_que
 }
 
 static enum MHD_Result list(exchange *x, store_kind kind, const store_query *query) {
-    bool found;
+    openai_writer w = {0};
     openai_error error;
-    json_t *value = store_list(x->srv->files, kind, x->domain, query, &found);
-    if (value || found) return reply_value(x, value);
-    batch_not_found(kind, query->after, &error);
-    snprintf(error.param, sizeof error.param, "after");
-    return http_reply_error(x, &error);
+    const bool ok = store_list(x->srv->files, kind, x->domain, query, &w, &error);
+    return reply(x, ok, &w, &error);
 }
 
 enum MHD_Result jobs_list_files(exchange *x) {
@@ -189,31 +184,18 @@ static struct MHD_Response *content_response(server *s, int fd, uint64_t size) {
 
 enum MHD_Result jobs_get_content(exchange *x) {
     char id[STORE_ID];
+    int64_t size;
     openai_error error;
     if (!has_files(x->srv, &error)) return http_reply_error(x, &error);
     read_id(x->path, FILES_PATH, id);
-    json_t *record = batch_find(x->srv->files, STORE_FILE, x->domain, id, &error);
-    if (!record) return http_reply_error(x, &error);
-    const int fd = store_open_data(x->srv->files, id);
-    const json_int_t size = json_integer_value(json_object_get(store_object(record), "bytes"));
-    json_decref(record);
-    if (fd < 0) {
-        batch_not_found(STORE_FILE, id, &error);
-        return http_reply_error(x, &error);
-    }
+    const int fd = store_open_file(x->srv->files, x->domain, id, &size, &error);
+    if (fd < 0) return http_reply_error(x, &error);
     struct MHD_Response *response = content_response(x->srv, fd, (uint64_t)size);
     if (!response) return http_reply_error(x, generation_memory_error(&error));
     return http_queue(x, MHD_HTTP_OK, "application/octet-stream", response);
 }
 
 /* ---- Writing, on the thread for files ---- */
-
-/* Answer with a record's object; steals the reference. */
-static bool answer_record(generation *g, json_t *record) {
-    writer_value(&g->answer, NULL, json_incref(store_object(record)));
-    json_decref(record);
-    return true;
-}
 
 /* g->own of the kinds whose path has an id: the id; NULL: memory is lacking. */
 static char *id_in(const exchange *x, const char *prefix) {
@@ -245,16 +227,15 @@ static void release_upload(void *own) {
 }
 
 static bool create_file(generation *g, const json_t *body) {
-    json_t *record;
     (void)body;
     received *r = g->own;
     const store_owner owner = owner_of(g->srv, g->task.domain);
-    return has_files(g->srv, &g->error) && upload_end(r->file, &owner, &record, &g->error) && answer_record(g, record);
+    return has_files(g->srv, &g->error) && upload_end(r->file, &owner, &g->answer, &g->error);
 }
 
 static bool delete_file(generation *g, const json_t *body) {
     (void)body;
-    if (!has_files(g->srv, &g->error) || !batch_remove_file(g->srv->files, g->task.domain, g->own, &g->error)) return false;
+    if (!has_files(g->srv, &g->error) || !store_remove_file(g->srv->files, g->task.domain, g->own, &g->error)) return false;
     writer_open(&g->answer, NULL, '{');
     writer_string(&g->answer, "id", g->own);
     writer_string(&g->answer, "object", "file");
@@ -264,19 +245,18 @@ static bool delete_file(generation *g, const json_t *body) {
 }
 
 static bool create_batch(generation *g, const json_t *body) {
-    json_t *record;
     const store_owner owner = owner_of(g->srv, g->task.domain);
-    if (!has_files(g->srv, &g->error) || !batch_create(g->srv->files, &owner, body, &record, &g->error)) return false;
+    if (!has_files(g->srv, &g->error) || !batch_create(g->srv->files, &owner, body, &g->answer, &g->error)) return false;
     worker_wake(g->srv->batches);
-    return answer_record(g, record);
+    return true;
 }
 
 static bool cancel_batch(generation *g, const json_t *body) {
-    json_t *record;
     (void)body;
-    if (!has_files(g->srv, &g->error) || !batch_cancel(g->srv->files, g->task.domain, g->own, &record, &g->error)) return false;
+    if (!has_files(g->srv, &g->error) || !batch_cancel(g->srv->files, g->task.domain, g->own, &g->answer, &g->error))
+        return false;
     worker_wake(g->srv->batches);
-    return answer_record(g, record);
+    return true;
 }
 
 const generation_kind jobs_create_batch = {.on_disk = true, .prepare = create_batch};

@@ -19,7 +19,7 @@
  * From now on the calling thread, and all threads and processes that it starts, can write and execute no file. They can read
  * those at `paths`, which ends with NULL: files, and folders with what their entries link to; and the system's CPU, library and
  * host name files. In the folder `tier`, which is created, they can also create and write files, and in the folder `files`,
- * which is created, remove and rename them as well; NULL: there is none.
+ * which is created, remove them as well; NULL: there is none.
  *
  * CL_ERR_UNSUPPORTED: the system has no Landlock. CL_ERR_NOMEM.
  */
@@ -28,7 +28,7 @@ cl_status sandbox_limit_files(const char *const *paths, const char *tier, const 
 /*
  * From now on no thread of the process can open a file, run a program, start a process or a thread, make a socket or a
  * connection, or make memory executable. The sockets that are open go on working, and those that listen accept connections.
- * files: threads may still open, rename and remove files, where sandbox_limit_files allows it.
+ * files: threads may still open and remove files, where sandbox_limit_files allows it.
  *
  * CL_ERR_UNSUPPORTED: the system does not accept the filter.
  */

@@ -12,7 +12,8 @@
 enum { FORM_BUFFER = 16 << 10 };
 
 struct upload {
-    store_upload *file;
+    content file;
+    int64_t max_bytes;              /* of the file */
     struct MHD_PostProcessor *form; /* NULL: the body is no form, or it is complete */
     char purpose[STORE_MAX_PURPOSE + 1];
     size_t purpose_size;
@@ -43,9 +44,21 @@ static void set_name(upload *u, const char *name) {
     u->name[valid] = '\0';
 }
 
+/* Write a piece of the file to the disk. */
+static void write_file(upload *u, const char *data, size_t size) {
+    if ((int64_t)size > u->max_bytes - u->file.bytes) {
+        char message[120];
+        snprintf(message, sizeof message, "the file is larger than %lld bytes, the limit of this server; send a smaller one",
+                 (long long)u->max_bytes);
+        fail(u, "file", message);
+        u->error.status = MHD_HTTP_CONTENT_TOO_LARGE;
+    } else if (!content_write(&u->file, data, size, &u->error)) {
+        u->failed = true;
+    }
+}
+
 static void add_file(upload *u, const char *name, const char *data, uint64_t offset, size_t size) {
-    if (offset == 0 && store_upload_bytes(u->file) > 0)
-        fail(u, "file", "the form has several parts called file; send them one by one");
+    if (offset == 0 && u->file.bytes > 0) fail(u, "file", "the form has several parts called file; send them one by one");
     u->has_file = true;
     if (!name) {
         fail(u, "file", "file has no file name; send it as a file of the form, with filename in Content-Disposition");
@@ -53,7 +66,7 @@ static void add_file(upload *u, const char *name, const char *data, uint64_t off
     }
     if (u->failed) return;
     if (offset == 0) set_name(u, last_part(name));
-    if (size > 0) store_upload_write(u->file, data, size);
+    if (size > 0) write_file(u, data, size);
 }
 
 static void add_purpose(upload *u, const char *data, uint64_t offset, size_t size) {
@@ -86,11 +99,8 @@ upload *upload_begin(store *s, struct MHD_Connection *connection, int64_t max_by
     const char *type = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_TYPE);
     upload *u = calloc(1, sizeof *u);
     if (!u) return NULL;
-    u->file = store_upload_begin(s, max_bytes);
-    if (!u->file) {
-        free(u);
-        return NULL;
-    }
+    u->file = content_begin(s);
+    u->max_bytes = max_bytes;
     if (type && strncasecmp(type, wanted, sizeof wanted - 1) == 0)
         u->form = MHD_create_post_processor(connection, FORM_BUFFER, on_part, u);
     if (!u->form) {
@@ -111,26 +121,18 @@ void upload_complete(upload *u) {
     u->form = NULL;
 }
 
-bool upload_end(upload *u, const store_owner *owner, json_t **record, openai_error *error) {
-    cl_error cause;
+bool upload_end(upload *u, const store_owner *owner, openai_writer *w, openai_error *error) {
     if (!u->has_file) fail(u, "file", "the form has no file; send it as a part called file");
     if (strcmp(u->purpose, "batch") != 0)
         fail(u, "purpose", "purpose must be \"batch\", the only kind of files that this server uses");
-    if (u->failed) {
-        *error = u->error;
-        return false;
-    }
-    const cl_status status = store_upload_end(u->file, owner, u->name, u->purpose, record, &cause);
-    if (status == CL_OK) return true;
-    openai_fail_from(error, "file", &cause);
-    if (status == CL_ERR_ARG) error->status = MHD_HTTP_CONTENT_TOO_LARGE;
-    if (status == CL_ERR_LIMIT) error->code = "too_many_files";
+    if (!u->failed) return store_add_file(&u->file, owner, u->name, u->purpose, w, error);
+    *error = u->error;
     return false;
 }
 
 void upload_free(upload *u) {
     if (!u) return;
     if (u->form) MHD_destroy_post_processor(u->form);
-    store_upload_free(&u->file);
+    content_end(&u->file);
     free(u);
 }

@@ -28,11 +28,8 @@ void upload_add(upload *u, const char *data, size_t size);
 /* The body is complete. */
 void upload_complete(upload *u);
 
-/*
- * Make the file durable, and add it to the store. False: *error says why not. *record is a new reference otherwise. Waits for
- * the disk.
- */
-bool upload_end(upload *u, const store_owner *owner, json_t **record, openai_error *error);
+/* Make the file durable, add it to the store, and write its object. False: *error says why not. Waits for the disk. */
+bool upload_end(upload *u, const store_owner *owner, openai_writer *w, openai_error *error);
 
 /* Free the upload, and remove the file unless it is in the store. NULL is ignored. */
 void upload_free(upload *u);

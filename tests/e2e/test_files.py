@@ -1,13 +1,16 @@
 """Files and batches of `chunkllama serve --files-dir`, through OpenAI's client."""
+import contextlib
 import datetime
 import json
 import pathlib
 import re
 import signal
+import sqlite3
 import subprocess
 
 import openai
 import pytest
+from conftest import ROOT
 from waiting import LIMIT_S, wait_until
 
 import test_server
@@ -119,7 +122,7 @@ def test_large_files(chunkllama_bin, model_path, tmp_path):
             assert error.value.status_code == 413
         resident = int(re.search(r"VmHWM:\s+(\d+)", pathlib.Path(f"/proc/{server.process.pid}/status").read_text())[1])
         print(f"peak {resident} KiB")
-    assert sorted(p.suffix for p in (tmp_path / "f").iterdir()) == [".data", ".json"]
+    assert sorted(p.suffix for p in (tmp_path / "f").iterdir()) == [".data", ".db"]
 
 
 def test_without_the_option(chunkllama_bin, model_path, tmp_path):
@@ -308,10 +311,10 @@ def test_a_batch_survives_kill(chunkllama_bin, model_path, chunkllama, tmp_path,
                 assert server.client.batches.retrieve(batch.id).request_counts.completed >= reported
             reported = wait_for_records(server.client, batch, reported + 5).request_counts.completed
             server.kill()
-        grown = max(folder.glob("*.data"), key=lambda p: p.read_bytes().startswith(b'{"id": "batch_req_1"'))
-        if i == 1:
-            with open(grown, "ab") as out:
-                out.write(b'{"id": "batch_req_')
+        if i == 1:  # a transaction that was not committed
+            log = folder / "index.db-wal"
+            with open(log, "ab") as out:
+                out.write(log.read_bytes()[-4120:-2000])
     with serving(chunkllama_bin, model_path, folder, *args) as server:
         server.process.send_signal(signal.SIGTERM)  # an orderly end in the middle
         assert server.process.wait(timeout=LIMIT_S) == 0
@@ -323,7 +326,58 @@ def test_a_batch_survives_kill(chunkllama_bin, model_path, chunkllama, tmp_path,
     (tmp_path / "in.jsonl").write_text(text)
     chunkllama("batch", "-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--model-name", f"{name},*")
     assert plain(answers) == plain((tmp_path / "out.jsonl").read_text())
-    assert sorted(p.suffix for p in folder.iterdir()) == [".data", ".data", ".json", ".json", ".json"]
+    assert sorted(p.suffix for p in folder.iterdir()) == [".data", ".data", ".db"]
+
+
+def old_form(folder):
+    """Write the folder as earlier versions did: a record for each file and batch, and the output of batches that go on in files."""
+    with contextlib.closing(sqlite3.connect(folder / "index.db")) as index:
+        for kind in ("file", "batch"):
+            for sequence, id, domain, object in index.execute(f"SELECT sequence, id, domain, object FROM {kind}_object").fetchall():
+                ids = {"output": f"file-o{sequence}", "errors": f"file-e{sequence}"} if kind == "batch" else {}
+                record = {"tenant": "default", "domain": domain, "sequence": sequence, "object": json.loads(object), **ids}
+                (folder / f"{id}.json").write_text(json.dumps(record))
+                for failed, name in enumerate(ids.values()):
+                    rows = index.execute("SELECT record FROM request WHERE batch = ? AND failed = ? ORDER BY number", (sequence, failed))
+                    (folder / f"{name}.data").write_bytes(b"".join(row[0] for row in rows))
+    for path in folder.glob("index.db*"):
+        path.unlink()
+
+
+def convert(folder):
+    done = subprocess.run([ROOT / "scripts/convert_files_dir.py", folder], capture_output=True, text=True, timeout=LIMIT_S)
+    return done.returncode, done.stderr
+
+
+def test_a_folder_of_an_earlier_version_is_converted(chunkllama_bin, model_path, tmp_path):
+    """It is refused with the command that converts it; then all is as before, and a batch goes on."""
+    folder = tmp_path / "f"
+    wrong = request("x", {"max_tokens": -7, "prompt": "a"})
+    with serving(chunkllama_bin, model_path, folder) as server:
+        ended = wait_for(server.client, begin(server.client, completions(2) + wrong, metadata={"a": "b"}))
+        batch = begin(server.client, "\n" + wrong + completions(40, 48))
+        before = wait_for_records(server.client, batch, 3)
+        files = list(server.client.files.list())
+        server.kill()
+    assert convert(folder) == (1, f"{folder} has an index already\n")
+    old_form(folder)
+    with open(max(folder.glob("file-o*.data")), "ab") as out:
+        out.write(b'{"id": "batch_req_')
+    refused = subprocess.run([chunkllama_bin, "serve", "-m", model_path, "--port", "0", "--files-dir", folder], capture_output=True,
+                             text=True, timeout=LIMIT_S)
+    assert refused.returncode != 0 and "scripts/convert_files_dir.py" in refused.stderr
+    assert convert(folder) == (0, "")
+    assert not list(folder.glob("*.json"))
+    with serving(chunkllama_bin, model_path, folder) as server:
+        assert list(server.client.files.list())[-len(files):] == files and server.client.batches.retrieve(ended.id) == ended
+        assert len(server.client.files.content(ended.output_file_id).text.splitlines()) == 2
+        assert convert(folder) == (1, f"a server uses {folder}; stop it first\n")
+        now = server.client.batches.retrieve(batch.id)
+        assert now.request_counts.completed >= before.request_counts.completed
+        done = wait_for(server.client, batch)
+        assert done.status == "completed" and done.request_counts.completed == 40 and done.request_counts.failed == 1
+        lines = server.client.files.content(done.output_file_id).text.splitlines()
+        assert [json.loads(line)["custom_id"] for line in lines] == [f"request-{i}" for i in range(40)]
 
 
 # ---- Tenants ----

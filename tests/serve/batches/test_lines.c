@@ -30,26 +30,25 @@ static void lines_of_all_lengths(void **state) {
     }
     for (int last_break = 0; last_break < 2; last_break++) {
         lines l;
+        char *again = NULL;
+        size_t capacity = 0;
         const int fd = file_of(text, (size_t)(at - text) - !last_break);
-        lines_begin(&l, fd, MAX);
+        lines_begin(&l, fd, 0, MAX);
         for (size_t i = 0; i < N; i++) {
-            const char *line;
-            size_t size;
-            const lines_status status = lines_next(&l, &line, &size);
+            const lines_status status = lines_next(&l);
             assert_int_equal(status, lengths[i] > MAX ? LINES_TOO_LONG : LINES_OK);
             assert_int_equal(l.number, i + 1);
             if (status != LINES_OK) continue;
-            assert_int_equal(size, lengths[i]);
-            assert_true(line[0] == 'a' + (int)i && line[size - 1] == 'a' + (int)i);
-            lines_back(&l, line);
-            assert_int_equal(lines_next(&l, &line, &size), LINES_OK);
-            assert_true(size == lengths[i] && line[0] == 'a' + (int)i && l.number == (int64_t)i + 1);
+            assert_int_equal(l.size, lengths[i]);
+            assert_true(l.text[0] == 'a' + (int)i && l.text[l.size - 1] == 'a' + (int)i);
+            assert_int_equal(lines_read(fd, l.place, l.size, &again, &capacity, NULL), CL_OK);
+            assert_memory_equal(again, l.text, l.size);
         }
-        const char *line;
-        size_t size;
-        assert_int_equal(lines_next(&l, &line, &size), LINES_END);
-        assert_int_equal(lines_next(&l, &line, &size), LINES_END);
+        assert_int_equal(lines_next(&l), LINES_END);
+        assert_int_equal(lines_next(&l), LINES_END);
         assert_true(l.capacity < 2 * MAX + 300000);
+        assert_int_equal(lines_read(fd, at - text - 1, 3, &again, &capacity, NULL), CL_ERR_FILE); /* beyond its end */
+        free(again);
         lines_free(&l);
         close(fd);
     }
@@ -58,17 +57,15 @@ static void lines_of_all_lengths(void **state) {
 
 static void blank_lines_do_not_count(void **state) {
     (void)state;
-    static const char text[] = "\n\r\n \t\na\n\n\nb\r\n\n";
+    static const char text[] = "head\n\n\r\n \t\na\n\n\nb\r\n\n";
     lines l;
     const int fd = file_of(text, sizeof text - 1);
-    const char *line;
-    size_t size;
-    lines_begin(&l, fd, 100);
-    assert_int_equal(lines_next(&l, &line, &size), LINES_OK);
-    assert_true(size == 1 && *line == 'a' && l.number == 4);
-    assert_int_equal(lines_next(&l, &line, &size), LINES_OK);
-    assert_true(size == 2 && *line == 'b' && l.number == 7);
-    assert_int_equal(lines_next(&l, &line, &size), LINES_END);
+    lines_begin(&l, fd, strlen("head\n"), 100);
+    assert_int_equal(lines_next(&l), LINES_OK);
+    assert_true(l.size == 1 && *l.text == 'a' && l.number == 4 && text[l.place] == 'a' && l.place > 4);
+    assert_int_equal(lines_next(&l), LINES_OK);
+    assert_true(l.size == 2 && *l.text == 'b' && l.number == 7);
+    assert_int_equal(lines_next(&l), LINES_END);
     lines_free(&l);
     close(fd);
 }
@@ -76,10 +73,8 @@ static void blank_lines_do_not_count(void **state) {
 static void a_file_that_cannot_be_read(void **state) {
     (void)state;
     lines l;
-    const char *line;
-    size_t size;
-    lines_begin(&l, -1, 100);
-    assert_int_equal(lines_next(&l, &line, &size), LINES_FAILED);
+    lines_begin(&l, -1, 0, 100);
+    assert_int_equal(lines_next(&l), LINES_FAILED);
     lines_free(&l);
 }
 

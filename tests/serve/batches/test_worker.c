@@ -2,7 +2,6 @@
 #include "tests/support/wait.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +11,6 @@
 #include "serve/protocol/json.h"
 #include "tests/serve/protocol/fake.h"
 #include "tests/support/sleeping.h"
-
-static const store_owner nobody = {"default", 0}, alice = {"alice", 7};
 
 /* ---- What the engine gets ---- */
 
@@ -41,7 +38,7 @@ typedef struct scene {
     openai_context context;
 } scene;
 
-static void begin(scene *s, const char *path, const fake_config *config) {
+static void begin_with(scene *s, const char *path, const fake_config *config, double retry_s) {
     cl_error error;
     openai_json_init();
     s->store = open_store(path);
@@ -53,10 +50,14 @@ static void begin(scene *s, const char *path, const fake_config *config) {
                                   .timeout_s = 0.001,
                                   .queue_timeout_s = 0.001};
     openai_defaults_init(&s->context.defaults);
-    const worker_config worker = {.store = s->store, .max_choices = 3, .max_line = 1000, .retry_s = 0.01};
+    const worker_config worker = {.store = s->store, .max_choices = 3, .max_line = 1000, .retry_s = retry_s};
     if (worker_create(&worker, &s->worker, &error) != CL_OK) fail_msg("%s", error.message);
     worker_serve(s->worker, s->engine, &s->context);
 }
+
+static void begin(scene *s, const char *path, const fake_config *config) { begin_with(s, path, config, 0.01); }
+
+static const double NEVER_S = 1e6; /* of retry_s, where nothing fails that is to be tried again */
 
 static void end(scene *s) {
     worker_destroy(&s->worker);
@@ -66,54 +67,39 @@ static void end(scene *s) {
 }
 
 /* A batch of n requests, each third of which is wrong, and each fifth of which has several prompts and choices. */
-static void add_batch(scene *s, const store_owner *owner, int n, const char *window, char *id) {
-    char *text = NULL, file[STORE_ID];
+static void begin_batch(scene *s, const store_owner *owner, int n, const char *window, char *id) {
+    char *text = NULL;
     size_t size;
-    cl_error cause;
-    openai_error error;
-    json_t *record;
     FILE *out = open_memstream(&text, &size);
     for (int i = 1; i <= n; i++)
         fprintf(out,
                 "{\"custom_id\": \"c%d\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": %s, "
-                "\"n\": %d, "
-                "\"priority\": -9, \"tenant\": \"alice\", \"max_tokens\": %d}}\n",
+                "\"n\": %d, \"priority\": -9, \"tenant\": \"alice\", \"max_tokens\": %d}}\n",
                 i, i % 5 ? "\"abcdef\"" : "[\"abc\", \"de\"]", i % 5 ? 1 : 2, i % 3 ? 12 : -5);
     fclose(out);
-    if (!add_file(s->store, owner, text, file, &cause)) fail_msg("%s", cause.message);
+    add_batch(s->store, owner, text, window, id);
     free(text);
-    json_t *body = json_pack("{s:s, s:s, s:s}", "input_file_id", file, "endpoint", "/v1/completions", "completion_window",
-                             window ? window : "24h");
-    if (!batch_create(s->store, owner, body, &record, &error)) fail_msg("%s", error.message);
-    snprintf(id, STORE_ID, "%s", store_id(record));
-    json_decref(record);
-    json_decref(body);
     worker_wake(s->worker);
 }
 
-static int64_t count_of(const json_t *record, const char *name) {
-    return json_integer_value(json_object_get(json_object_get(store_object(record), "request_counts"), name));
-}
-
 static int64_t n_done(scene *s, uint32_t domain, const char *id) {
-    json_t *record = store_get(s->store, STORE_BATCH, domain, id);
-    const int64_t n = count_of(record, "completed") + count_of(record, "failed");
-    json_decref(record);
+    json_t *batch = object_of(s->store, STORE_BATCH, domain, id);
+    const int64_t n = n_requests(batch, "completed") + n_requests(batch, "failed");
+    json_decref(batch);
     return n;
 }
 
-static bool has_ended(scene *s, uint32_t domain, const char *id) {
-    json_t *record = store_get(s->store, STORE_BATCH, domain, id);
-    assert_non_null(record);
-    const bool ended = store_batch_ended(store_object(record));
-    json_decref(record);
-    return ended;
+static bool is_over(scene *s, uint32_t domain, const char *id) {
+    json_t *batch = object_of(s->store, STORE_BATCH, domain, id);
+    const bool over = has_ended(batch);
+    json_decref(batch);
+    return over;
 }
 
-/* Wait until a batch has ended; its record. */
+/* Wait until a batch has ended; its object. */
 static json_t *wait_for(scene *s, uint32_t domain, const char *id) {
-    WAIT_UNTIL(has_ended(s, domain, id));
-    return store_get(s->store, STORE_BATCH, domain, id);
+    WAIT_UNTIL(is_over(s, domain, id));
+    return object_of(s->store, STORE_BATCH, domain, id);
 }
 
 static void wait_for_records(scene *s, const char *id, int64_t n) { WAIT_UNTIL(n_done(s, 0, id) >= n); }
@@ -125,10 +111,10 @@ static bool is_idle(cl_engine *e) {
 }
 
 /* The numbers of a file's records must be those of `wanted`, and their answers those of a request that ran alone. */
-static int check_file(scene *s, const json_t *record, const char *member, bool (*wanted)(int number), int n) {
-    const char *id = json_string_value(json_object_get(store_object(record), member));
+static int check_file(scene *s, const json_t *batch, const char *member, bool (*wanted)(int number), int n) {
+    const char *id = json_string_value(json_object_get(batch, member));
     assert_non_null(id);
-    char *text = read_file(s->store, id), *rest = NULL;
+    char *text = read_file(s->store, 0, id), *rest = NULL;
     int number = 0, found = 0;
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         char expected[20];
@@ -155,14 +141,14 @@ static bool is_right(int number) { return number % 3 != 0; }
 static bool is_wrong(int number) { return number % 3 == 0; }
 
 /* All records of a batch that was completed. */
-static void check_completed(scene *s, json_t *record, int n) {
-    assert_string_equal(batch_status(record), "completed");
-    assert_int_equal(count_of(record, "total"), n);
-    assert_int_equal(count_of(record, "completed"), n - n / 3);
-    assert_int_equal(count_of(record, "failed"), n / 3);
-    assert_int_equal(check_file(s, record, "output_file_id", is_right, n), n - n / 3);
-    assert_int_equal(check_file(s, record, "error_file_id", is_wrong, n), n / 3);
-    json_decref(record);
+static void check_completed(scene *s, json_t *batch, int n) {
+    assert_true(has_status(batch, "completed"));
+    assert_int_equal(n_requests(batch, "total"), n);
+    assert_int_equal(n_requests(batch, "completed"), n - n / 3);
+    assert_int_equal(n_requests(batch, "failed"), n / 3);
+    assert_int_equal(check_file(s, batch, "output_file_id", is_right, n), n - n / 3);
+    assert_int_equal(check_file(s, batch, "error_file_id", is_wrong, n), n / 3);
+    json_decref(batch);
 }
 
 static void a_batch_is_computed(void **state) {
@@ -170,11 +156,28 @@ static void a_batch_is_computed(void **state) {
     for (int i = 0; i < 2; i++) {
         scene s;
         char id[STORE_ID];
-        begin(&s, *state, configs[i]);
-        add_batch(&s, &nobody, 40, NULL, id);
+        begin_with(&s, *state, configs[i], configs[i] == &fast ? NEVER_S : 0.01);
+        begin_batch(&s, &nobody, 40, "24h", id);
         check_completed(&s, wait_for(&s, 0, id), 40);
         end(&s);
     }
+}
+
+/* A window whose requests have all ended is filled again, although no event will come. */
+static void wrong_requests_need_no_events(void **state) {
+    enum { N = 100 };
+    scene s;
+    char text[100 * N] = "", id[STORE_ID], *at = text;
+    for (int i = 0; i < N; i++)
+        at += sprintf(at, "{\"custom_id\": \"c%d\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {}}\n", i);
+    begin_with(&s, *state, &fast, NEVER_S);
+    add_batch(s.store, &nobody, text, "24h", id);
+    worker_wake(s.worker);
+    json_t *batch = wait_for(&s, 0, id);
+    assert_true(has_status(batch, "completed"));
+    assert_int_equal(n_requests(batch, "failed"), N);
+    json_decref(batch);
+    end(&s);
 }
 
 static void ignore_event(void *ctx, const cl_engine_event *event) { (void)ctx, (void)event; }
@@ -196,7 +199,7 @@ static void a_full_queue_is_waited_for(void **state) {
         request.on_event = ignore_event;
         WAIT_UNTIL(__real_cl_engine_submit(s.engine, &request, &number, &error) == CL_OK); /* the first is admitted soon */
     }
-    add_batch(&s, &nobody, 10, NULL, id);
+    begin_batch(&s, &nobody, 10, "24h", id);
     check_completed(&s, wait_for(&s, 0, id), 10);
     end(&s);
 }
@@ -206,7 +209,7 @@ static void a_batch_goes_on_after_a_restart(void **state) {
     scene s;
     char id[STORE_ID];
     begin(&s, *state, &slow);
-    add_batch(&s, &nobody, N_LONG, NULL, id);
+    begin_batch(&s, &nobody, N_LONG, "24h", id);
     int64_t reported = 0;
     for (int restart = 0; restart < 6; restart++) {
         wait_for_records(&s, id, reported + 2);
@@ -226,7 +229,7 @@ static void a_worker_that_drains_begins_nothing(void **state) {
     scene s;
     char id[STORE_ID];
     begin(&s, *state, &slow);
-    add_batch(&s, &nobody, N_LONG, NULL, id);
+    begin_batch(&s, &nobody, N_LONG, "24h", id);
     wait_for_records(&s, id, 3);
     worker_drain(s.worker);
     WAIT_UNTIL(others_sleep() && is_idle(s.engine)); /* a turn that began before has ended */
@@ -254,12 +257,12 @@ static void a_full_disk_is_waited_for(void **state) {
         char id[STORE_ID];
         begin(&s, *state, &fast);
         fake_hold_steps(true);
-        add_batch(&s, &nobody, 9, NULL, id);
+        begin_batch(&s, &nobody, 9, "24h", id);
         fail_disk(n, 2);
         fake_hold_steps(false);
-        json_t *record = wait_for(&s, 0, id);
+        json_t *batch = wait_for(&s, 0, id);
         assert_true(mend_disk());
-        check_completed(&s, record, 9);
+        check_completed(&s, batch, 9);
         end(&s);
     }
 }
@@ -268,20 +271,20 @@ static void tenants_are_computed_side_by_side(void **state) {
     scene s;
     char first[STORE_ID], second[STORE_ID], other[STORE_ID];
     begin(&s, *state, &slow);
-    add_batch(&s, &nobody, 3000, NULL, first);
-    add_batch(&s, &nobody, 4, NULL, second);
-    add_batch(&s, &alice, 4, NULL, other);
+    begin_batch(&s, &nobody, 3000, "24h", first);
+    begin_batch(&s, &nobody, 4, "24h", second);
+    begin_batch(&s, &alice, 4, "24h", other);
     json_decref(wait_for(&s, 7, other));
     assert_int_equal(n_done(&s, 0, second), 0); /* a tenant's batches come one after another */
-    json_t *record = NULL;
+    openai_writer w = {0};
     openai_error error;
-    assert_true(batch_cancel(s.store, 0, first, &record, &error));
-    json_decref(record);
+    assert_true(batch_cancel(s.store, 0, first, &w, &error));
+    writer_free(&w);
     worker_wake(s.worker);
-    record = wait_for(&s, 0, first);
-    assert_string_equal(batch_status(record), "cancelled");
-    assert_true(count_of(record, "completed") + count_of(record, "failed") < 3000);
-    json_decref(record);
+    json_t *batch = wait_for(&s, 0, first);
+    assert_true(has_status(batch, "cancelled"));
+    assert_true(n_requests(batch, "completed") + n_requests(batch, "failed") < 3000);
+    json_decref(batch);
     check_completed(&s, wait_for(&s, 0, second), 4);
     end(&s);
 }
@@ -290,36 +293,26 @@ static void a_batch_expires(void **state) {
     scene s;
     char id[STORE_ID];
     begin(&s, *state, &slow);
-    add_batch(&s, &nobody, 3000, "1s", id);
-    json_t *record = wait_for(&s, 0, id);
-    assert_string_equal(batch_status(record), "expired");
-    assert_int_equal(count_of(record, "completed") + count_of(record, "failed"), 3000);
-    json_decref(record);
+    begin_batch(&s, &nobody, 3000, "1s", id);
+    json_t *batch = wait_for(&s, 0, id);
+    assert_true(has_status(batch, "expired"));
+    assert_int_equal(n_requests(batch, "completed") + n_requests(batch, "failed"), 3000);
+    json_decref(batch);
     end(&s);
 }
 
 static void what_is_wrong_fails(void **state) {
-    static const char longer[] = "{\"custom_id\": \"%01000d\"}\n";
     scene s;
-    char text[2000], file[STORE_ID], id[STORE_ID];
-    cl_error cause;
-    openai_error error;
-    json_t *record;
+    char text[2000], id[STORE_ID];
     begin(&s, *state, &fast);
-    snprintf(text, sizeof text, longer, 0);
-    assert_true(add_file(s.store, &nobody, text, file, &cause));
-    json_t *body =
-        json_pack("{s:s, s:s, s:s}", "input_file_id", file, "endpoint", "/v1/completions", "completion_window", "24h");
-    assert_true(batch_create(s.store, &nobody, body, &record, &error));
-    snprintf(id, sizeof id, "%s", store_id(record));
-    json_decref(record);
-    json_decref(body);
+    snprintf(text, sizeof text, "{\"custom_id\": \"%01000d\"}\n", 0);
+    add_batch(s.store, &nobody, text, "24h", id);
     worker_wake(s.worker);
-    record = wait_for(&s, 0, id);
-    assert_string_equal(batch_status(record), "failed");
-    const json_t *errors = json_object_get(json_object_get(store_object(record), "errors"), "data");
+    json_t *batch = wait_for(&s, 0, id);
+    assert_true(has_status(batch, "failed"));
+    const json_t *errors = json_object_get(json_object_get(batch, "errors"), "data");
     assert_string_equal(json_string_value(json_object_get(json_array_get(errors, 0), "code")), "line_too_long");
-    json_decref(record);
+    json_decref(batch);
     end(&s);
 }
 
@@ -327,6 +320,7 @@ int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up_folder, tear_down_folder)
     const struct CMUnitTest tests[] = {
         TEST(a_batch_is_computed),
+        TEST(wrong_requests_need_no_events),
         TEST(a_full_queue_is_waited_for),
         TEST(a_batch_goes_on_after_a_restart),
         TEST(a_worker_that_drains_begins_nothing),

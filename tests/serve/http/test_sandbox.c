@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "serve/batches/store.h"
 #include "serve/http/sandbox.h"
 
 /* Run a check in a child process; 0: it passed, otherwise the line of the first EXPECT that did not hold. */
@@ -106,27 +107,49 @@ static int check_missing_model(void) {
     return 0;
 }
 
-/* In the folder of clients' files threads can write, rename and remove files, also behind the second step, and nowhere else. */
+/* Add a file to a store, read the list that has it, and remove it. */
+static int use_store(store *s) {
+    openai_error error;
+    openai_writer w = {0};
+    char id[STORE_ID];
+    int64_t size;
+    content c = content_begin(s);
+    EXPECT(content_write(&c, "text", 4, &error));
+    EXPECT(store_add_file(&c, &(store_owner){"default", 0}, "name", "batch", &w, &error));
+    snprintf(id, sizeof id, "%s", c.id);
+    content_end(&c);
+    EXPECT(store_list(s, STORE_FILE, 0, &(store_query){.limit = 10}, &w, &error));
+    writer_free(&w);
+    const int fd = store_open_file(s, 0, id, &size, &error);
+    EXPECT(fd >= 0 && size == 4 && close(fd) == 0);
+    EXPECT(store_remove_file(s, 0, id, &error));
+    return 0;
+}
+
+/* In the folder of clients' files the store works, also behind the second step, and nowhere else is anything written. */
 static int check_files(void) {
     const char *const paths[] = {model, NULL};
     char files[80];
+    cl_error error;
+    store *s;
     snprintf(files, sizeof files, "%s/files", folder);
     EXPECT(sandbox_limit_files(paths, NULL, files, NULL) == CL_OK);
+    EXPECT(store_open(files, &s, &error) == CL_OK);
     const int at = open(files, O_RDONLY | O_DIRECTORY);
     EXPECT(at >= 0);
     for (int step = 0; step < 2; step++) {
-        const int fd = openat(at, "part", O_RDWR | O_CREAT | O_APPEND, 0600);
-        EXPECT(fd >= 0 && write(fd, "x", 1) == 1 && fsync(fd) == 0 && ftruncate(fd, 0) == 0);
-        EXPECT(renameat(at, "part", at, "whole") == 0 && fsync(at) == 0);
-        EXPECT(unlinkat(at, "whole", 0) == 0 && close(fd) == 0);
+        EXPECT(use_store(s) == 0);
         EXPECT_FAILS(openat(AT_FDCWD, other, O_RDWR), EACCES);
         EXPECT_FAILS(openat(AT_FDCWD, model, O_RDWR), EACCES);
         EXPECT_FAILS(unlinkat(AT_FDCWD, model, 0), EACCES);
-        EXPECT_FAILS(renameat(AT_FDCWD, model, at, "whole"), EACCES);
         if (step == 0) EXPECT(sandbox_limit_calls(true, NULL) == CL_OK);
     }
     EXPECT_FAILS(socket(AF_INET, SOCK_STREAM, 0), EPERM);
     EXPECT_FAILS(mkdirat(at, "sub", 0700), EPERM);
+    EXPECT_FAILS(renameat(at, "index.db", at, "other"), EPERM);
+    store_close(&s);
+    EXPECT_FAILS(openat(at, "index.db-wal", O_RDONLY), ENOENT);
+    EXPECT(unlinkat(at, "index.db", 0) == 0);
     return 0;
 }
 

@@ -1,0 +1,135 @@
+/* Submits requests, and collects their events. */
+#include "errand.h"
+
+#include <stdlib.h>
+
+#include "chunkattn/base/clock.h"
+
+/* ---- The gate ---- */
+
+void gate_init(gate *g) {
+    pthread_mutex_init(&g->lock, NULL);
+    clock_cond_init(&g->changed);
+}
+
+void gate_destroy(gate *g) {
+    pthread_cond_destroy(&g->changed);
+    pthread_mutex_destroy(&g->lock);
+}
+
+void gate_wake(gate *g) {
+    pthread_mutex_lock(&g->lock);
+    g->woken = true;
+    pthread_cond_signal(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+}
+
+void gate_wait(gate *g, double seconds) {
+    const struct timespec until = clock_deadline(seconds < 0 ? 0 : seconds);
+    int timed_out = 0;
+    pthread_mutex_lock(&g->lock);
+    while (!g->woken && !timed_out)
+        timed_out =
+            seconds < 0 ? pthread_cond_wait(&g->changed, &g->lock) : pthread_cond_timedwait(&g->changed, &g->lock, &until);
+    g->woken = false;
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* ---- Errands ---- */
+
+errand *errand_create(gate *g, int64_t number, const char *text, size_t size, openai_tenants *tenants) {
+    errand *e = calloc(1, sizeof *e);
+    if (!e) return NULL;
+    e->gate = g;
+    e->size = size;
+    const bool right = batch_line_parse(&e->line, (size_t)number, text, size, g->context, tenants);
+    e->state = right ? ERRAND_READY : ERRAND_DONE;
+    if (right) e->prompts = calloc(e->line.request.n_prompts, sizeof *e->prompts);
+    const bool lacks = right ? !e->prompts : g->waits && e->line.error.status == 503; /* which is no fault of the line */
+    if (!lacks) return e;
+    errand_free(e);
+    return NULL;
+}
+
+void errand_free(errand *e) {
+    batch_line_free(&e->line);
+    free(e->prompts);
+    free(e);
+}
+
+int32_t errand_choices(const errand *e) { return (int32_t)e->line.request.n_prompts * e->line.request.params.n; }
+
+/* On the engine's thread, the only one that uses the result until the last event has come. */
+static void on_event(void *ctx, const cl_engine_event *event) {
+    const openai_job *prompt = ctx;
+    errand *e = prompt->owner;
+    gate *g = e->gate;
+    openai_result_add(&e->line.result, prompt->prompt, event, clock_seconds());
+    if (!event->last) return;
+    pthread_mutex_lock(&g->lock);
+    e->n_open--;
+    g->woken = true;
+    pthread_cond_signal(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* Whether the engine did not take a request for lack of room or memory. */
+static bool is_for_later(const openai_error *error) { return error->status == 429 || error->status == 503; }
+
+bool errand_submit(errand *e) {
+    openai_request *request = &e->line.request;
+    gate *g = e->gate;
+    if (!e->line.has_result) e->line.has_result = openai_result_init(&e->line.result, g->context, request);
+    if (!e->line.has_result) return false;
+    e->n_open = request->n_prompts;
+    e->state = ERRAND_RUNNING;
+    g->n_choices += errand_choices(e);
+    e->n_submitted = openai_submit(request, g->engine, e, on_event, e->prompts, &e->line.error);
+    if (e->n_submitted == request->n_prompts) return true;
+    const bool later = g->waits && is_for_later(&e->line.error);
+    e->line.failed = !later;
+    if (later) e->state = ERRAND_REFUSED;
+    if (later) errand_cancel(e);
+    pthread_mutex_lock(&g->lock);
+    e->n_open -= request->n_prompts - e->n_submitted;
+    pthread_mutex_unlock(&g->lock);
+    errand_update(e);
+    return !later;
+}
+
+void errand_cancel(errand *e) {
+    e->cut |= e->state != ERRAND_DONE;
+    if (e->state == ERRAND_READY) e->state = ERRAND_DONE;
+    if (e->state == ERRAND_DONE) return;
+    for (size_t i = 0; i < e->n_submitted; i++) cl_engine_cancel(e->gate->engine, e->prompts[i].id);
+}
+
+/* Whether a choice ended because it was cancelled, so that the result is not the request's. */
+static bool was_cut(const errand *e) {
+    for (size_t i = 0; i < e->line.result.n_choices; i++)
+        if (e->line.result.choices[i].finish == CL_ENGINE_CANCELLED) return true;
+    return false;
+}
+
+/* Forget the events of a request that was refused in part. */
+static void begin_again(errand *e) {
+    openai_result_free(&e->line.result);
+    e->line.has_result = false;
+    e->cut = false;
+    e->state = ERRAND_READY;
+}
+
+void errand_update(errand *e) {
+    if (e->state != ERRAND_RUNNING && e->state != ERRAND_REFUSED) return;
+    pthread_mutex_lock(&e->gate->lock);
+    const bool open = e->n_open > 0;
+    pthread_mutex_unlock(&e->gate->lock);
+    if (open) return;
+    e->gate->n_choices -= errand_choices(e);
+    if (e->state == ERRAND_REFUSED) {
+        begin_again(e);
+        return;
+    }
+    e->cut = e->cut && was_cut(e);
+    e->state = ERRAND_DONE;
+}

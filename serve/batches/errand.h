@@ -1,0 +1,73 @@
+/*
+ * A request of a file on its way through an engine. The server's batches and `chunkllama batch` compute their lines with it.
+ *
+ * Errands belong to one thread, which makes, submits and frees them. The engine's thread adds the events to their results, and
+ * wakes the errands' thread when all events of one have come.
+ */
+#ifndef SERVE_BATCHES_ERRAND_H
+#define SERVE_BATCHES_ERRAND_H
+
+#include <pthread.h>
+
+#include "serve/protocol/batch_line.h"
+
+/* What the errands of a thread have in common. */
+typedef struct gate {
+    cl_engine *engine;             /* borrowed */
+    const openai_context *context; /* borrowed */
+    bool waits;                    /* a request that the engine has no room for may be submitted again; otherwise it fails */
+    int32_t n_choices;             /* in the engine: of all errands that are RUNNING or REFUSED */
+    pthread_mutex_t lock;          /* guards what follows, and the errands' n_open */
+    pthread_cond_t changed;
+    bool woken;
+} gate;
+
+void gate_init(gate *g);
+void gate_destroy(gate *g);
+
+/* Let gate_wait return: now, or at once when it is called. From any thread. */
+void gate_wake(gate *g);
+
+/* Wait until gate_wake, or the end of a request, or for `seconds`; < 0: without a limit. */
+void gate_wait(gate *g, double seconds);
+
+/* How far an errand is. */
+typedef enum errand_state {
+    ERRAND_READY,   /* to be submitted */
+    ERRAND_RUNNING, /* submitted; done once n_open is 0 */
+    ERRAND_REFUSED, /* the engine had no room or no memory; READY again once n_open is 0 */
+    ERRAND_DONE,    /* its line has an answer or an error, unless it was cut */
+} errand_state;
+
+typedef struct errand {
+    struct errand *next; /* in the owner's list */
+    size_t index;        /* the owner's */
+    gate *gate;          /* borrowed */
+    batch_line line;
+    errand_state state;
+    openai_job *prompts; /* [line.request.n_prompts] */
+    size_t n_submitted;  /* of these */
+    size_t n_open;       /* prompts whose last event has not come */
+    bool cut;            /* it was cancelled before it had ended */
+    size_t size;         /* bytes of its line */
+} errand;
+
+/* An errand of a line [size], which is DONE if the line is wrong. tenants: as of batch_line_parse. NULL: memory is lacking. */
+errand *errand_create(gate *g, int64_t number, const char *text, size_t size, openai_tenants *tenants);
+
+/* The errand must not be in the engine, unless that is destroyed. */
+void errand_free(errand *e);
+
+/* The choices that it has in the engine. */
+int32_t errand_choices(const errand *e);
+
+/* Submit a READY errand. False: the engine has no room, or memory is lacking, and the gate waits for that. */
+bool errand_submit(errand *e);
+
+/* Bring the state up to date. */
+void errand_update(errand *e);
+
+/* Give up the errand's request: cancel what the engine computes. */
+void errand_cancel(errand *e);
+
+#endif
