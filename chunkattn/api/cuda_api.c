@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "chunkattn/base/error.h"
-#include "chunkattn/cuda/backend.h"
 #include "chunkattn/cuda/device.h"
+#include "chunkattn/cuda/runtime.h"
 #include "chunkattn_cuda.h"
 #include "setup.h"
 #include "step.h"
@@ -12,14 +12,14 @@
 /* ---- Devices ---- */
 
 static cattn_status count_devices(int32_t *n, cattn_error *error) {
-    const ca_cuda_backend *backend = ca_cuda_get();
+    const ca_cuda_runtime *runtime = ca_cuda_get();
     *n = 0;
-    if (!backend)
+    if (!runtime)
         return ca_fail(
             error, CATTN_ERR_UNSUPPORTED, -1,
             "CUDA is not linked; link pkg-config's chunkattn-cuda or CMake's chunkattn::cuda, of a libchunkattn that "
             "was built with -DCATTN_CUDA=ON");
-    const char *failure = backend->count_devices(n);
+    const char *failure = runtime->count_devices(n);
     if (failure)
         return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "CUDA does not work here (%s); check the driver with nvidia-smi",
                        failure);

@@ -26,12 +26,12 @@ cattn_status ca_device_failed(ca_device *d, const char *failure, cattn_error *er
 }
 
 cattn_status ca_device_enter(ca_device *d, int32_t *before, cattn_error *error) {
-    const char *failure = d->failure ? d->failure : d->backend->use_device(d->id, before);
+    const char *failure = d->failure ? d->failure : d->runtime->use_device(d->id, before);
     return failure ? ca_device_failed(d, failure, error) : CATTN_OK;
 }
 
 void ca_device_leave(const ca_device *d, int32_t before) {
-    if (before != d->id) d->backend->use_device(before, NULL);
+    if (before != d->id) d->runtime->use_device(before, NULL);
 }
 
 /* ---- Kernels ---- */
@@ -142,14 +142,14 @@ static cattn_status no_device_memory(const ca_device *d, size_t bytes, const cha
 static cattn_status copy_to_base_2(ca_device *d, const float *from, size_t n, float **to, cattn_error *error) {
     if (!from) return CATTN_OK;
     const size_t bytes = n * sizeof **to;
-    const char *failure = d->backend->allocate((void **)to, bytes);
+    const char *failure = d->runtime->allocate((void **)to, bytes);
     if (failure) return no_device_memory(d, bytes, failure, error);
     d->bytes += bytes;
     float *values = ca_new(d->alloc, n, sizeof *values);
     if (!values) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the options of %zu heads", n);
     for (size_t i = 0; i < n; i++) values[i] = (float)(from[i] * 1.4426950408889634);
-    failure = d->backend->copy(*to, values, bytes, NULL);
-    const char *second = d->backend->synchronize();
+    failure = d->runtime->copy(*to, values, bytes, NULL);
+    const char *second = d->runtime->synchronize();
     ca_delete(d->alloc, values, n, sizeof *values);
     return failure || second ? ca_device_failed(d, failure ? failure : second, error) : CATTN_OK;
 }
@@ -160,7 +160,7 @@ static cattn_status prepare_kernels(ca_device *d, const cattn_config *config, ca
     ca_device_kernel *const kernels[] = {&d->prefill, &d->decode, &d->write, &d->copy};
     for (int i = 0; i < 4 && all[i] >= 0; i++) {
         *kernels[i] = grid_of(all[i], &d->info);
-        const char *failure = d->backend->prepare(all[i]);
+        const char *failure = d->runtime->prepare(all[i]);
         if (failure) return ca_device_failed(d, failure, error);
     }
     return CATTN_OK;
@@ -168,10 +168,10 @@ static cattn_status prepare_kernels(ca_device *d, const cattn_config *config, ca
 
 static cattn_status allocate_chunks(ca_device *d, size_t n_chunks, cattn_error *error) {
     const size_t kv_bytes = n_chunks * d->layout->chunk_bytes;
-    const char *failure = d->backend->allocate(&d->kv, kv_bytes);
+    const char *failure = d->runtime->allocate(&d->kv, kv_bytes);
     if (failure) return no_device_memory(d, kv_bytes, failure, error);
-    if ((failure = d->backend->allocate((void **)&d->now, CA_NOW_BYTES)) ||
-        (failure = d->backend->allocate_host((void **)&d->now_host, CA_NOW_BYTES)))
+    if ((failure = d->runtime->allocate((void **)&d->now, CA_NOW_BYTES)) ||
+        (failure = d->runtime->allocate_host((void **)&d->now_host, CA_NOW_BYTES)))
         return no_device_memory(d, CA_NOW_BYTES, failure, error);
     d->bytes += CA_NOW_BYTES;
     return CATTN_OK;
@@ -194,7 +194,7 @@ cattn_status ca_device_create(ca_device **device, ca_alloc *alloc, const ca_layo
     ca_device *d = ca_new_zero(alloc, 1, sizeof *d);
     if (!d) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the %s", source ? "handle" : "cache");
     const uint64_t workspace = config->budget_bytes - ca_device_chunk_budget(config->budget_bytes);
-    *d = (ca_device){.backend = ca_cuda_get(),
+    *d = (ca_device){.runtime = ca_cuda_get(),
                      .id = config->cuda_device,
                      .info = info,
                      .alloc = alloc,
@@ -221,8 +221,8 @@ cattn_status ca_device_create(ca_device **device, ca_alloc *alloc, const ca_layo
 
 static void free_staging(ca_device *d) {
     for (size_t i = 0; i < d->staging.n; i++) {
-        d->backend->destroy_event(d->staging.at[i].event);
-        d->backend->free_host(d->staging.at[i].at);
+        d->runtime->destroy_event(d->staging.at[i].event);
+        d->runtime->free_host(d->staging.at[i].at);
     }
     CA_ARRAY_FREE(d->alloc, &d->staging);
 }
@@ -230,7 +230,7 @@ static void free_staging(ca_device *d) {
 void ca_device_destroy(ca_device **device) {
     ca_device *d = *device;
     if (!d) return;
-    const ca_cuda_backend *b = d->backend;
+    const ca_cuda_runtime *b = d->runtime;
     int32_t before = d->id;
     b->use_device(d->id, &before);
     b->synchronize();

@@ -13,11 +13,11 @@
 #ifndef CHUNKATTN_CUDA_DEVICE_H
 #define CHUNKATTN_CUDA_DEVICE_H
 
-#include "backend.h"
 #include "chunkattn.h"
 #include "chunkattn/cache/kv_commands.h"
 #include "chunkattn/cache/layout.h"
 #include "device_plan.h"
+#include "runtime.h"
 
 /* Workspace on the device, allocated when a step needs more than any before it. */
 typedef enum ca_workspace {
@@ -50,7 +50,7 @@ typedef struct ca_device_kernel {
 } ca_device_kernel;
 
 typedef struct ca_device {
-    const ca_cuda_backend *backend;
+    const ca_cuda_runtime *runtime;
     int32_t id;
     ca_cuda_device info;
     ca_alloc *alloc; /* of the host */

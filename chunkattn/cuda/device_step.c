@@ -16,7 +16,7 @@ static cattn_status no_budget(const ca_device *d, size_t bytes, cattn_error *err
 
 static void release_buffer(ca_device *d, ca_device_buffer *b) {
     if (!b->at) return;
-    d->backend->release(b->at, d->stream);
+    d->runtime->release(b->at, d->stream);
     d->bytes -= b->bytes;
     *b = (ca_device_buffer){0};
     d->generation++;
@@ -28,7 +28,7 @@ static cattn_status replace_buffer(ca_device *d, ca_device_buffer *b, size_t byt
     release_buffer(d, b);
     if (d->bytes + wanted > d->most_bytes) wanted = bytes;
     if (d->bytes + wanted > d->most_bytes) return no_budget(d, wanted, error);
-    const char *failure = d->backend->acquire(&b->at, wanted, d->stream);
+    const char *failure = d->runtime->acquire(&b->at, wanted, d->stream);
     if (failure)
         return ca_fail(error, CATTN_ERR_NOMEM, -1, "the device gives no %zu bytes for the step's workspace (%s)", wanted,
                        failure);
@@ -43,7 +43,7 @@ static cattn_status grow_work(ca_device *d, ca_workspace which, size_t bytes, ca
     if (bytes <= b->bytes) return CATTN_OK;
     const cattn_status s = replace_buffer(d, b, bytes, error);
     if (s || which != CA_WORK_ARRIVALS) return s;
-    const char *failure = d->backend->zero(b->at, b->bytes, d->stream);
+    const char *failure = d->runtime->zero(b->at, b->bytes, d->stream);
     return failure ? ca_device_failed(d, failure, error) : CATTN_OK;
 }
 
@@ -107,10 +107,10 @@ static size_t staging_bytes(const ca_device *d) {
 
 /* Give staging memory the size that this step needs. It is not in use. */
 static cattn_status resize_staging(ca_device *d, ca_staging *s, size_t bytes, cattn_error *error) {
-    d->backend->free_host(s->at);
+    d->runtime->free_host(s->at);
     s->at = NULL;
     s->bytes = 0;
-    const char *failure = d->backend->allocate_host((void **)&s->at, bytes);
+    const char *failure = d->runtime->allocate_host((void **)&s->at, bytes);
     if (failure) return ca_fail(error, CATTN_ERR_NOMEM, -1, "the host has no %zu bytes to copy from (%s)", bytes, failure);
     s->bytes = bytes;
     return CATTN_OK;
@@ -119,7 +119,7 @@ static cattn_status resize_staging(ca_device *d, ca_staging *s, size_t bytes, ca
 static cattn_status add_staging(ca_device *d, cattn_error *error) {
     ca_cuda_event *event = NULL;
     if (CA_ROOM(d->alloc, &d->staging, 1)) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the step's copies");
-    const char *failure = d->backend->create_event(&event);
+    const char *failure = d->runtime->create_event(&event);
     if (failure) return ca_device_failed(d, failure, error);
     d->staging.at[d->staging.n++] = (ca_staging){.event = event};
     return CATTN_OK;
@@ -129,7 +129,7 @@ static cattn_status add_staging(ca_device *d, cattn_error *error) {
 static cattn_status find_staging(ca_device *d, cattn_error *error) {
     const size_t bytes = staging_bytes(d);
     size_t i = 0;
-    while (i < d->staging.n && !d->backend->passed(d->staging.at[i].event)) i++;
+    while (i < d->staging.n && !d->runtime->passed(d->staging.at[i].event)) i++;
     const cattn_status s = i < d->staging.n ? CATTN_OK : add_staging(d, error);
     if (s) return s;
     d->free_staging = &d->staging.at[i];
@@ -158,7 +158,7 @@ static char *stage(const sender *s) { return s->device->free_staging->at + s->us
 
 /* Queue the copy of the `bytes` bytes there to device memory `to`. */
 static void send(sender *s, void *to, size_t bytes) {
-    if (!s->failure) s->failure = s->device->backend->copy(to, stage(s), bytes, s->device->stream);
+    if (!s->failure) s->failure = s->device->runtime->copy(to, stage(s), bytes, s->device->stream);
     s->used += bytes;
 }
 
@@ -208,7 +208,7 @@ static const char *launch_copies(const ca_device *d, const char *header, int whi
                                     .kv = kv,
                                     .chunk_bytes = (int64_t)d->layout->chunk_bytes,
                                     .n_tiles = n_tiles};
-    return d->backend->launch(d->copy.id, d->copy.blocks, &args, stream);
+    return d->runtime->launch(d->copy.id, d->copy.blocks, &args, stream);
 }
 
 cattn_status ca_device_begin(ca_device *d, const ca_device_rows *rows, const ca_kv_commands *before,
@@ -222,7 +222,7 @@ cattn_status ca_device_begin(ca_device *d, const ca_device_rows *rows, const ca_
         d->lists |= d->plans.at[i].lists;
     }
     send_copies(&s, before, after);
-    if (!s.failure && s.used > 0) s.failure = d->backend->record(d->free_staging->event, d->stream);
+    if (!s.failure && s.used > 0) s.failure = d->runtime->record(d->free_staging->event, d->stream);
     const char *header = d->work[CA_WORK_COMMANDS].at;
     if (!s.failure && before->n > 0)
         s.failure = launch_copies(d, header, 0, header + CA_COPIES_HEADER + d->after_capacity * sizeof(ca_cuda_copy), d->kv,
@@ -233,7 +233,7 @@ cattn_status ca_device_begin(ca_device *d, const ca_device_rows *rows, const ca_
 uint64_t ca_device_graph(const ca_device *d) { return d->generation << (CA_N_LISTS + 1) | d->lists << 1 | d->copies_after; }
 
 void ca_device_execute(ca_device *d, const ca_kv_command *commands, size_t n) {
-    const ca_cuda_backend *b = d->backend;
+    const ca_cuda_runtime *b = d->runtime;
     int32_t before = d->id;
     const int32_t header[CA_COPIES_HEADER / 4] = {(int32_t)n};
     const char *failure = b->use_device(d->id, &before);
@@ -275,7 +275,7 @@ cattn_status ca_device_write(ca_device *d, int32_t layer, const cattn_view *k, c
                                      .k = view_of(k),
                                      .v = view_of(v),
                                      .n_kv_heads = d->layout->n_kv_heads};
-    const char *failure = d->backend->launch(d->write.id, d->write.blocks, &args, stream);
+    const char *failure = d->runtime->launch(d->write.id, d->write.blocks, &args, stream);
     const char *header = d->work[CA_WORK_COMMANDS].at;
     if (!failure && d->copies_after)
         failure = launch_copies(d, header, 1, header + CA_COPIES_HEADER, layer_tiles(d, layer), d->layout->n_kv_heads, stream);
@@ -321,7 +321,7 @@ cattn_status ca_device_attend(ca_device *d, int32_t layer, int32_t plan, const c
         args.jobs = (const ca_cuda_job *)array_on_device(d, plan, CA_IMAGE_JOBS + l);
         args.parts = array_on_device(d, plan, CA_IMAGE_PARTS + l);
         args.pages.jobs = (const ca_cuda_job_pages *)array_on_device(d, plan, CA_IMAGE_PAGES + l);
-        failure = d->backend->launch(kernel->id, kernel->blocks, &args, stream);
+        failure = d->runtime->launch(kernel->id, kernel->blocks, &args, stream);
     }
     return failure ? ca_device_failed(d, failure, error) : CATTN_OK;
 }

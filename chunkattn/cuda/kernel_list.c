@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "backend.h"
+#include "runtime.h"
 
 static const ca_kernel_row rows[] = {
 #define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function) {#name, blocks, shared, sm},

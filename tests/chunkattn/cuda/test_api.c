@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "chunkattn/cuda/backend.h"
+#include "chunkattn/cuda/runtime.h"
 #include "chunkattn_cuda.h"
 
 static cattn_config small(void) {

@@ -2,7 +2,7 @@
 #ifndef TESTS_CHUNKATTN_CUDA_DEVICE_EMU_TESTING_H
 #define TESTS_CHUNKATTN_CUDA_DEVICE_EMU_TESTING_H
 
-#include "chunkattn/cuda/emu/emu_backend.h"
+#include "chunkattn/cuda/emu/emu_runtime.h"
 #include "tests/support/status.h"
 
 /* A test after which the emulation must have found nothing wrong with any kernel or copy. */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "chunkattn/cuda/emu/emu_backend.h"
+#include "chunkattn/cuda/emu/emu_runtime.h"
 #include "chunkattn_cuda.h"
 
 enum { HEADS = 32, KV_HEADS = 8, DIM = 128, STEPS = 400 };

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define CATTN_EXPERIMENTAL
-#include "chunkattn/cuda/emu/emu_backend.h"
+#include "chunkattn/cuda/emu/emu_runtime.h"
 #include "chunkattn_cuda.h"
 #include "reference.h"
 #include "tests/chunkattn/exact/world_run.h"

@@ -1,7 +1,7 @@
 /*
  * The table of functions through which the library's C code calls its CUDA code.
  *
- * backend.cu defines ca_cuda_linked and is in an archive of its own, libchunkattn_cuda.a, so that a program which links only
+ * runtime.cu defines ca_cuda_linked and is in an archive of its own, libchunkattn_cuda.a, so that a program which links only
  * libchunkattn.a needs no CUDA runtime. Only linked.c depends on whether it is there. Tests link a table that runs the kernels
  * in the emulation (tests/chunkattn/cuda/device/).
  *
@@ -9,8 +9,8 @@
  * waiting for it. All others except use_device and `passed` may wait. Steps call those only while the workspace grows; creating
  * and destroying a cache, and K/V copies outside of a step, call them, too.
  */
-#ifndef CHUNKATTN_CUDA_BACKEND_H
-#define CHUNKATTN_CUDA_BACKEND_H
+#ifndef CHUNKATTN_CUDA_RUNTIME_H
+#define CHUNKATTN_CUDA_RUNTIME_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ typedef struct CUstream_st *ca_cuda_stream; /* NULL: the default stream */
 typedef struct ca_cuda_event ca_cuda_event;
 
 /* Functions return NULL, or the CUDA runtime's description of the error, in static storage. */
-typedef struct ca_cuda_backend {
+typedef struct ca_cuda_runtime {
     /* *n gets the number of devices, 0 on an error. */
     const char *(*count_devices)(int32_t *n);
 
@@ -83,13 +83,13 @@ typedef struct ca_cuda_backend {
 
     /* Wait until all work of the device is done. */
     const char *(*synchronize)(void);
-} ca_cuda_backend;
+} ca_cuda_runtime;
 
-/* The backend; NULL if none is linked. */
-const ca_cuda_backend *ca_cuda_get(void);
+/* The table; NULL if none is linked. */
+const ca_cuda_runtime *ca_cuda_get(void);
 
 /* For linked.c only. */
-const ca_cuda_backend *ca_cuda_linked(void);
+const ca_cuda_runtime *ca_cuda_linked(void);
 
 #ifdef __cplusplus
 }

@@ -1,18 +1,18 @@
 /*
- * The backend's table (chunkattn/cuda/backend.h) on the emulation: a device with few multiprocessors, whose memory is the
+ * The table of chunkattn/cuda/runtime.h on the emulation: a device with few multiprocessors, whose memory is the
  * host's, and streams that run immediately or later. In a program that links it, device 0 is this one.
  *
  * In a deferred stream, work waits until a later call happens to run some of it, so memory that is reused too early gives wrong
  * results. Errors that the emulation finds in a kernel are printed and counted. One thread at a time may call these functions.
  */
-#ifndef CHUNKATTN_CUDA_EMU_EMU_BACKEND_H
-#define CHUNKATTN_CUDA_EMU_EMU_BACKEND_H
+#ifndef CHUNKATTN_CUDA_EMU_EMU_RUNTIME_H
+#define CHUNKATTN_CUDA_EMU_EMU_RUNTIME_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "chunkattn/cuda/backend.h"
+#include "chunkattn/cuda/runtime.h"
 
 #ifdef __cplusplus
 extern "C" {

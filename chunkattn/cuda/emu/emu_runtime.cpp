@@ -1,5 +1,5 @@
-/* The backend's table on the emulation. */
-#include "emu_backend.h"
+/* The table of runtime.h on the emulation. */
+#include "emu_runtime.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -53,7 +53,7 @@ struct machine {
     emu_streams how = EMU_IMMEDIATE;
     std::mt19937_64 rng{1};
     std::map<ca_cuda_stream, std::deque<std::function<void()>>> queues;
-    std::set<const void *> own; /* device memory of the backend */
+    std::set<const void *> own; /* device memory that the library has allocated */
     std::set<int> prepared;
     int errors = 0, n_live = 0, fail_at = -1, fail_copy_at = -1, current = 0, n_processors = 2;
     bool by_wgmma = false, capturing = false;
@@ -256,7 +256,7 @@ const char *synchronize() {
     return nullptr;
 }
 
-const ca_cuda_backend backend = {
+const ca_cuda_runtime runtime = {
     count_devices, get_device, use_device, allocate, free_memory,  acquire,       release, allocate_host, free_host,
     copy,          zero,       prepare,    launch,   create_event, destroy_event, record,  passed,        synchronize,
 };
@@ -265,7 +265,7 @@ const ca_cuda_backend backend = {
 
 extern "C" {
 
-const ca_cuda_backend *ca_cuda_linked(void) { return &backend; }
+const ca_cuda_runtime *ca_cuda_linked(void) { return &runtime; }
 
 void emu_set_streams(emu_streams how, uint64_t seed) {
     run_all();

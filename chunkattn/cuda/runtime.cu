@@ -1,5 +1,5 @@
-/* The CUDA backend's table, by CUDA's runtime. */
-#include "backend.h"
+/* The table of runtime.h, by CUDA's runtime. */
+#include "runtime.h"
 
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -123,9 +123,9 @@ static bool passed(ca_cuda_event *event) { return cudaEventQuery((cudaEvent_t)ev
 
 static const char *synchronize(void) { return why(cudaDeviceSynchronize()); }
 
-static const ca_cuda_backend backend = {
+static const ca_cuda_runtime runtime = {
     count_devices, get_device, use_device, allocate, free_memory,  acquire,       release, allocate_host, free_host,
     copy,          zero,       prepare,    launch,   create_event, destroy_event, record,  passed,        synchronize,
 };
 
-extern "C" const ca_cuda_backend *ca_cuda_linked(void) { return &backend; }
+extern "C" const ca_cuda_runtime *ca_cuda_linked(void) { return &runtime; }
