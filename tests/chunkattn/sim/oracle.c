@@ -210,7 +210,7 @@ static const char *check_finish(oracle *o, choice *c, const cl_engine_event *eve
     if (event->finish != CL_ENGINE_ERROR && c->n_reported != c->n_text) return "an end without all of the text";
     c->finish = event->finish;
     o->n_ended++;
-    if (o->request->beam_search && o->request->max_tokens > 0 && regular && c > o->choices &&
+    if (o->request->beam_search && o->request->max_tokens > 0 && regular && c > o->choices && c[-1].finish != CL_ENGINE_ERROR &&
         score(o->request, c) > score(o->request, c - 1))
         return "a completion that is better than the one before";
     return NULL;
