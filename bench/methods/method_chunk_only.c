@@ -296,7 +296,7 @@ method *method_create_chunk_only(method_id id, const shape *s, ca_pool *pool) {
         return NULL;
     }
     const cattn_cache *cache = method_cache(inner);
-    *m = (chunk_only){.inner = inner, .attn = &cache->attn, .plan = &cache->plans.at[0], .pool = pool};
+    *m = (chunk_only){.inner = inner, .attn = &cache->compute.attn, .plan = &cache->plans.at[0], .pool = pool};
     m->base = (method){.name = method_name(id), .level = inner->level, .n_layers = inner->n_layers, .attend = attend};
     m->base.destroy = destroy;
     m->locked = id == METHOD_CHUNK_ONLY_LOCKED;

@@ -71,7 +71,7 @@ static int64_t item_tokens(const ca_section *s, const ca_item *item, int32_t row
 planned_moved planned_count(const planned *p) {
     const ca_plan *plan = &p->cache->plans.at[0];
     const ca_layout *l = &p->cache->layout;
-    const int64_t kv_heads = l->n_kv_heads, heads = kv_heads * p->cache->attn.group;
+    const int64_t kv_heads = l->n_kv_heads, heads = p->cache->compute.n_heads;
     planned_moved n = {0};
     for (size_t t = 0; t < plan->tasks.n; t++) {
         const ca_plan_task *task = &plan->tasks.at[t];

@@ -1,15 +1,12 @@
 /* The public functions: check arguments, call inward. */
+#include "backends.h"
 #include "cache_handle.h"
 #include "chunkattn.h"
-#include "chunkattn/attn/kernels.h"
 #include "chunkattn/base/error.h"
 #include "chunkattn/base/levels.h"
-#include "chunkattn/cuda/device.h"
 #include "config.h"
 #include "export.h"
 #include "file_tier.h"
-#include "fingerprint.h"
-#include "setup.h"
 #include "step.h"
 #include "struct_size.h"
 
@@ -45,7 +42,8 @@ const char *cattn_level_name(int32_t i) {
 
 /* A plan for each different window among the layers. */
 static cattn_status create_plans(cattn_cache *c, const cattn_config *config) {
-    ca_plan_config plan = c->device ? ca_device_plan_for(c->device, config->n_sink_tokens) : ca_setup_plan(config, &c->attn);
+    const ca_backend *b = c->compute.backend;
+    ca_plan_config plan = b->plan_config(&c->compute, config);
     c->layer_plan = ca_new(&c->alloc, (size_t)config->n_layers, sizeof *c->layer_plan);
     if (!c->layer_plan) return CATTN_ERR_NOMEM;
     for (int32_t layer = 0; layer < config->n_layers; layer++) {
@@ -54,7 +52,7 @@ static cattn_status create_plans(cattn_cache *c, const cattn_config *config) {
         while (i < c->plans.n && c->plans.at[i].config.window != plan.window) i++;
         c->layer_plan[layer] = (int32_t)i;
         if (i < c->plans.n) continue;
-        if (CA_ROOM(&c->alloc, &c->plans, 1) || (c->device && ca_device_add_plan(c->device))) return CATTN_ERR_NOMEM;
+        if (CA_ROOM(&c->alloc, &c->plans, 1) || (b->add_plan && b->add_plan(&c->compute))) return CATTN_ERR_NOMEM;
         ca_plan_init(&c->plans.at[c->plans.n++], &plan, c->tree, &c->layout, &c->alloc);
     }
     return CATTN_OK;
@@ -66,7 +64,13 @@ static cattn_status holds_no_chunk(const cattn_cache *c, cattn_error *error) {
                    (unsigned long long)c->budget_bytes, c->layout.chunk_bytes);
 }
 
-static cattn_status check_pool(const cattn_cache *c, cattn_status s, cattn_error *error) {
+static cattn_status create_pool(cattn_cache *c, cattn_error *error) {
+    const ca_backend *b = c->compute.backend;
+    const ca_layout *l = &c->layout;
+    const cattn_status s =
+        b->chunk_budget
+            ? ca_chunk_pool_create_elsewhere(&c->pool, &c->alloc, l->n_tiles, l->tile_bytes, b->chunk_budget(c->budget_bytes))
+            : ca_chunk_pool_create(&c->pool, &c->alloc, l->n_tiles, l->tile_bytes, c->budget_bytes);
     if (s == CATTN_ERR_BUDGET) return holds_no_chunk(c, error);
     if (s)
         return ca_fail(error, s, -1, "budget_bytes is %llu, for which the system gives no address space or metadata; lower it",
@@ -74,54 +78,24 @@ static cattn_status check_pool(const cattn_cache *c, cattn_status s, cattn_error
     return CATTN_OK;
 }
 
-/* The chunks and the executor of a cache on the CPU. */
-static cattn_status create_on_cpu(cattn_cache *c, const cattn_config *config, cattn_error *error) {
-    int level = CA_LEVEL_ref;
-    cattn_status s = ca_setup_level(config->level, &level, error);
-    if (s) return s;
-    const ca_kernel *kernel = ca_kernel_find(level, config->kv_type);
-    c->level = kernel->level;
-    if ((s = ca_setup_threads(config, &c->threads, &c->parallel, error))) return s;
-    s = ca_chunk_pool_create(&c->pool, &c->alloc, c->layout.n_tiles, c->layout.tile_bytes, config->budget_bytes);
-    if ((s = check_pool(c, s, error))) return s;
-    const int32_t group = config->n_heads / config->n_kv_heads;
-    ca_fingerprint_init(c, config);
-    const ca_attn_options options = {config->softcap, config->alibi_slopes, config->sink_logits};
-    if (ca_attn_init(&c->attn, kernel, &c->layout, c->pool, &c->alloc, &c->parallel, config->n_threads, group, config->scale,
-                     &options))
-        return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the workers' scratch");
-    return CATTN_OK;
-}
-
-/* The same on a device. */
-static cattn_status create_on_device(cattn_cache *c, const cattn_config *config, cattn_error *error) {
-    cattn_status s = ca_device_check(config, error);
-    if (s) return s;
-    c->level = "cuda";
-    c->layout.open_words = 0; /* a device has no open slot groups */
-    c->attn.group = config->n_heads / config->n_kv_heads;
-    s = ca_chunk_pool_create_elsewhere(&c->pool, &c->alloc, c->layout.n_tiles, c->layout.tile_bytes,
-                                       ca_device_chunk_budget(config->budget_bytes));
-    if ((s = check_pool(c, s, error))) return s;
-    return ca_device_create(&c->device, &c->alloc, &c->layout, config, ca_chunk_pool_capacity(c->pool), NULL, error);
-}
-
 static cattn_status create_parts(cattn_cache *c, const cattn_config *config, const ca_file_tier_hooks *hooks,
                                  cattn_error *error) {
+    const ca_backend *b = ca_backend_of(config->cuda_device);
+    c->compute = ca_compute_for(config);
     c->max_budget_bytes = c->budget_bytes = config->budget_bytes;
     c->pin_bytes = config->pin_bytes;
     c->sharing = config->sharing;
-    c->n_threads = config->n_threads;
     ca_layout_init(&c->layout, config->kv_type, config->n_layers, config->n_kv_heads, config->head_dim, config->head_dim_v,
                    config->chunk_size);
-    cattn_status s = config->cuda_device < 0 ? create_on_cpu(c, config, error) : create_on_device(c, config, error);
-    if (s || (s = ca_file_tier_open(c, config, hooks, error))) return s;
-    const ca_tree_config tree = {config->sharing, config->retention, {ca_step_execute, c}, !c->device, c->tier};
+    cattn_status s;
+    if ((s = create_pool(c, error)) || (s = b->create_cache(c, config, error))) return s;
+    if (config->tier_dir && (s = b->open_tier(c, config, hooks, error))) return s;
+    const ca_tree_config tree = {config->sharing, config->retention, {b->execute, c}, b->packs, c->tier};
     if ((s = ca_tree_create(&c->tree, &tree, &c->layout, c->pool, &c->alloc)))
         return ca_fail(error, s, -1, "no memory for the prefix tree");
     if ((s = create_plans(c, config))) return ca_fail(error, s, -1, "no memory for the plans");
     if (ca_chunk_pool_n_free(c->pool, 0) == 0) return holds_no_chunk(c, error);
-    c->empty_bytes = c->device ? 0 : c->alloc.bytes;
+    c->empty_bytes = ca_chunk_pool_other_bytes(c->pool);
     ca_cache_note_bytes(c);
     return CATTN_OK;
 }
@@ -161,10 +135,8 @@ void cattn_cache_destroy(cattn_cache **cache) {
     ca_delete(&c->alloc, c->plans.at, c->plans.capacity, sizeof *c->plans.at);
     ca_delete(&c->alloc, c->layer_plan, (size_t)c->layout.n_layers, sizeof *c->layer_plan);
     ca_tree_destroy(&c->tree);
-    ca_device_destroy(&c->device);
+    c->compute.backend->destroy(&c->compute);
     ca_chunk_pool_destroy(&c->pool);
-    if (c->attn.workers) ca_attn_free(&c->attn);
-    ca_pool_destroy(&c->threads);
     ca_alloc alloc = c->alloc;
     ca_delete(&alloc, c, 1, sizeof *c);
     *cache = NULL;
@@ -172,7 +144,6 @@ void cattn_cache_destroy(cattn_cache **cache) {
 
 int cattn_cache_prefault(cattn_cache *c, int64_t n_chunks) {
     if (!c || n_chunks < 0) return CATTN_ERR_ARG;
-    if (c->device) return 0; /* its memory is all there */
     const bool more = ca_chunk_pool_prefault(c->pool, (size_t)n_chunks);
     ca_cache_note_bytes(c);
     return more;
@@ -186,7 +157,7 @@ int cattn_cache_wait(cattn_cache *c, double seconds) {
     return 1;
 }
 
-const char *cattn_cache_level(const cattn_cache *cache) { return cache ? cache->level : NULL; }
+const char *cattn_cache_level(const cattn_cache *cache) { return cache ? cache->compute.level : NULL; }
 
 cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
     if (!c || !stats) return CATTN_ERR_ARG;
@@ -289,13 +260,6 @@ static cattn_status check_tokens(const int32_t *tokens, int64_t n, cattn_error *
     return ca_fail(error, CATTN_ERR_ARG, (int32_t)i, "tokens[%lld] is %d; tokens are not negative", (long long)i, tokens[i]);
 }
 
-/* n: of a sequence on the cache's device. */
-static cattn_status check_length(const cattn_cache *c, int64_t n, cattn_error *error) {
-    if (!c->device || n <= CA_CUDA_MAX_TOKENS) return CATTN_OK;
-    return ca_fail(error, CATTN_ERR_ARG, -1, "the sequence would have %lld tokens; on a CUDA device it may have at most %d",
-                   (long long)n, CA_CUDA_MAX_TOKENS);
-}
-
 /* More than any memory holds. Larger reservations are cut to it, which fail just the same, so that no sum overflows. */
 static const int64_t MAX_RESERVE = INT64_C(1) << 48;
 
@@ -359,7 +323,7 @@ cattn_status cattn_cache_explain(const cattn_cache *c, const int32_t *tokens, in
 cattn_status cattn_cache_drop_retained(cattn_cache *c, cattn_error *error) {
     const cattn_status s = check_closed(c, error);
     if (s != CATTN_OK) return s;
-    if (!c->device) ca_step_release(c); /* a device's is allocated and freed in the order of its stream */
+    if (c->compute.backend->trim) c->compute.backend->trim(c);
     ca_tree_drop_retained(c->tree);
     return CATTN_OK;
 }
@@ -367,16 +331,11 @@ cattn_status cattn_cache_drop_retained(cattn_cache *c, cattn_error *error) {
 cattn_status cattn_cache_set_budget(cattn_cache *c, uint64_t budget_bytes, cattn_error *error) {
     const cattn_status s = check_closed(c, error);
     if (s) return s;
-    if (c->device)
-        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "the cache is on CUDA device %d, whose memory does not shrink",
-                       c->device->id);
+    if (!c->compute.backend->set_budget) return ca_backend_refuse(c->compute.cuda_device, CA_LACKS_SET_BUDGET, error);
     if (budget_bytes > c->max_budget_bytes)
         return ca_fail(error, CATTN_ERR_ARG, -1, "budget_bytes is %llu; it must be at most the configured %llu",
                        (unsigned long long)budget_bytes, (unsigned long long)c->max_budget_bytes);
-    ca_cache_note_bytes(c);
-    c->budget_bytes = budget_bytes;
-    ca_chunk_pool_set_budget(c->pool, budget_bytes);
-    ca_tree_shrink(c->tree);
+    c->compute.backend->set_budget(c, budget_bytes);
     return CATTN_OK;
 }
 
@@ -391,7 +350,8 @@ cattn_status cattn_seq_join(cattn_cache *c, const int32_t *tokens, int64_t n_tok
     cattn_status s;
     if ((s = ca_need(seq, "seq", error))) return s;
     *seq = 0;
-    if ((s = check_closed(c, error)) || (s = check_length(c, n_tokens, error)) || (s = check_tokens(tokens, n_tokens, error)))
+    if ((s = check_closed(c, error)) || (s = ca_check_length(&c->compute, n_tokens, error)) ||
+        (s = check_tokens(tokens, n_tokens, error)))
         return s;
     cattn_join_options o;
     if ((s = read_join_options(options, &o, error))) return s;
@@ -410,7 +370,7 @@ cattn_status cattn_seq_append(cattn_cache *c, cattn_seq id, const int32_t *token
     ca_seq *seq;
     cattn_status s;
     if ((s = find_seq(c, id, &seq, error)) || (s = check_tokens(tokens, n_tokens, error)) ||
-        (s = check_length(c, seq->n_tokens + n_tokens, error)))
+        (s = ca_check_length(&c->compute, seq->n_tokens + n_tokens, error)))
         return s;
     s = ca_tree_append(c->tree, seq, tokens, n_tokens, error);
     ca_cache_note_bytes(c);
@@ -539,16 +499,13 @@ cattn_status cattn_seq_get_tokens(const cattn_cache *c, cattn_seq id, int64_t fi
 /* ---- Export and import ---- */
 
 uint64_t cattn_cache_export_bytes(const cattn_cache *c, int64_t n_tokens) {
-    return c && !c->device && n_tokens > 0 ? ca_export_bytes(c, n_tokens) : 0;
+    return c && c->compute.backend->export_seq && n_tokens > 0 ? ca_export_bytes(c, n_tokens) : 0;
 }
 
 /* No step is open, and the cache can say what its K/V depend on. */
 static cattn_status check_transfer(const cattn_cache *c, cattn_error *error) {
     const cattn_status s = check_closed(c, error);
     if (s) return s;
-    if (c->device)
-        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "the cache is on CUDA device %d, which neither exports nor imports",
-                       c->device->id);
     if (c->model[0] == 0 && c->model[1] == 0)
         return ca_fail(error, CATTN_ERR_ARG, -1,
                        "tier_fingerprint of the cache's config is 0; set it to a hash of the model and of the program");
@@ -559,13 +516,16 @@ cattn_status cattn_seq_export(cattn_cache *c, cattn_seq id, int64_t n_tokens,
                               int (*write)(void *ctx, const void *bytes, size_t n_bytes), void *ctx, cattn_error *error) {
     ca_seq *seq;
     cattn_status s;
+    if ((s = ca_need(c, "cache", error))) return s;
+    const ca_backend *b = c->compute.backend;
+    if (!b->export_seq) return ca_backend_refuse(c->compute.cuda_device, CA_LACKS_EXPORT, error);
     if ((s = check_transfer(c, error)) || (s = find_running(c, id, &seq, error))) return s;
     if (!write) return ca_fail(error, CATTN_ERR_ARG, -1, "write is NULL");
     const int64_t n_ready = ca_path_n_ready(seq->leaf);
     if (n_tokens < 1 || n_tokens > n_ready)
         return ca_fail(error, CATTN_ERR_ARG, -1, "n_tokens is %lld; it must be from 1 to the %lld tokens that are ready",
                        (long long)n_tokens, (long long)n_ready);
-    return ca_export(c, seq, n_tokens, write, ctx, error);
+    return b->export_seq(c, seq, n_tokens, write, ctx, error);
 }
 
 cattn_status cattn_seq_import(cattn_cache *c, const void *bytes, size_t n_bytes, const cattn_join_options *options,
@@ -573,10 +533,13 @@ cattn_status cattn_seq_import(cattn_cache *c, const void *bytes, size_t n_bytes,
     cattn_status s;
     if ((s = ca_need(seq, "seq", error))) return s;
     *seq = 0;
+    if ((s = ca_need(c, "cache", error))) return s;
+    const ca_backend *b = c->compute.backend;
+    if (!b->import_seq) return ca_backend_refuse(c->compute.cuda_device, CA_LACKS_IMPORT, error);
     if ((s = check_transfer(c, error)) || (s = ca_need(bytes, "bytes", error))) return s;
     cattn_join_options o;
     if ((s = read_join_options(options, &o, error))) return s;
-    s = ca_import(c, bytes, n_bytes, &o, seq, result, error);
+    s = b->import_seq(c, bytes, n_bytes, &o, seq, result, error);
     ca_cache_note_bytes(c);
     return s;
 }
@@ -589,16 +552,16 @@ static cattn_status check_open(const cattn_cache *c, cattn_error *error) {
     return c->step.open ? CATTN_OK : ca_fail(error, CATTN_ERR_STATE, -1, "no step is open; call cattn_step_begin first");
 }
 
-cattn_status ca_step_check_layer(const cattn_cache *c, int32_t layer, cattn_error *error) {
+static cattn_status check_layer(const cattn_cache *c, int32_t layer, cattn_error *error) {
     cattn_status s = check_open(c, error);
     if (s || (layer >= 0 && layer < c->layout.n_layers)) return s;
     return ca_fail(error, CATTN_ERR_ARG, -1, "layer is %d; it must be from 0 to %d", layer, c->layout.n_layers - 1);
 }
 
-cattn_status ca_step_check_begin(const cattn_cache *c, const cattn_entry *entries, int32_t n_entries, int64_t row_limit,
-                                 cattn_error *error) {
+cattn_status ca_step_check_begin(const cattn_cache *c, const ca_backend *of, const cattn_entry *entries, int32_t n_entries,
+                                 int64_t row_limit, cattn_error *error) {
     cattn_status s;
-    if ((s = check_closed(c, error))) return s;
+    if ((s = ca_check_step_call(c, of, "begin", error)) || (s = check_closed(c, error))) return s;
     if (n_entries < 1) return ca_fail(error, CATTN_ERR_ARG, -1, "n_entries is %d; it must be at least 1", n_entries);
     if ((s = ca_need(entries, "entries", error))) return s;
     if (row_limit < 0)
@@ -606,42 +569,40 @@ cattn_status ca_step_check_begin(const cattn_cache *c, const cattn_entry *entrie
     return CATTN_OK;
 }
 
-/* `call` is what the name of the function for a device ends in. */
-static cattn_status check_on_cpu(const cattn_cache *c, const char *call, cattn_error *error) {
-    cattn_status s = ca_need(c, "cache", error);
-    if (s || !c->device) return s;
-    return ca_fail(error, CATTN_ERR_ARG, -1, "the cache is on CUDA device %d; use cattn_cuda_step_%s of chunkattn_cuda.h",
-                   c->device->id, call);
+cattn_status ca_step_write(cattn_cache *c, const ca_backend *of, int32_t layer, const cattn_view *k, const cattn_view *v,
+                           void *stream, cattn_error *error) {
+    cattn_status s;
+    if ((s = ca_check_step_call(c, of, "write", error)) || (s = check_layer(c, layer, error))) return s;
+    const int64_t n_rows = (int64_t)c->step.rows.n;
+    if ((s = ca_check_view(&c->compute, "k", k, n_rows, c->layout.n_kv_heads, c->layout.d_k, error)) ||
+        (s = ca_check_view(&c->compute, "v", v, n_rows, c->layout.n_kv_heads, c->layout.d_v, error)))
+        return s;
+    return n_rows > 0 ? of->write(c, layer, k, v, stream, error) : CATTN_OK;
+}
+
+cattn_status ca_step_attend(cattn_cache *c, const ca_backend *of, int32_t layer, const cattn_view *q, const cattn_view *out,
+                            float *lse, void *stream, cattn_error *error) {
+    cattn_status s;
+    if ((s = ca_check_step_call(c, of, "attend", error)) || (s = check_layer(c, layer, error))) return s;
+    const int64_t n_rows = (int64_t)c->step.rows.n;
+    if ((s = ca_check_view(&c->compute, "q", q, n_rows, c->compute.n_heads, c->layout.d_k, error)) ||
+        (s = ca_check_view(&c->compute, "out", out, n_rows, c->compute.n_heads, c->layout.d_v, error)))
+        return s;
+    return n_rows > 0 ? of->attend(c, layer, q, out, lse, stream, error) : CATTN_OK;
 }
 
 cattn_status cattn_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
-    cattn_status s;
-    if ((s = check_on_cpu(c, "begin", error)) || (s = ca_step_check_begin(c, entries, n_entries, row_limit, error))) return s;
-    return ca_step_begin(c, entries, n_entries, row_limit, error);
+    const cattn_status s = ca_step_check_begin(c, &ca_backend_cpu, entries, n_entries, row_limit, error);
+    return s ? s : ca_step_begin(c, entries, n_entries, row_limit, error);
 }
 
 cattn_status cattn_step_write(cattn_cache *c, int32_t layer, const cattn_view *k, const cattn_view *v, cattn_error *error) {
-    cattn_status s;
-    if ((s = check_on_cpu(c, "write", error)) || (s = ca_step_check_layer(c, layer, error))) return s;
-    const int64_t n_rows = (int64_t)c->step.rows.n;
-    if ((s = ca_check_view("k", k, n_rows, c->layout.n_kv_heads, c->layout.d_k, error)) ||
-        (s = ca_check_view("v", v, n_rows, c->layout.n_kv_heads, c->layout.d_v, error)))
-        return s;
-    ca_step_write(c, layer, k, v);
-    return CATTN_OK;
+    return ca_step_write(c, &ca_backend_cpu, layer, k, v, NULL, error);
 }
 
 cattn_status cattn_step_attend(cattn_cache *c, int32_t layer, const cattn_view *q, const cattn_view *out, float *lse,
                                cattn_error *error) {
-    cattn_status s;
-    if ((s = check_on_cpu(c, "attend", error)) || (s = ca_step_check_layer(c, layer, error))) return s;
-    const int32_t n_heads = c->layout.n_kv_heads * c->attn.group;
-    const int64_t n_rows = (int64_t)c->step.rows.n;
-    if ((s = ca_check_view("q", q, n_rows, n_heads, c->layout.d_k, error)) ||
-        (s = ca_check_view("out", out, n_rows, n_heads, c->layout.d_v, error)))
-        return s;
-    ca_attn_run(&c->attn, &c->plans.at[c->layer_plan[layer]], layer, q, out, lse);
-    return CATTN_OK;
+    return ca_step_attend(c, &ca_backend_cpu, layer, q, out, lse, NULL, error);
 }
 
 static cattn_status close_step(cattn_cache *c, bool ready, cattn_error *error) {

@@ -3,9 +3,8 @@
 #define CHUNKATTN_API_CACHE_HANDLE_H
 
 #include "chunkattn.h"
-#include "chunkattn/attn/attn.h"
+#include "chunkattn/attn/backend.h"
 #include "chunkattn/base/array.h"
-#include "chunkattn/base/threads.h"
 #include "chunkattn/cache/chunk_pool.h"
 #include "chunkattn/cache/layout.h"
 #include "chunkattn/cache/plan.h"
@@ -34,7 +33,7 @@ typedef struct ca_step {
     CA_ARRAY(ca_row) rows;           /* in the caller's order */
     /* K/V commands to execute in each layer: before its rows are written, and after them (kv_commands.h). */
     ca_kv_commands before, after;
-    CA_ARRAY(bool) prepared; /* [n_layers] whether `before` has been executed; on a device it is at begin */
+    CA_ARRAY(bool) prepared; /* [n_layers] whether `before` has been executed; used by the CPU alone */
 } ca_step;
 
 struct cattn_cache {
@@ -46,22 +45,17 @@ struct cattn_cache {
     uint64_t chunks_pinned; /* sum over the pins */
     uint64_t empty_bytes;   /* of metadata when the cache was created */
     cattn_sharing sharing;
-    int32_t n_threads;
-    const char *level;
-    ca_pool *threads; /* owned; NULL with a cattn_parallel hook */
-    cattn_parallel parallel;
+    ca_compute compute;
     ca_layout layout;
     ca_record_format record; /* of the file tier and of exports */
     uint64_t model[2];       /* the caller's fingerprint; as `record` only on the CPU */
     ca_chunk_pool *pool;
     ca_tree *tree;
-    CA_ARRAY(ca_plan) plans;  /* one for each window that a layer has */
-    int32_t *layer_plan;      /* [n_layers] index in plans */
-    ca_tier *tier;            /* owned; NULL: there is no file tier */
-    double row_seconds;       /* that steps of many rows take for a row; 0: not measured, or no tier */
-    double step_began;        /* seconds; of the open step, where there is a tier */
-    struct ca_device *device; /* owned; NULL: K and V are in the host's memory */
-    ca_attn attn;             /* on a device only `group` is set */
+    CA_ARRAY(ca_plan) plans; /* one for each window that a layer has */
+    int32_t *layer_plan;     /* [n_layers] index in plans */
+    ca_tier *tier;           /* owned; NULL: there is no file tier */
+    double row_seconds;      /* that steps of many rows take for a row; 0: not measured, or no tier */
+    double step_began;       /* seconds; of the open step, where there is a tier */
     ca_step step;
 };
 

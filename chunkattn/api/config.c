@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "backends.h"
 #include "chunkattn/attn/head_sizes.h"
 #include "chunkattn/base/cpu.h"
 #include "chunkattn/base/error.h"
@@ -95,23 +96,12 @@ static cattn_status check_scores(const cattn_config *c, cattn_error *error) {
     return s;
 }
 
-static cattn_status check_kv_type(const cattn_config *c, cattn_error *error) {
-    const cattn_status s = check_range("kv_type", c->kv_type, CATTN_F32, CATTN_E4M3, error);
-    if (s || c->kv_type != CATTN_E4M3 || c->cuda_device >= 0) return s;
-    return ca_fail(
-        error, CATTN_ERR_UNSUPPORTED, -1,
-        "kv_type is CATTN_E4M3, which only a CUDA device has; set cuda_device, or use CATTN_I8, which takes the same "
-        "memory, CATTN_BF16, CATTN_F16 or CATTN_F32");
-}
-
 static cattn_status check_tier(const cattn_config *c, cattn_error *error) {
     if (!c->tier_dir != (c->tier_bytes == 0))
         return ca_fail(error, CATTN_ERR_ARG, -1, "%s is set, but %s is not; set both or neither",
                        c->tier_dir ? "tier_dir" : "tier_bytes", c->tier_dir ? "tier_bytes" : "tier_dir");
     if (!c->tier_dir) return CATTN_OK;
-    if (c->cuda_device >= 0)
-        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "tier_dir is set, but K and V are on CUDA device %d; leave it NULL",
-                       c->cuda_device);
+    if (!ca_backend_of(c->cuda_device)->open_tier) return ca_backend_refuse(c->cuda_device, CA_LACKS_TIER, error);
     if (c->sharing == CATTN_PRIVATE || c->retention == CATTN_RETAIN_NONE)
         return ca_fail(error, CATTN_ERR_ARG, -1, "tier_dir is set, but with this %s nothing is retained; choose another",
                        c->sharing == CATTN_PRIVATE ? "sharing" : "retention");
@@ -125,7 +115,7 @@ cattn_status ca_config_resolve(const cattn_config *config, cattn_config *c, catt
     if (c->head_dim_v == 0) c->head_dim_v = c->head_dim;
     if ((s = check_shape(c, error)) || (s = check_hooks(c, error))) return s;
     if ((s = check_windows(c, error)) || (s = check_scores(c, error))) return s;
-    if ((s = check_kv_type(c, error))) return s;
+    if ((s = check_range("kv_type", c->kv_type, CATTN_F32, CATTN_E4M3, error))) return s;
     if ((s = check_range("sharing", c->sharing, CATTN_SHARED, CATTN_PRIVATE, error))) return s;
     if ((s = check_range("retention", c->retention, CATTN_RETAIN_LRU, CATTN_RETAIN_LEARNED, error))) return s;
     if ((s = check_range("cuda_device", c->cuda_device, -1, INT32_MAX, error))) return s;

@@ -1,11 +1,12 @@
-/* The public functions of chunkattn_cuda.h: they check the arguments and call the backend. */
+/* The public functions of chunkattn_cuda.h. */
 #include <string.h>
 
+#include "backends.h"
 #include "chunkattn/base/error.h"
 #include "chunkattn/cuda/device.h"
 #include "chunkattn/cuda/runtime.h"
+#include "chunkattn/pages/handle.h"
 #include "chunkattn_cuda.h"
-#include "setup.h"
 #include "step.h"
 #include "struct_size.h"
 
@@ -59,72 +60,69 @@ cattn_status cattn_cuda_device_get_info(int32_t device, cattn_cuda_device_info *
 
 /* ---- Steps ---- */
 
-static cattn_status check_on_device(const cattn_cache *cache, cattn_error *error) {
-    const cattn_status s = ca_need(cache, "cache", error);
-    if (s || cache->device) return s;
-    return ca_fail(error, CATTN_ERR_ARG, -1, "the cache is on the CPU; use cattn_step_* of chunkattn.h, or set cuda_device");
-}
-
 cattn_status cattn_cuda_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit,
                                    cattn_cuda_stream stream, uint64_t *graph, cattn_error *error) {
     int32_t before;
-    cattn_status s = check_on_device(c, error);
-    if (s || (s = ca_step_check_begin(c, entries, n_entries, row_limit, error))) return s;
-    if ((s = ca_device_enter(c->device, &before, error))) return s;
-    c->device->stream = stream;
+    cattn_status s = ca_step_check_begin(c, &ca_backend_cuda, entries, n_entries, row_limit, error);
+    if (s || (s = ca_device_enter(c->compute.device, &before, error))) return s;
+    c->compute.device->stream = stream;
     s = ca_step_begin(c, entries, n_entries, row_limit, error);
-    ca_device_leave(c->device, before);
-    if (s == CATTN_OK && graph) *graph = ca_device_graph(c->device);
+    ca_device_leave(c->compute.device, before);
+    if (s == CATTN_OK && graph) *graph = ca_device_graph(c->compute.device);
     return s;
-}
-
-/* A stride over a single element is not checked. */
-cattn_status ca_device_check_view(const char *name, const cattn_view *view, int64_t n_rows, int32_t n_heads, int32_t dim,
-                                  cattn_error *error) {
-    const cattn_status s = ca_check_view(name, view, n_rows, n_heads, dim, error);
-    if (s) return s;
-    const int64_t size = (int64_t)ca_type_size(view->type);
-    const bool aligned = (uintptr_t)view->data % 16 == 0 && (n_rows <= 1 || view->row_stride * size % 16 == 0) &&
-                         (n_heads <= 1 || view->head_stride * size % 16 == 0);
-    if (aligned) return CATTN_OK;
-    return ca_fail(error, CATTN_ERR_ARG, -1,
-                   "%s: data, row_stride and head_stride must be multiples of 16 bytes; they are %p, %lld and %lld bytes", name,
-                   view->data, (long long)(view->row_stride * size), (long long)(view->head_stride * size));
-}
-
-static cattn_status check_view(const cattn_cache *c, const char *name, const cattn_view *view, int32_t n_heads,
-                               cattn_error *error) {
-    return ca_device_check_view(name, view, (int64_t)c->step.rows.n, n_heads, c->layout.d_k, error);
-}
-
-/* Check the layer and two views of n_heads heads. */
-static cattn_status check_call(const cattn_cache *c, int32_t layer, int32_t n_heads, const char *name, const cattn_view *view,
-                               const char *second_name, const cattn_view *second, cattn_error *error) {
-    cattn_status s = check_on_device(c, error);
-    if (s || (s = ca_step_check_layer(c, layer, error))) return s;
-    if ((s = check_view(c, name, view, n_heads, error))) return s;
-    return check_view(c, second_name, second, n_heads, error);
 }
 
 cattn_status cattn_cuda_step_write(cattn_cache *c, int32_t layer, const cattn_view *k, const cattn_view *v,
                                    cattn_cuda_stream stream, cattn_error *error) {
-    int32_t before;
-    cattn_status s = check_call(c, layer, c ? c->layout.n_kv_heads : 0, "k", k, "v", v, error);
-    if (s || c->step.rows.n == 0) return s;
-    if ((s = ca_device_enter(c->device, &before, error))) return s;
-    s = ca_device_write(c->device, layer, k, v, stream, error);
-    ca_device_leave(c->device, before);
-    return s;
+    return ca_step_write(c, &ca_backend_cuda, layer, k, v, stream, error);
 }
 
 cattn_status cattn_cuda_step_attend(cattn_cache *c, int32_t layer, const cattn_view *q, const cattn_view *out, float *lse,
                                     cattn_cuda_stream stream, cattn_error *error) {
-    int32_t before;
-    cattn_status s = check_call(c, layer, c ? c->layout.n_kv_heads * c->attn.group : 0, "q", q, "out", out, error);
-    if (s || c->step.rows.n == 0) return s;
-    if ((s = ca_device_enter(c->device, &before, error))) return s;
-    const int32_t plan = c->layer_plan[layer];
-    s = ca_device_attend(c->device, layer, plan, &c->plans.at[plan].config, NULL, q, out, lse, stream, error);
-    ca_device_leave(c->device, before);
+    return ca_step_attend(c, &ca_backend_cuda, layer, q, out, lse, stream, error);
+}
+
+/* ---- Foreign pages ---- */
+
+/* Reserve the device's memory for the plan. If there is too little, free what earlier, larger batches left, and try again. */
+static cattn_status reserve(cattn_pages *p, cattn_error *error) {
+    const cattn_status s = ca_device_reserve(p->compute.device, p->plan.plans.at, 0, 0, error);
+    if (s != CATTN_ERR_NOMEM) return s;
+    ca_device_release(p->compute.device);
+    return ca_device_reserve(p->compute.device, p->plan.plans.at, 0, 0, error);
+}
+
+/* Plan the sequences that were read. If the device cannot get the new plan, there is no plan afterwards. */
+static cattn_status update_plan(cattn_pages *p, int64_t n_rows, cattn_error *error) {
+    static const ca_device_rows no_rows;
+    static const ca_kv_commands no_copies;
+    cattn_status s = ca_page_plan_update(&p->plan, NULL, p->seqs.at, (int32_t)p->seqs.n);
+    if (s == CATTN_ERR_ARG)
+        return ca_fail(error, s, -1, "the batch has too many sequences for its longest one; divide it into several");
+    if (s) return ca_fail(error, s, -1, "no memory for the plan of %lld rows", (long long)n_rows);
+    p->n_rows = n_rows;
+    if ((s = reserve(p, error)) == CATTN_OK) s = ca_device_begin(p->compute.device, &no_rows, &no_copies, &no_copies, error);
+    if (s == CATTN_OK) return CATTN_OK;
+    p->plan.exists = false;
+    ca_device_release(p->compute.device);
     return s;
+}
+
+cattn_status cattn_cuda_pages_plan(cattn_pages *p, const cattn_pages_batch *batch, cattn_cuda_stream stream, uint64_t *graph,
+                                   cattn_error *error) {
+    int64_t n_rows;
+    int32_t before;
+    cattn_status s = ca_pages_read_batch(p, &ca_backend_cuda, batch, &n_rows, error);
+    if (s || (s = ca_device_enter(p->compute.device, &before, error))) return s;
+    p->compute.device->stream = stream;
+    s = update_plan(p, n_rows, error);
+    ca_device_leave(p->compute.device, before);
+    if (s == CATTN_OK && graph) *graph = ca_device_graph(p->compute.device);
+    return s;
+}
+
+cattn_status cattn_cuda_pages_attend(cattn_pages *p, int32_t layer, const cattn_page_view *k, const cattn_page_view *v,
+                                     const cattn_view *q, const cattn_view *out, float *lse, cattn_cuda_stream stream,
+                                     cattn_error *error) {
+    return ca_pages_attend(p, &ca_backend_cuda, layer, k, v, q, out, lse, stream, error);
 }

@@ -21,14 +21,14 @@ ca_export_header ca_export_header_of(const cattn_cache *c, int64_t n_tokens) {
                                .kv_type = (int32_t)l->type,
                                .chunk_size = l->c,
                                .n_layers = l->n_layers,
-                               .n_heads = l->n_kv_heads * c->attn.group,
+                               .n_heads = c->compute.n_heads,
                                .n_kv_heads = l->n_kv_heads,
                                .head_dim = l->d_k,
                                .head_dim_v = l->d_v,
                                .model = {c->model[0], c->model[1]},
                                .fingerprint = {c->record.fingerprint[0], c->record.fingerprint[1]}};
     strncpy(header.version, cattn_version(), sizeof header.version - 1);
-    strncpy(header.level, c->level, sizeof header.level - 1);
+    strncpy(header.level, c->compute.level, sizeof header.level - 1);
     header.hash = ca_export_header_hash(&header);
     return header;
 }

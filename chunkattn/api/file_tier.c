@@ -27,7 +27,6 @@ static void scatter(void *ctx, int32_t chunk, const void *payload) {
 
 cattn_status ca_file_tier_open(cattn_cache *c, const cattn_config *config, const ca_file_tier_hooks *hooks,
                                cattn_error *error) {
-    if (!config->tier_dir) return CATTN_OK;
     ca_tier_config tier = {.dir = config->tier_dir,
                            .bytes = config->tier_bytes,
                            .fingerprint = {c->record.fingerprint[0], c->record.fingerprint[1]},

@@ -20,7 +20,7 @@ typedef struct ca_file_tier_hooks {
 cattn_status ca_cache_create(const cattn_config *config, const ca_file_tier_hooks *hooks, cattn_cache **cache,
                              cattn_error *error);
 
-/* Open the tier of a cache whose pool and layout are there, if config has one. */
+/* Open the tier of a cache whose pool and layout are there. The config has one. */
 cattn_status ca_file_tier_open(cattn_cache *cache, const cattn_config *config, const ca_file_tier_hooks *hooks,
                                cattn_error *error);
 

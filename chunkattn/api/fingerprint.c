@@ -29,7 +29,7 @@ static XXH128_hash_t fingerprint_of(const cattn_cache *c, const cattn_config *co
     XXH3_128bits_reset(&state);
     XXH3_128bits_update(&state, config->tier_fingerprint, sizeof config->tier_fingerprint);
     add_text(&state, cattn_version());
-    add_text(&state, c->level);
+    add_text(&state, c->compute.level);
     XXH3_128bits_update(&state, numbers, sizeof numbers);
     XXH3_128bits_update(&state, reals, sizeof reals);
     add_array(&state, config->windows, n_layers * sizeof *config->windows);

@@ -1,10 +1,8 @@
 /* The public functions of chunkattn_pages.h. */
+#include "backends.h"
 #include "chunkattn/base/error.h"
-#include "chunkattn/base/levels.h"
 #include "chunkattn/pages/handle.h"
-#include "chunkattn/pages/pack.h"
 #include "config.h"
-#include "setup.h"
 #include "struct_size.h"
 
 /* ---- Configuration ---- */
@@ -34,6 +32,7 @@ static cattn_status resolve(const cattn_pages_config *config, cattn_pages_config
     cattn_status s;
     cattn_pages_config_init(own);
     if ((s = CA_STRUCT_READ(cattn_pages_config, reserved, own, config, error)) || (s = check_pages(own, error))) return s;
+    const int32_t chunk = ca_backend_of(own->cuda_device)->page_chunk;
     cattn_config same;
     cattn_config_init(&same);
     same.n_layers = own->n_layers;
@@ -41,7 +40,7 @@ static cattn_status resolve(const cattn_pages_config *config, cattn_pages_config
     same.n_kv_heads = own->n_kv_heads;
     same.head_dim = own->head_dim;
     same.head_dim_v = own->head_dim_v;
-    same.chunk_size = own->cuda_device < 0 ? own->page_size : CA_CUDA_CHUNK;
+    same.chunk_size = chunk > 0 ? chunk : own->page_size;
     same.kv_type = own->kv_type;
     same.sharing = own->sharing;
     same.scale = own->scale;
@@ -59,114 +58,23 @@ static cattn_status resolve(const cattn_pages_config *config, cattn_pages_config
     return ca_config_resolve(&same, c, error);
 }
 
-/* ---- Tiles ---- */
-
-static ca_page_rows rows_of(const cattn_pages *p, const cattn_page_view *view, int32_t page, int32_t head) {
-    const int64_t size = (int64_t)ca_type_size(p->layout.type);
-    return (ca_page_rows){(const char *)view->data + (page * view->page_stride + head * view->head_stride) * size,
-                          view->token_stride * size};
-}
-
-/* As ca_tile_source.announce: the page is only noted here, and prefetched while the next one is packed. */
-static void announce(const void *ctx, int32_t worker, int32_t head, ca_chunk_id page, int32_t n) {
-    ca_page_worker *w = &((const cattn_pages *)ctx)->workers[worker];
-    w->next_head = head;
-    w->next_page = page;
-    w->n_next = n;
-}
-
-/* As ca_tile_source.pack. */
-static const char *pack(const void *ctx, int32_t worker, int32_t head, ca_chunk_id page, int32_t n) {
-    const cattn_pages *p = ctx;
-    ca_page_worker *w = &p->workers[worker];
-    ca_page_pack job = {.type = p->layout.type,
-                        .d_k = p->layout.d_k,
-                        .d_v = p->layout.d_v,
-                        .c = p->layout.c,
-                        .n = n,
-                        .k = rows_of(p, &p->k, page, head),
-                        .v = rows_of(p, &p->v, page, head),
-                        .k_tile = w->tile,
-                        .v_tile = w->tile + p->layout.k_bytes,
-                        .n_next = w->n_next};
-    if (w->n_next > 0) {
-        job.next_k = rows_of(p, &p->k, w->next_page, w->next_head);
-        job.next_v = rows_of(p, &p->v, w->next_page, w->next_head);
-    }
-    w->n_next = 0;
-    ca_pack_page(&job);
-    return w->tile;
-}
-
-/* As ca_page_source.find. */
-static void find_places(const void *ctx, ca_chunk_id chunk, int32_t places[CA_CUDA_QUARTERS]) {
-    const cattn_pages *p = ctx;
-    for (int32_t i = 0; i < CA_CUDA_QUARTERS; i++) places[i] = ca_page_plan_find(&p->plan, chunk, i);
-}
-
 /* ---- Handle ---- */
-
-/*
- * What packing a page adds to the cost of a chunk, in units of one query head's attention over it: measured 3 to 6, with K and
- * V in the second-level cache (Zen 5, d = 128, pages of 16 and 64).
- */
-static const float PACK_COST = 4;
 
 /* A plan for each different window among the layers. */
 static cattn_status create_plans(cattn_pages *p, const cattn_config *config) {
-    ca_plan_config plan = p->device ? ca_device_plan_for(p->device, config->n_sink_tokens) : ca_setup_plan(config, &p->attn);
-    if (!p->device) plan.chunk_cost += (double)PACK_COST;
+    const ca_backend *b = p->compute.backend;
+    ca_plan_config plan = b->plan_config(&p->compute, config);
     p->layer_plan = ca_new(&p->alloc, (size_t)config->n_layers, sizeof *p->layer_plan);
     if (!p->layer_plan) return CATTN_ERR_NOMEM;
-    ca_page_plan_init(&p->plan, p->layout.log2_c, p->device != NULL, config->sharing == CATTN_PRIVATE, &p->alloc);
+    ca_page_plan_init(&p->plan, p->layout.log2_c, b->page_chunk > 0, config->sharing == CATTN_PRIVATE, &p->alloc);
     for (int32_t layer = 0; layer < config->n_layers; layer++) {
         const size_t n_plans = p->plan.plans.n;
         plan.window = config->windows ? config->windows[layer] : 0;
         p->layer_plan[layer] = ca_page_plan_add(&p->plan, &plan, &p->chunk_layout);
         if (p->layer_plan[layer] < 0) return CATTN_ERR_NOMEM;
-        if (p->device && p->plan.plans.n > n_plans && ca_device_add_plan(p->device)) return CATTN_ERR_NOMEM;
+        if (p->plan.plans.n > n_plans && b->add_plan && b->add_plan(&p->compute)) return CATTN_ERR_NOMEM;
     }
     return CATTN_OK;
-}
-
-static cattn_status create_workers(cattn_pages *p) {
-    p->workers = ca_new_zero(&p->alloc, (size_t)p->n_threads, sizeof *p->workers);
-    if (!p->workers) return CATTN_ERR_NOMEM;
-    for (int32_t i = 0; i < p->n_threads; i++) {
-        p->workers[i].tile = ca_new_zero(&p->alloc, 1, p->layout.tile_bytes);
-        if (!p->workers[i].tile) return CATTN_ERR_NOMEM;
-    }
-    return CATTN_OK;
-}
-
-static cattn_status create_on_cpu(cattn_pages *p, const cattn_config *config, cattn_error *error) {
-    int level = CA_LEVEL_ref;
-    cattn_status s = ca_setup_level(config->level, &level, error);
-    if (s) return s;
-    const ca_kernel *kernel = ca_kernel_find(level, config->kv_type);
-    p->level = kernel->level;
-    p->n_threads = config->n_threads;
-    if ((s = ca_setup_threads(config, &p->threads, &p->parallel, error))) return s;
-    const ca_attn_options options = {config->softcap, config->alibi_slopes, config->sink_logits};
-    if ((s = ca_attn_init(&p->attn, kernel, &p->layout, NULL, &p->alloc, &p->parallel, config->n_threads,
-                          config->n_heads / config->n_kv_heads, config->scale, &options)) ||
-        (s = create_workers(p)))
-        return ca_fail(error, s, -1, "no memory for the workers' scratch");
-    p->source = (ca_tile_source){pack, announce, p};
-    p->attn.source = &p->source;
-    return CATTN_OK;
-}
-
-/* A job line holds a segment's index in 16 bits, and a quarter's place in 31. */
-static cattn_status create_on_device(cattn_pages *p, const cattn_config *config, cattn_error *error) {
-    const int64_t most_quarters = (int64_t)INT32_MAX + 1,
-                  most_ids = (most_quarters << CA_CUDA_LOG2_QUARTER) >> p->layout.log2_c;
-    p->level = "cuda";
-    p->attn.group = config->n_heads / config->n_kv_heads;
-    p->most_tokens = CA_CUDA_MAX_TOKENS;
-    if (p->most_ids > most_ids) p->most_ids = most_ids;
-    p->page_source = (ca_page_source){find_places, p};
-    return ca_device_create(&p->device, &p->alloc, &p->chunk_layout, config, 0, &p->page_source, error);
 }
 
 static void init_layout(ca_layout *layout, const cattn_config *config, int32_t chunk_size) {
@@ -176,11 +84,12 @@ static void init_layout(ca_layout *layout, const cattn_config *config, int32_t c
 
 static cattn_status create_parts(cattn_pages *p, const cattn_pages_config *own, const cattn_config *config,
                                  cattn_error *error) {
+    p->compute = ca_compute_for(config);
     p->most_ids = own->n_pages > 0 ? own->n_pages : (int64_t)INT32_MAX + 1;
-    p->most_tokens = INT32_MAX;
+    p->most_tokens = (int32_t)ca_min(INT32_MAX, p->compute.backend->max_tokens);
     init_layout(&p->layout, config, own->page_size);
     init_layout(&p->chunk_layout, config, config->chunk_size);
-    cattn_status s = config->cuda_device < 0 ? create_on_cpu(p, config, error) : create_on_device(p, config, error);
+    cattn_status s = p->compute.backend->create_pages(p, config, error);
     if (s) return s;
     if ((s = create_plans(p, config))) return ca_fail(error, s, -1, "no memory for the plans");
     return CATTN_OK;
@@ -210,38 +119,27 @@ cattn_status cattn_pages_create(const cattn_pages_config *config, cattn_pages **
 void cattn_pages_destroy(cattn_pages **pages) {
     if (!pages || !*pages) return;
     cattn_pages *p = *pages;
-    ca_device_destroy(&p->device);
+    p->compute.backend->destroy(&p->compute);
     if (p->plan.alloc) ca_page_plan_free(&p->plan);
     ca_delete(&p->alloc, p->layer_plan, (size_t)p->layout.n_layers, sizeof *p->layer_plan);
-    for (int32_t i = 0; p->workers && i < p->n_threads; i++) ca_delete(&p->alloc, p->workers[i].tile, 1, p->layout.tile_bytes);
-    ca_delete(&p->alloc, p->workers, (size_t)p->n_threads, sizeof *p->workers);
+    for (int32_t i = 0; p->workers && i < p->compute.n_threads; i++)
+        ca_delete(&p->alloc, p->workers[i].tile, 1, p->layout.tile_bytes);
+    ca_delete(&p->alloc, p->workers, (size_t)p->compute.n_threads, sizeof *p->workers);
     CA_ARRAY_FREE(&p->alloc, &p->seqs);
-    if (p->attn.workers) ca_attn_free(&p->attn);
-    ca_pool_destroy(&p->threads);
     ca_alloc alloc = p->alloc;
     ca_delete(&alloc, p, 1, sizeof *p);
     *pages = NULL;
 }
 
-const char *cattn_pages_level(const cattn_pages *pages) { return pages ? pages->level : NULL; }
+const char *cattn_pages_level(const cattn_pages *pages) { return pages ? pages->compute.level : NULL; }
 
 /* ---- Plan ---- */
-
-cattn_status ca_pages_check_place(const cattn_pages *p, bool on_device, const char *call, cattn_error *error) {
-    const cattn_status s = ca_need(p, "pages", error);
-    if (s || (p->device != NULL) == on_device) return s;
-    if (on_device)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "the handle is on the CPU; use cattn_pages_%s, or set cuda_device", call);
-    return ca_fail(error, CATTN_ERR_ARG, -1, "the handle is on CUDA device %d; use cattn_cuda_pages_%s of chunkattn_cuda.h",
-                   p->device->id, call);
-}
 
 cattn_status cattn_pages_plan(cattn_pages *p, const cattn_pages_batch *batch, cattn_error *error) {
     int64_t n_rows;
     cattn_status s;
-    if ((s = ca_pages_check_place(p, false, "plan", error)) || (s = ca_need(batch, "batch", error))) return s;
-    if ((s = ca_pages_read_batch(p, batch, &n_rows, error))) return s;
-    if ((s = ca_page_plan_update(&p->plan, &p->attn, p->seqs.at, (int32_t)p->seqs.n)))
+    if ((s = ca_pages_read_batch(p, &ca_backend_cpu, batch, &n_rows, error))) return s;
+    if ((s = ca_page_plan_update(&p->plan, &p->compute.attn, p->seqs.at, (int32_t)p->seqs.n)))
         return ca_fail(error, s, -1, "no memory for the plan of %lld rows", (long long)n_rows);
     p->n_rows = n_rows;
     return CATTN_OK;
@@ -298,14 +196,18 @@ static cattn_status check_pages_view(const cattn_pages *p, const char *name, con
         (s = check_page_stride(name, "token_stride", view->token_stride, d, error)) ||
         (s = check_page_stride(name, "page_stride", view->page_stride, d, error)))
         return s;
-    return p->layout.n_kv_heads > 1 ? check_page_stride(name, "head_stride", view->head_stride, d, error) : CATTN_OK;
+    if (p->layout.n_kv_heads > 1 && (s = check_page_stride(name, "head_stride", view->head_stride, d, error))) return s;
+    const ca_backend *b = p->compute.backend;
+    return b->check_page_alignment ? b->check_page_alignment(p, name, view, error) : CATTN_OK;
 }
 
-cattn_status ca_pages_check_attend(const cattn_pages *p, int32_t layer, const cattn_page_view *k, const cattn_page_view *v,
-                                   cattn_error *error) {
+/* Check what does not depend on the rows: that there is a plan, the layer, and both views of pages unless the plan has no rows.
+ */
+static cattn_status check_attend(const cattn_pages *p, int32_t layer, const cattn_page_view *k, const cattn_page_view *v,
+                                 cattn_error *error) {
     cattn_status s;
     if (!p->plan.exists)
-        return ca_fail(error, CATTN_ERR_STATE, -1, "there is no plan; call cattn_%spages_plan first", p->device ? "cuda_" : "");
+        return ca_fail(error, CATTN_ERR_STATE, -1, "there is no plan; call %splan first", p->compute.backend->pages.prefix);
     if (layer < 0 || layer >= p->layout.n_layers)
         return ca_fail(error, CATTN_ERR_ARG, -1, "layer is %d; it must be from 0 to %d", layer, p->layout.n_layers - 1);
     if (p->n_rows == 0) return CATTN_OK;
@@ -313,17 +215,19 @@ cattn_status ca_pages_check_attend(const cattn_pages *p, int32_t layer, const ca
     return check_pages_view(p, "v", v, p->layout.d_v, error);
 }
 
+cattn_status ca_pages_attend(cattn_pages *p, const ca_backend *of, int32_t layer, const cattn_page_view *k,
+                             const cattn_page_view *v, const cattn_view *q, const cattn_view *out, float *lse, void *stream,
+                             cattn_error *error) {
+    cattn_status s;
+    if ((s = ca_check_pages_call(p, of, "attend", error)) || (s = check_attend(p, layer, k, v, error))) return s;
+    if (p->n_rows == 0) return CATTN_OK;
+    if ((s = ca_check_view(&p->compute, "q", q, p->n_rows, p->compute.n_heads, p->layout.d_k, error)) ||
+        (s = ca_check_view(&p->compute, "out", out, p->n_rows, p->compute.n_heads, p->layout.d_v, error)))
+        return s;
+    return of->attend_pages(p, layer, k, v, q, out, lse, stream, error);
+}
+
 cattn_status cattn_pages_attend(cattn_pages *p, int32_t layer, const cattn_page_view *k, const cattn_page_view *v,
                                 const cattn_view *q, const cattn_view *out, float *lse, cattn_error *error) {
-    cattn_status s;
-    if ((s = ca_pages_check_place(p, false, "attend", error)) || (s = ca_pages_check_attend(p, layer, k, v, error))) return s;
-    if (p->n_rows == 0) return CATTN_OK;
-    const int32_t n_heads = p->layout.n_kv_heads * p->attn.group;
-    if ((s = ca_check_view("q", q, p->n_rows, n_heads, p->layout.d_k, error)) ||
-        (s = ca_check_view("out", out, p->n_rows, n_heads, p->layout.d_v, error)))
-        return s;
-    p->k = *k;
-    p->v = *v;
-    ca_attn_run(&p->attn, &p->plan.plans.at[p->layer_plan[layer]], layer, q, out, lse);
-    return CATTN_OK;
+    return ca_pages_attend(p, &ca_backend_cpu, layer, k, v, q, out, lse, NULL, error);
 }

@@ -1,4 +1,5 @@
 /* Reading a batch of block tables, in either form, and checking it before anything is planned. */
+#include "backends.h"
 #include "chunkattn/base/error.h"
 #include "chunkattn/pages/handle.h"
 #include "struct_size.h"
@@ -88,10 +89,12 @@ static cattn_status read_seq(const cattn_pages *p, const cattn_pages_batch *b, i
     return check_ids(p, s, i, error);
 }
 
-cattn_status ca_pages_read_batch(cattn_pages *p, const cattn_pages_batch *batch, int64_t *n_rows, cattn_error *error) {
+cattn_status ca_pages_read_batch(cattn_pages *p, const ca_backend *of, const cattn_pages_batch *batch, int64_t *n_rows,
+                                 cattn_error *error) {
     cattn_pages_batch b = {0};
-    cattn_status s = CA_STRUCT_READ(cattn_pages_batch, query_indptr, &b, batch, error);
-    if (s || (s = check_arrays(&b, error))) return s;
+    cattn_status s;
+    if ((s = ca_check_pages_call(p, of, "plan", error)) || (s = ca_need(batch, "batch", error))) return s;
+    if ((s = CA_STRUCT_READ(cattn_pages_batch, query_indptr, &b, batch, error)) || (s = check_arrays(&b, error))) return s;
     if (CA_RESERVE(&p->alloc, &p->seqs, (size_t)b.n_seqs))
         return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for %d sequences", b.n_seqs);
     *n_rows = 0;

@@ -1,35 +1,17 @@
-/*
- * A step's begin and end: which rows the entries get, where their K/V go, the plan, and the budget for its workspace.
- * step_write.c writes the rows.
- */
+/* A step's begin and end: which rows the entries get, where their K/V go, and the plan. The cache's backend does the rest. */
 #include "step.h"
 
 #include <assert.h>
 #include <string.h>
 
-#include "chunkattn/attn/kv_copy.h"
 #include "chunkattn/base/error.h"
-#include "chunkattn/cuda/device.h"
 #include "file_tier.h"
 
-uint64_t ca_cache_bytes(const cattn_cache *c) {
-    return (c->device ? c->device->bytes : c->alloc.bytes) + ca_chunk_pool_bytes(c->pool);
-}
+uint64_t ca_cache_bytes(const cattn_cache *c) { return c->compute.backend->other_bytes(c) + ca_chunk_pool_bytes(c->pool); }
 
 void ca_cache_note_bytes(cattn_cache *c) {
     const uint64_t bytes = ca_cache_bytes(c);
     if (bytes > c->bytes_peak) c->bytes_peak = bytes;
-}
-
-void ca_step_execute(void *ctx, const ca_kv_command *commands, size_t n) {
-    const cattn_cache *c = ctx;
-    if (c->device) {
-        ca_device_execute(c->device, commands, n);
-        return;
-    }
-    for (int32_t layer = 0; layer < c->layout.n_layers; layer++)
-        for (int32_t head = 0; head < c->layout.n_kv_heads; head++)
-            ca_kv_execute(&c->layout, c->pool, layer, head, commands, n);
 }
 
 /* ---- Begin ---- */
@@ -175,12 +157,12 @@ static void place_rows(cattn_cache *c) {
     }
 }
 
-/* Allocate what the places of n_rows rows, and the commands before and after they are written, need. */
-static cattn_status reserve_places(cattn_cache *c, size_t n_rows) {
+/* Allocate what the places of n_rows rows, and the commands before them and the n_after behind them, need. */
+static cattn_status reserve_places(cattn_cache *c, size_t n_rows, size_t n_after) {
     ca_step *step = &c->step;
     const size_t n_layers = (size_t)c->layout.n_layers, n_pending = ca_tree_pending(c->tree)->n;
     if (CA_RESERVE(&c->alloc, &step->rows, n_rows) || CA_RESERVE(&c->alloc, &step->before, n_pending + n_rows) ||
-        CA_RESERVE(&c->alloc, &step->after, count_branch_copies(c)) || CA_RESERVE(&c->alloc, &step->prepared, n_layers))
+        CA_RESERVE(&c->alloc, &step->after, n_after) || CA_RESERVE(&c->alloc, &step->prepared, n_layers))
         return CATTN_ERR_NOMEM;
     memset(step->prepared.at, 0, n_layers * sizeof *step->prepared.at);
     return CATTN_OK;
@@ -191,49 +173,15 @@ static void find_leaves(ca_step *step) {
     for (size_t i = 0; i < step->seqs.n; i++) step->seqs.at[i].leaf = step->entries.at[i].seq->leaf;
 }
 
-/* Make sure that the budget holds what the step has allocated since the cache had bytes_before, and the workspace to come. */
-static cattn_status reserve_workspace(cattn_cache *c, size_t bytes_before, cattn_error *error) {
-    const size_t missing = ca_attn_missing(&c->attn, c->plans.at, c->plans.n);
-    const bool grows = c->alloc.bytes + missing > bytes_before;
-    const size_t excess = grows ? ca_chunk_pool_excess(c->pool, missing) : 0;
-    /* Nothing is evicted if evicting everything would not suffice. */
-    const bool fits = excess == 0 || (ca_tree_may_have_room(c->tree, excess) && ca_tree_make_room(c->tree, excess));
-    find_leaves(&c->step);
-    if (!fits)
-        return ca_fail(
-            error, CATTN_ERR_BUDGET, -1,
-            "the step's plan and workspace exceed budget_bytes, %llu, by %zu, and the other chunks are in use or reserved; "
-            "raise it or lower row_limit",
-            (unsigned long long)c->budget_bytes, excess);
-    if (ca_attn_reserve(&c->attn, c->plans.at, c->plans.n))
-        return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the step's workspace");
-    return CATTN_OK;
-}
-
-/* The same on a device, whose memory the host's does not count against. */
-static cattn_status reserve_on_device(cattn_cache *c, cattn_error *error) {
-    const size_t n_before = ca_tree_pending(c->tree)->n;
-    return ca_device_reserve(c->device, c->plans.at, n_before, count_branch_copies(c), error);
-}
-
-/* Queue what the device needs before the step's rows are written. */
-static cattn_status begin_on_device(const cattn_cache *c, cattn_error *error) {
-    const ca_step *step = &c->step;
-    const ca_device_rows rows = {step->rows.n > 0 ? &step->rows.at->chunk : NULL, sizeof *step->rows.at};
-    return ca_device_begin(c->device, &rows, &step->before, &step->after, error);
-}
-
 void ca_step_release(cattn_cache *c) {
     for (size_t i = 0; i < c->plans.n; i++) ca_plan_free(&c->plans.at[i]);
-    if (c->device)
-        ca_device_release(c->device);
-    else
-        ca_attn_release(&c->attn);
+    c->compute.backend->release(&c->compute);
     ca_step_free(c);
 }
 
 static cattn_status try_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
     ca_step *step = &c->step;
+    const ca_backend *b = c->compute.backend;
     const size_t bytes_before = c->alloc.bytes;
     cattn_status status = CATTN_OK;
     if (!same_entries(c, entries, n_entries)) {
@@ -241,12 +189,14 @@ static cattn_status try_begin(cattn_cache *c, cattn_entry *entries, int32_t n_en
         if (status) return status;
     }
     const int64_t n_rows = deal_rows(c, entries, row_limit);
+    const size_t n_after = count_branch_copies(c);
     const bool had_rows = step->has_rows;
     step->has_rows = false;
-    if (reserve_places(c, (size_t)n_rows) || ca_plan_update(c->plans.at, c->plans.n, step->entries.at, n_entries))
+    if (reserve_places(c, (size_t)n_rows, n_after) || ca_plan_update(c->plans.at, c->plans.n, step->entries.at, n_entries))
         status = ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the plan of %lld rows", (long long)n_rows);
     else
-        status = c->device ? reserve_on_device(c, error) : reserve_workspace(c, bytes_before, error);
+        status = b->reserve(c, bytes_before, n_after, error);
+    find_leaves(step);
     if (status) {
         ca_step_close(c, false);
         return status;
@@ -257,7 +207,7 @@ static cattn_status try_begin(cattn_cache *c, cattn_entry *entries, int32_t n_en
     else
         place_rows(c);
     record_branch_copies(c);
-    if (c->device && (status = begin_on_device(c, error))) {
+    if (b->begin && (status = b->begin(c, error))) {
         ca_step_close(c, false);
         return status;
     }
@@ -282,20 +232,10 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
     return status;
 }
 
-/* Execute the commands of a layer that was not written: those before the rows always, those after them only if `ready`. */
-static void finish_layer(const cattn_cache *c, int32_t layer, bool ready) {
-    for (int32_t head = 0; head < c->layout.n_kv_heads; head++) {
-        ca_step_execute_commands(c, layer, head, &c->step.before);
-        if (ready) ca_step_execute_commands(c, layer, head, &c->step.after);
-    }
-}
-
 void ca_step_close(cattn_cache *c, bool ready) {
     ca_step *step = &c->step;
     if (ready) ca_file_tier_step_ends(c, (int64_t)step->rows.n);
-    if (step->open && !c->device)
-        for (int32_t layer = 0; layer < c->layout.n_layers; layer++)
-            if (!step->prepared.at[layer]) finish_layer(c, layer, ready);
+    if (step->open && c->compute.backend->end) c->compute.backend->end(c, ready);
     for (size_t i = 0; i < step->seqs.n; i++) (ready ? ca_path_commit : ca_path_unclaim)(step->seqs.at[i].leaf);
     if (!ready) ca_path_undo_branch_copies(c->tree, &step->after);
     step->before.n = step->after.n = 0;

@@ -7,27 +7,29 @@
 
 #include "cache_handle.h"
 
-/* Check the arguments of cattn_step_begin. */
-cattn_status ca_step_check_begin(const cattn_cache *cache, const cattn_entry *entries, int32_t n_entries, int64_t row_limit,
-                                 cattn_error *error);
-
-/* Check that a step is open and that it has this layer. */
-cattn_status ca_step_check_layer(const cattn_cache *cache, int32_t layer, cattn_error *error);
+/* Check a call of backend `of` that begins a step. */
+cattn_status ca_step_check_begin(const cattn_cache *cache, const ca_backend *of, const cattn_entry *entries, int32_t n_entries,
+                                 int64_t row_limit, cattn_error *error);
 
 /* As cattn_step_begin, with checked arguments. On a device, whose stream is set, also what cattn_cuda_step_begin queues. */
 cattn_status ca_step_begin(cattn_cache *cache, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error);
 
-/*
- * Write K and V of all rows of one layer, on several threads if there are enough numbers. k: [rows][n_kv_heads][head_dim],
- * v: [rows][n_kv_heads][head_dim_v], borrowed for the call.
- */
-void ca_step_write(cattn_cache *cache, int32_t layer, const cattn_view *k, const cattn_view *v);
+/* As cattn_step_write and cattn_step_attend, for a call of backend `of`. */
+cattn_status ca_step_write(cattn_cache *cache, const ca_backend *of, int32_t layer, const cattn_view *k, const cattn_view *v,
+                           void *stream, cattn_error *error);
+cattn_status ca_step_attend(cattn_cache *cache, const ca_backend *of, int32_t layer, const cattn_view *q, const cattn_view *out,
+                            float *lse, void *stream, cattn_error *error);
 
 /* Close the step. The claimed tokens become ready, or, if not `ready`, can be claimed again. */
 void ca_step_close(cattn_cache *cache, bool ready);
 
-/* The tree's executor: execute n K/V commands now, in all layers. ctx is the cache. */
-void ca_step_execute(void *ctx, const ca_kv_command *commands, size_t n);
+/* The number of rows from `first` on that go to consecutive slots of one chunk. */
+static inline int32_t ca_step_run_length(const ca_step *step, int32_t first) {
+    const ca_row *rows = step->rows.at + first;
+    int32_t n = 1;
+    while (first + n < (int32_t)step->rows.n && rows[n].chunk == rows->chunk && rows[n].slot == rows->slot + n) n++;
+    return n;
+}
 
 /* Free plan and workspace, which the last step left for the next one. No step is open. */
 void ca_step_release(cattn_cache *cache);
@@ -38,13 +40,5 @@ void ca_step_free(cattn_cache *cache);
 /* Bytes that count against the budget now; ca_cache_note_bytes updates the peak. */
 uint64_t ca_cache_bytes(const cattn_cache *cache);
 void ca_cache_note_bytes(cattn_cache *cache);
-
-/* ---- Between step.c and step_write.c ---- */
-
-/* The number of rows from `first` on that go to consecutive slots of one chunk. */
-int32_t ca_step_run_length(const ca_step *step, int32_t first);
-
-/* Execute K/V commands in one KV head of one layer. */
-void ca_step_execute_commands(const cattn_cache *cache, int32_t layer, int32_t head, const ca_kv_commands *commands);
 
 #endif

@@ -183,6 +183,7 @@ static slab *find_cold(ca_chunk_pool *p, size_t n_chunks) {
 }
 
 bool ca_chunk_pool_prefault(ca_chunk_pool *p, size_t n_chunks) {
+    if (p->elsewhere) return false;
     slab *cold = find_cold(p, n_chunks);
     if (!cold && p->n_free < n_chunks && commit_slab(p) == CATTN_OK) cold = find_cold(p, n_chunks);
     if (!cold) return false;
@@ -281,6 +282,8 @@ size_t ca_chunk_pool_capacity(const ca_chunk_pool *p) { return affordable_slabs(
 size_t ca_chunk_pool_capacity_beside(const ca_chunk_pool *p, uint64_t others) {
     return slabs_beside(p, p->max_budget_bytes, others) * p->slab_chunks;
 }
+
+size_t ca_chunk_pool_other_bytes(const ca_chunk_pool *p) { return (size_t)other_bytes(p, 0); }
 
 size_t ca_chunk_pool_slab_chunks(const ca_chunk_pool *p) { return p->slab_chunks; }
 

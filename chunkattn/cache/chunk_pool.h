@@ -56,7 +56,7 @@ cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t 
 
 /*
  * The same for chunks whose memory is elsewhere, all of it from the beginning. The pool keeps only their records, other memory
- * does not count against the budget, and ca_chunk_pool_prefault and ca_chunk_tile must not be called.
+ * does not count against the budget, ca_chunk_pool_prefault has nothing to do, and ca_chunk_tile must not be called.
  */
 cattn_status ca_chunk_pool_create_elsewhere(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes,
                                             uint64_t budget_bytes);
@@ -122,6 +122,9 @@ size_t ca_chunk_pool_capacity_beside(const ca_chunk_pool *pool, uint64_t other_b
 /* Chunks of a slab, and its bytes. */
 size_t ca_chunk_pool_slab_chunks(const ca_chunk_pool *pool);
 size_t ca_chunk_pool_slab_bytes(const ca_chunk_pool *pool);
+
+/* Bytes of other memory that count against the budget. */
+size_t ca_chunk_pool_other_bytes(const ca_chunk_pool *pool);
 
 /* Bytes of committed slabs, and by how many bytes these, other memory and `more` other bytes exceed the budget together. */
 size_t ca_chunk_pool_bytes(const ca_chunk_pool *pool);

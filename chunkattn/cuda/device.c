@@ -124,11 +124,6 @@ static cattn_status check(const cattn_config *c, bool pages, ca_cuda_device *inf
     return check_kernel(ids.decode, info, error);
 }
 
-cattn_status ca_device_check(const cattn_config *config, cattn_error *error) {
-    ca_cuda_device info;
-    return check(config, false, &info, error);
-}
-
 /* ---- Creating ---- */
 
 uint64_t ca_device_chunk_budget(uint64_t budget_bytes) { return budget_bytes - budget_bytes / 16; }
@@ -199,13 +194,13 @@ cattn_status ca_device_create(ca_device **device, ca_alloc *alloc, const ca_layo
                      .info = info,
                      .alloc = alloc,
                      .layout = layout,
-                     .source = source,
                      .sharing = config->sharing,
                      .group = config->n_heads / config->n_kv_heads,
                      .prefill_tokens = find_prefill_tokens(config, source != NULL, &info),
                      .scale_log2 = (float)(config->scale * 1.4426950408889634),
                      .softcap = (float)(config->softcap * 1.4426950408889634),
                      .most_bytes = source ? SIZE_MAX : (size_t)workspace};
+    if (source) d->pages = *source, d->source = &d->pages;
     int32_t before;
     s = ca_device_enter(d, &before, error);
     if (s) {

@@ -55,7 +55,8 @@ typedef struct ca_device {
     ca_cuda_device info;
     ca_alloc *alloc; /* of the host */
     const ca_layout *layout;
-    const ca_page_source *source; /* of foreign pages; NULL: the chunks are its own */
+    ca_page_source pages;         /* foreign ones */
+    const ca_page_source *source; /* those; NULL: the chunks are its own */
     cattn_sharing sharing;
     int32_t group;             /* query heads of a KV head */
     int32_t prefill_tokens;    /* the most tokens of a job for the prefill kernel */
@@ -84,19 +85,14 @@ typedef struct ca_device {
 /* Describe a device. CATTN_ERR_ARG if none has this number; CATTN_ERR_UNSUPPORTED if there are none (cuda_api.c). */
 cattn_status ca_cuda_find_device(int32_t device, ca_cuda_device *info, cattn_error *error);
 
-/*
- * Whether a cache with this config, resolved, can be on its device. CATTN_ERR_ARG names a field, its limit and the fix;
- * CATTN_ERR_UNSUPPORTED says what the machine lacks.
- */
-cattn_status ca_device_check(const cattn_config *config, cattn_error *error);
-
 /* The bytes of a budget that are for chunks. */
 uint64_t ca_device_chunk_budget(uint64_t budget_bytes);
 
 /*
  * Allocate a device's half for n_chunks chunks, or for foreign pages if `source` is not NULL; budget_bytes has no effect then.
- * alloc, layout and source are borrowed until destroy. Checks the config as ca_device_check; CATTN_ERR_NOMEM where the host or
- * the device has no memory. Errors leave *device NULL.
+ * alloc and layout are borrowed until destroy, and so is what source->ctx points to. CATTN_ERR_ARG names a field of the config,
+ * its limit and the fix; CATTN_ERR_UNSUPPORTED says what the machine lacks; CATTN_ERR_NOMEM where the host or the device has no
+ * memory. Errors leave *device NULL.
  */
 cattn_status ca_device_create(ca_device **device, ca_alloc *alloc, const ca_layout *layout, const cattn_config *config,
                               size_t n_chunks, const ca_page_source *source, cattn_error *error);
@@ -140,10 +136,6 @@ cattn_status ca_device_begin(ca_device *device, const ca_device_rows *rows, cons
 
 /* A number for what write and attend of the open step queue: the same launches with the same arguments, for the same views. */
 uint64_t ca_device_graph(const ca_device *device);
-
-/* As ca_check_view, and each row's head must begin at a multiple of 16 bytes, which are read and written at a time. */
-cattn_status ca_device_check_view(const char *name, const cattn_view *view, int64_t n_rows, int32_t n_heads, int32_t dim,
-                                  cattn_error *error);
 
 /* As cattn_cuda_step_write and cattn_cuda_step_attend, with checked views; plan: the layer's; pages: foreign ones, or NULL. */
 cattn_status ca_device_write(ca_device *device, int32_t layer, const cattn_view *k, const cattn_view *v, ca_cuda_stream stream,

@@ -347,7 +347,7 @@ static double attend(const fixture *f, cattn_status *status) {
     cattn_pages *p = f->pages;
     p->k = p->v = k;
     *status = p->plan.exists ? CATTN_OK : CATTN_ERR_STATE;
-    if (*status == CATTN_OK) ca_attn_run(&p->attn, &p->plan.plans.at[0], 0, &qv, &ov, NULL);
+    if (*status == CATTN_OK) ca_attn_run(&p->compute.attn, &p->plan.plans.at[0], 0, &qv, &ov, NULL);
     for (int i = 0; i < ROWS * HEADS * D; i++) sum += (double)out[i] * (1 + i % 7);
     return sum;
 }

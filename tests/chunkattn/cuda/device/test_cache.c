@@ -163,6 +163,9 @@ static void what_a_device_lacks_is_refused(void **state) {
     cattn_cache *cache;
     cattn_error error = {0};
     expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_BUDGET, &error, "does not hold one chunk");
+    c = config_of(8);
+    c.tier_dir = "/nowhere", c.tier_bytes = 1 << 20;
+    expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_UNSUPPORTED, &error, "has no file tier; leave it NULL");
     assert_int_equal(emu_n_live(), 0);
 }
 
@@ -178,11 +181,14 @@ static void calls_for_the_other_kind_of_cache_are_refused(void **state) {
     expect(cattn_step_begin(device, &entry, 1, 0, &error), CATTN_ERR_ARG, &error, "use cattn_cuda_step_begin");
     expect(cattn_step_write(device, 0, NULL, NULL, &error), CATTN_ERR_ARG, &error, "use cattn_cuda_step_write");
     expect(cattn_step_attend(device, 0, NULL, NULL, NULL, &error), CATTN_ERR_ARG, &error, "use cattn_cuda_step_attend");
-    expect(cattn_cuda_step_begin(cpu, &entry, 1, 0, NULL, NULL, &error), CATTN_ERR_ARG, &error, "on the CPU");
-    expect(cattn_cuda_step_write(cpu, 0, NULL, NULL, NULL, &error), CATTN_ERR_ARG, &error, "on the CPU");
-    expect(cattn_cuda_step_attend(cpu, 0, NULL, NULL, NULL, NULL, &error), CATTN_ERR_ARG, &error, "on the CPU");
+    expect(cattn_cuda_step_begin(cpu, &entry, 1, 0, NULL, NULL, &error), CATTN_ERR_ARG, &error,
+           "the cache is on the CPU; use cattn_step_begin of chunkattn.h, or set cuda_device");
+    expect(cattn_cuda_step_write(cpu, 0, NULL, NULL, NULL, &error), CATTN_ERR_ARG, &error, "use cattn_step_write");
+    expect(cattn_cuda_step_attend(cpu, 0, NULL, NULL, NULL, NULL, &error), CATTN_ERR_ARG, &error, "use cattn_step_attend");
     expect(cattn_seq_export(device, 1, 1, NULL, NULL, &error), CATTN_ERR_UNSUPPORTED, &error, "neither exports nor imports");
     expect(cattn_seq_import(device, "", 1, NULL, &entry.seq, NULL, &error), CATTN_ERR_UNSUPPORTED, &error, "neither exports");
+    expect(cattn_cache_set_budget(device, 1 << 20, &error), CATTN_ERR_UNSUPPORTED, &error,
+           "K and V are on CUDA device 0, whose memory does not shrink; create another cache");
     assert_int_equal(cattn_cache_export_bytes(device, 100), 0);
     assert_string_equal(cattn_cache_level(device), "cuda");
     assert_int_equal(cattn_cache_prefault(device, 100), 0);

@@ -1,22 +1,10 @@
-/* Writing the K and V of a step's rows into their chunks, for one layer at a time. */
-#include "step.h"
-
-#include "chunkattn/attn/kv_copy.h"
+/* Writing the K and V of a step's rows into their chunks on the CPU, for one layer at a time. */
+#include "backend_cpu.h"
 #include "chunkattn/attn/view.h"
 #include "chunkattn/base/fp.h"
+#include "step.h"
 
-int32_t ca_step_run_length(const ca_step *step, int32_t first) {
-    const ca_row *rows = step->rows.at + first;
-    int32_t n = 1;
-    while (first + n < (int32_t)step->rows.n && rows[n].chunk == rows->chunk && rows[n].slot == rows->slot + n) n++;
-    return n;
-}
-
-void ca_step_execute_commands(const cattn_cache *c, int32_t layer, int32_t head, const ca_kv_commands *commands) {
-    ca_kv_execute(&c->layout, c->pool, layer, head, commands->at, commands->n);
-}
-
-/* The arguments of ca_step_write, for its tasks. */
+/* The arguments of ca_cpu_write, for its tasks. */
 typedef struct write_call {
     const cattn_cache *cache;
     int32_t layer;
@@ -58,15 +46,15 @@ static void write_rows(const write_call *call, int32_t row, int32_t n, int32_t h
     for (int32_t i = 0; i < n; i += step) {
         w.slot = to->slot + i;
         w.n = n - i < step ? n - i : step;
-        const ca_f32_rows k = ca_view_widen(c->attn.kernel, call->k->type, ca_view_at(call->k, row + i, head),
+        const ca_f32_rows k = ca_view_widen(c->compute.attn.kernel, call->k->type, ca_view_at(call->k, row + i, head),
                                             call->k->row_stride, w.n, l->d_k, room);
-        const ca_f32_rows v = ca_view_widen(c->attn.kernel, call->v->type, ca_view_at(call->v, row + i, head),
+        const ca_f32_rows v = ca_view_widen(c->compute.attn.kernel, call->v->type, ca_view_at(call->v, row + i, head),
                                             call->v->row_stride, w.n, l->d_v, room + CA_VIEW_ROWS * (ptrdiff_t)l->d_k);
         w.k = k.at;
         w.v = v.at;
         w.k_stride = k.stride;
         w.v_stride = v.stride;
-        c->attn.kernel->write(&w);
+        c->compute.attn.kernel->write(&w);
         w.next_k = w.next_v = NULL; /* the first call has prefetched it */
     }
 }
@@ -79,11 +67,11 @@ static void write_heads(void *arg, int32_t task, int32_t worker) {
     const write_call *call = arg;
     const cattn_cache *c = call->cache;
     const ca_layout *l = &c->layout;
-    float *room = ca_attn_rows(&c->attn, worker);
+    float *room = ca_attn_rows(&c->compute.attn, worker);
     const unsigned fp = ca_fp_enter();
     const int32_t first = task * call->heads_per_task, left = l->n_kv_heads - first, n_rows = (int32_t)c->step.rows.n;
     const int32_t end = first + (left < call->heads_per_task ? left : call->heads_per_task);
-    for (int32_t h = first; call->prepares && h < end; h++) ca_step_execute_commands(c, call->layer, h, &c->step.before);
+    for (int32_t h = first; call->prepares && h < end; h++) ca_cpu_execute(c, call->layer, h, &c->step.before);
     for (int32_t row = 0, n; row < n_rows; row += n) {
         n = ca_step_run_length(&c->step, row);
         for (int32_t h = first; h < end; h++) {
@@ -95,22 +83,25 @@ static void write_heads(void *arg, int32_t task, int32_t worker) {
             write_rows(call, row, n, h, room, &next);
         }
     }
-    for (int32_t h = first; h < end; h++) ca_step_execute_commands(c, call->layer, h, &c->step.after);
+    for (int32_t h = first; h < end; h++) ca_cpu_execute(c, call->layer, h, &c->step.after);
     ca_fp_leave(fp);
 }
 
-void ca_step_write(cattn_cache *c, int32_t layer, const cattn_view *k, const cattn_view *v) {
+/* On several threads if there are enough numbers. */
+cattn_status ca_cpu_write(cattn_cache *c, int32_t layer, const cattn_view *k, const cattn_view *v, void *stream,
+                          cattn_error *error) {
+    (void)stream, (void)error;
     enum { NUMBERS_PER_TASK = 4000 }; /* about 8 us; for less, waking another thread costs more than it saves */
     const ca_layout *l = &c->layout;
     const int64_t n_rows = (int64_t)c->step.rows.n, numbers = n_rows * (l->d_k + l->d_v);
-    if (n_rows == 0) return;
     const int64_t heads = NUMBERS_PER_TASK / numbers + 1;
     const int32_t heads_per_task = heads < l->n_kv_heads ? (int32_t)heads : l->n_kv_heads;
     write_call call = {c, layer, heads_per_task, !c->step.prepared.at[layer], k, v};
     c->step.prepared.at[layer] = true;
     const int32_t tasks = (l->n_kv_heads + heads_per_task - 1) / heads_per_task;
     if (tasks > 1)
-        c->parallel.run(c->parallel.ctx, tasks, write_heads, &call);
+        c->compute.parallel.run(c->compute.parallel.ctx, tasks, write_heads, &call);
     else
         write_heads(&call, 0, 0);
+    return CATTN_OK;
 }

@@ -1,0 +1,215 @@
+/* The CPU as a backend: its level, threads, plans, and a cache's memory: see backend_cpu.h. */
+#include "backend_cpu.h"
+
+#include "backends.h"
+#include "chunkattn/attn/kernels.h"
+#include "chunkattn/attn/kv_copy.h"
+#include "chunkattn/base/error.h"
+#include "chunkattn/base/levels.h"
+#include "export.h"
+#include "file_tier.h"
+#include "fingerprint.h"
+#include "step.h"
+
+/* ---- Kernel level ---- */
+
+/*
+ * *level is the highest level that the caller (`highest`; NULL: any), CATTN_LEVEL and the CPU allow.
+ * CATTN_ERR_ARG for an unknown name; CATTN_ERR_UNSUPPORTED where the CPU lacks the caller's level.
+ */
+static cattn_status choose_level(const char *highest, int *level, cattn_error *error) {
+    switch (ca_level_choose(highest, level)) {
+    case CA_LEVEL_UNKNOWN:
+        return ca_fail(error, CATTN_ERR_ARG, -1, "level is \"%s\", which this build does not know; see cattn_level_name",
+                       highest);
+    case CA_LEVEL_LACKING:
+        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "level is \"%s\", which this CPU lacks; see cattn_level_name",
+                       highest);
+    case CA_LEVEL_ENVIRONMENT_UNKNOWN:
+        return ca_fail(error, CATTN_ERR_ARG, -1, "CATTN_LEVEL is \"%s\", which this build does not know; see cattn_level_name",
+                       ca_level_environment());
+    case CA_LEVEL_OK: break;
+    }
+    return CATTN_OK;
+}
+
+/* ---- Threads ---- */
+
+static cattn_status start_threads(ca_compute *compute, const cattn_config *config, cattn_error *error) {
+    compute->n_threads = config->n_threads;
+    compute->parallel = config->parallel;
+    if (compute->parallel.run) return CATTN_OK;
+    compute->threads = ca_pool_create(config->n_threads);
+    if (!compute->threads) return ca_fail(error, CATTN_ERR_NOMEM, -1, "%d threads cannot be started", config->n_threads);
+    compute->parallel = (cattn_parallel){ca_pool_run, compute->threads};
+    return CATTN_OK;
+}
+
+/* ---- Caches and foreign pages ---- */
+
+cattn_status ca_cpu_start(ca_compute *compute, const cattn_config *config, const ca_layout *layout, const ca_chunk_pool *pool,
+                          ca_alloc *alloc, cattn_error *error) {
+    int level = CA_LEVEL_ref;
+    cattn_status s = choose_level(config->level, &level, error);
+    if (s || (s = start_threads(compute, config, error))) return s;
+    const ca_kernel *kernel = ca_kernel_find(level, config->kv_type);
+    const ca_attn_options options = {config->softcap, config->alibi_slopes, config->sink_logits};
+    compute->level = kernel->level;
+    if (ca_attn_init(&compute->attn, kernel, layout, pool, alloc, &compute->parallel, config->n_threads,
+                     config->n_heads / config->n_kv_heads, config->scale, &options))
+        return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the workers' scratch");
+    return CATTN_OK;
+}
+
+static void destroy(ca_compute *compute) {
+    if (compute->attn.workers) ca_attn_free(&compute->attn);
+    ca_pool_destroy(&compute->threads);
+}
+
+/* ---- Plan ---- */
+
+/*
+ * What packing a foreign page adds to the cost of a chunk, in units of one query head's attention over it: measured 3 to 6,
+ * with K and V in the second-level cache (Zen 5, d = 128, pages of 16 and 64).
+ */
+static const double PACK_COST = 4;
+
+/* A multiple of this many tasks for each KV head gives all threads the same number of tasks over all heads. */
+static int32_t task_step(const cattn_config *config) {
+    int32_t n = 1;
+    while (n * config->n_kv_heads % config->n_threads) n++;
+    return n;
+}
+
+/* Tasks for each KV head, so that each thread has about four; a multiple of task_step unless it is 1. */
+static int32_t min_tasks(const cattn_config *config) {
+    enum { TASKS_PER_THREAD = 4 };
+    const int32_t heads = config->n_kv_heads, threads = config->n_threads, step = task_step(config);
+    if (threads == 1) return 1;
+    const int32_t n = (TASKS_PER_THREAD * threads + heads - 1) / heads;
+    return n > 1 ? (n + step - 1) / step * step : n;
+}
+
+/* Query heads down to which a chain's rows are split: two full register tiles, and at least one row of the sequence. */
+static int32_t min_slice(const ca_attn *attn) {
+    const int32_t tiles = 2 * attn->kernel->tile_rows;
+    return tiles > attn->group ? tiles : attn->group;
+}
+
+static ca_plan_config plan_config(const ca_compute *compute, const cattn_config *config) {
+    const ca_attn *attn = &compute->attn;
+    return (ca_plan_config){.together = config->sharing == CATTN_SHARED,
+                            .group = attn->group,
+                            .max_rows = attn->max_rows,
+                            .min_slice = min_slice(attn),
+                            .chunk_cost = attn->kernel->chunk_cost + (attn->source ? PACK_COST : 0),
+                            .min_tasks = min_tasks(config),
+                            .task_step = task_step(config),
+                            .log2_segment = CA_LOG2_SEGMENT,
+                            .n_sink_tokens = config->n_sink_tokens};
+}
+
+/* ---- Caches ---- */
+
+static cattn_status create_cache(cattn_cache *c, const cattn_config *config, cattn_error *error) {
+    if (config->kv_type == CATTN_E4M3)
+        return ca_fail(
+            error, CATTN_ERR_UNSUPPORTED, -1,
+            "kv_type is CATTN_E4M3, which only a CUDA device has; set cuda_device, or use CATTN_I8, which takes the same "
+            "memory, CATTN_BF16, CATTN_F16 or CATTN_F32");
+    const cattn_status s = ca_cpu_start(&c->compute, config, &c->layout, c->pool, &c->alloc, error);
+    if (s == CATTN_OK) ca_fingerprint_init(c, config);
+    return s;
+}
+
+static uint64_t other_bytes(const cattn_cache *c) { return c->alloc.bytes; }
+
+static void set_budget(cattn_cache *c, uint64_t budget_bytes) {
+    ca_cache_note_bytes(c);
+    c->budget_bytes = budget_bytes;
+    ca_chunk_pool_set_budget(c->pool, budget_bytes);
+    ca_tree_shrink(c->tree);
+}
+
+/* ---- K/V commands ---- */
+
+void ca_cpu_execute(const cattn_cache *c, int32_t layer, int32_t head, const ca_kv_commands *commands) {
+    ca_kv_execute(&c->layout, c->pool, layer, head, commands->at, commands->n);
+}
+
+static void execute(void *ctx, const ca_kv_command *commands, size_t n) {
+    const cattn_cache *c = ctx;
+    for (int32_t layer = 0; layer < c->layout.n_layers; layer++)
+        for (int32_t head = 0; head < c->layout.n_kv_heads; head++)
+            ca_kv_execute(&c->layout, c->pool, layer, head, commands, n);
+}
+
+/* ---- Steps ---- */
+
+/* Make sure that the budget holds what the step has allocated since the cache had bytes_before, and the workspace to come. */
+static cattn_status reserve(cattn_cache *c, size_t bytes_before, size_t n_after, cattn_error *error) {
+    (void)n_after; /* the commands need no memory of their own */
+    const size_t missing = ca_attn_missing(&c->compute.attn, c->plans.at, c->plans.n);
+    const bool grows = c->alloc.bytes + missing > bytes_before;
+    const size_t excess = grows ? ca_chunk_pool_excess(c->pool, missing) : 0;
+    /* Nothing is evicted if evicting everything would not suffice. */
+    if (excess > 0 && !(ca_tree_may_have_room(c->tree, excess) && ca_tree_make_room(c->tree, excess)))
+        return ca_fail(
+            error, CATTN_ERR_BUDGET, -1,
+            "the step's plan and workspace exceed budget_bytes, %llu, by %zu, and the other chunks are in use or reserved; "
+            "raise it or lower row_limit",
+            (unsigned long long)c->budget_bytes, excess);
+    if (ca_attn_reserve(&c->compute.attn, c->plans.at, c->plans.n))
+        return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the step's workspace");
+    return CATTN_OK;
+}
+
+static void release(ca_compute *compute) { ca_attn_release(&compute->attn); }
+
+static cattn_status attend(cattn_cache *c, int32_t layer, const cattn_view *q, const cattn_view *out, float *lse, void *stream,
+                           cattn_error *error) {
+    (void)stream, (void)error;
+    ca_attn_run(&c->compute.attn, &c->plans.at[c->layer_plan[layer]], layer, q, out, lse);
+    return CATTN_OK;
+}
+
+/* Execute the commands of a layer that was not written: those before the rows always, those after them only if `ready`. */
+static void finish_layer(const cattn_cache *c, int32_t layer, bool ready) {
+    for (int32_t head = 0; head < c->layout.n_kv_heads; head++) {
+        ca_cpu_execute(c, layer, head, &c->step.before);
+        if (ready) ca_cpu_execute(c, layer, head, &c->step.after);
+    }
+}
+
+static void end(cattn_cache *c, bool ready) {
+    for (int32_t layer = 0; layer < c->layout.n_layers; layer++)
+        if (!c->step.prepared.at[layer]) finish_layer(c, layer, ready);
+}
+
+/* ---- Table ---- */
+
+const ca_backend ca_backend_cpu = {
+    .name = "the CPU",
+    .choice = "set cuda_device to -1",
+    .steps = {"cattn_step_", "chunkattn.h"},
+    .pages = {"cattn_pages_", "chunkattn_pages.h"},
+    .max_tokens = INT64_MAX,
+    .packs = true,
+    .destroy = destroy,
+    .plan_config = plan_config,
+    .create_cache = create_cache,
+    .other_bytes = other_bytes,
+    .execute = execute,
+    .reserve = reserve,
+    .write = ca_cpu_write,
+    .attend = attend,
+    .end = end,
+    .release = release,
+    .trim = ca_step_release,
+    .set_budget = set_budget,
+    .export_seq = ca_export,
+    .import_seq = ca_import,
+    .open_tier = ca_file_tier_open,
+    .create_pages = ca_cpu_create_pages,
+    .attend_pages = ca_cpu_attend_pages,
+};

@@ -1,0 +1,95 @@
+/* Choosing a backend, and refusing what it lacks: see backends.h. */
+#include "backends.h"
+
+#include <stdio.h>
+
+#include "cache_handle.h"
+#include "chunkattn/base/error.h"
+#include "chunkattn/pages/handle.h"
+
+const ca_backend *ca_backend_of(int32_t cuda_device) { return cuda_device < 0 ? &ca_backend_cpu : &ca_backend_cuda; }
+
+ca_compute ca_compute_for(const cattn_config *config) {
+    return (ca_compute){
+        .backend = ca_backend_of(config->cuda_device), .cuda_device = config->cuda_device, .n_heads = config->n_heads};
+}
+
+/* ---- Refusals ---- */
+
+typedef char place_text[40];
+
+/* Where a handle's K and V are. */
+static const char *place_of(int32_t cuda_device, place_text text) {
+    if (cuda_device < 0) return ca_backend_of(cuda_device)->name;
+    snprintf(text, sizeof(place_text), "%s %d", ca_backend_of(cuda_device)->name, cuda_device);
+    return text;
+}
+
+cattn_status ca_backend_refuse(int32_t cuda_device, ca_lack lack, cattn_error *error) {
+    static const struct {
+        const char *requested, *lacks, *instead;
+    } refusals[] = {
+        [CA_LACKS_TIER] = {"tier_dir is set", "which has no file tier", "leave it NULL"},
+        [CA_LACKS_SET_BUDGET] = {"cattn_cache_set_budget is called", "whose memory does not shrink",
+                                 "create another cache with that budget_bytes"},
+        [CA_LACKS_EXPORT] = {"cattn_seq_export is called", "which neither exports nor imports",
+                             "compute the tokens where they are needed"},
+        [CA_LACKS_IMPORT] = {"cattn_seq_import is called", "which neither exports nor imports",
+                             "join with the tokens, and compute them"},
+    };
+    place_text text;
+    return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "%s, but K and V are on %s, %s; %s", refusals[lack].requested,
+                   place_of(cuda_device, text), refusals[lack].lacks, refusals[lack].instead);
+}
+
+/* ---- Calls ---- */
+
+/* handle: what the call's first argument is; own: the calls to use. */
+static cattn_status check_call(const ca_compute *compute, const ca_backend *of, const char *handle, const ca_calls *own,
+                               const char *call, cattn_error *error) {
+    place_text text;
+    if (compute->backend == of) return CATTN_OK;
+    return ca_fail(error, CATTN_ERR_ARG, -1, "the %s is on %s; use %s%s of %s, or %s", handle,
+                   place_of(compute->cuda_device, text), own->prefix, call, own->header, of->choice);
+}
+
+cattn_status ca_check_step_call(const cattn_cache *cache, const ca_backend *of, const char *call, cattn_error *error) {
+    const cattn_status s = ca_need(cache, "cache", error);
+    return s ? s : check_call(&cache->compute, of, "cache", &cache->compute.backend->steps, call, error);
+}
+
+cattn_status ca_check_pages_call(const cattn_pages *pages, const ca_backend *of, const char *call, cattn_error *error) {
+    const cattn_status s = ca_need(pages, "pages", error);
+    return s ? s : check_call(&pages->compute, of, "handle", &pages->compute.backend->pages, call, error);
+}
+
+/* ---- Limits ---- */
+
+cattn_status ca_check_length(const ca_compute *compute, int64_t n, cattn_error *error) {
+    place_text text;
+    if (n <= compute->backend->max_tokens) return CATTN_OK;
+    return ca_fail(error, CATTN_ERR_ARG, -1, "the sequence would have %lld tokens; on %s it may have at most %lld",
+                   (long long)n, place_of(compute->cuda_device, text), (long long)compute->backend->max_tokens);
+}
+
+/* A stride over a single element is not checked. */
+static cattn_status check_stride(const char *name, const char *field, int64_t stride, int64_t n, int32_t dim,
+                                 cattn_error *error) {
+    if (n <= 1 || stride >= dim) return CATTN_OK;
+    return ca_fail(error, CATTN_ERR_ARG, -1, "%s->%s is %lld; it must be at least the head size, %d", name, field,
+                   (long long)stride, dim);
+}
+
+cattn_status ca_check_view(const ca_compute *compute, const char *name, const cattn_view *view, int64_t n_rows, int32_t n_heads,
+                           int32_t dim, cattn_error *error) {
+    cattn_status s;
+    if (!view || !view->data) return ca_fail(error, CATTN_ERR_ARG, -1, "%s is NULL", name);
+    if (view->type != CATTN_F32 && view->type != CATTN_F16 && view->type != CATTN_BF16)
+        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "%s->type is %d; it must be CATTN_F32, CATTN_F16 or CATTN_BF16", name,
+                       view->type);
+    if ((s = check_stride(name, "row_stride", view->row_stride, n_rows, dim, error)) ||
+        (s = check_stride(name, "head_stride", view->head_stride, n_heads, dim, error)))
+        return s;
+    const ca_backend *b = compute->backend;
+    return b->check_alignment ? b->check_alignment(name, view, n_rows, n_heads, error) : CATTN_OK;
+}
