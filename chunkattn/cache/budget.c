@@ -1,46 +1,10 @@
 /*
- * Keeping a tree within its budget: memory for its calls, and chunks that are reserved for sequences.
+ * Keeping a tree within its budget: memory for its calls, and for chunks that are reserved for sequences.
  *
  * Reservations are backed by memory: the free chunks of committed slabs, together with the retained chunks, are never fewer
  * than the chunks that are reserved. Other memory of the same budget can therefore grow without breaking a reservation.
  */
 #include "tree_internal.h"
-
-/* ---- Reservations ---- */
-
-int64_t ca_reservation(const ca_tree *tree, int64_t n_tokens, int64_t reserve_to, bool owns_tail) {
-    if (reserve_to <= n_tokens) return 0;
-    /* A sequence that does not own the rest of its last chunk needs a chunk of its own for the same positions. */
-    const int64_t n_owned = owns_tail ? ca_chunks_for(tree, n_tokens) : ca_chunk_of(tree, n_tokens);
-    return ca_chunks_for(tree, reserve_to) - n_owned;
-}
-
-static void set_reservation(ca_tree *tree, ca_seq *seq, int64_t n_chunks) {
-    tree->counts.chunks_reserved += (uint64_t)(n_chunks - seq->n_reserved);
-    seq->n_reserved = n_chunks;
-}
-
-void ca_reservation_update(ca_tree *tree, ca_node *node) {
-    for (ca_seq *seq = node->ending; seq; seq = seq->next) {
-        const bool owns_tail = ca_node_tail_is_free(tree, node, seq);
-        set_reservation(tree, seq, ca_reservation(tree, seq->n_tokens, seq->reserve_to, owns_tail));
-    }
-}
-
-void ca_reservation_end(ca_tree *tree, ca_seq *seq) { set_reservation(tree, seq, 0); }
-
-cattn_status ca_tree_reserve(ca_tree *tree, ca_seq *seq, int64_t n_tokens, cattn_error *error) {
-    const int64_t reserve_to = seq->n_tokens + n_tokens;
-    const bool owns_tail = ca_node_tail_is_free(tree, seq->leaf, seq);
-    const ca_demand demand = {.call = "reserve",
-                              .n_reserved = ca_reservation(tree, seq->n_tokens, reserve_to, owns_tail) - seq->n_reserved};
-    int64_t n_needed;
-    const cattn_status status = ca_budget_secure(tree, &demand, &n_needed, error);
-    if (status != CATTN_OK) return status;
-    seq->reserve_to = reserve_to;
-    ca_reservation_update(tree, seq->leaf);
-    return CATTN_OK;
-}
 
 /* ---- Memory for a call ---- */
 
@@ -122,6 +86,22 @@ static size_t n_keep(const ca_tree *tree, int64_t n_needed) {
     return (size_t)ca_max(n_needed - (int64_t)tree->counts.chunks_retained, 0);
 }
 
+bool ca_budget_evict_one(ca_tree *tree) {
+    int64_t n_left;
+    ca_node *leaf = ca_evict_choose(tree, &n_left);
+    if (!leaf) return false;
+    ca_node *parent = leaf->parent;
+    if (n_left > 0) {
+        ca_node_trim(tree, leaf, n_left);
+        ca_evict_update(tree, leaf);
+    } else {
+        ca_evict_forget(tree, leaf);
+        ca_node_remove(tree, leaf);
+        ca_node_settle(tree, parent);
+    }
+    return true;
+}
+
 /* Bytes of slabs that evicting everything would empty, if n_needed chunks must stay. */
 static size_t returnable(const ca_tree *tree, int64_t n_needed) {
     const int64_t n_unused = (int64_t)(ca_chunk_pool_n_committed_free(tree->pool) + tree->counts.chunks_retained);
@@ -135,7 +115,7 @@ static bool make_room(ca_tree *tree, size_t bytes, int64_t n_needed) {
     for (size_t returned = 0;;) {
         returned += ca_budget_trim(tree, bytes - returned, n_keep(tree, n_needed));
         if (returned >= bytes) return true;
-        if (returnable(tree, n_needed) == 0 || !ca_evict_one(tree)) return false;
+        if (returnable(tree, n_needed) == 0 || !ca_budget_evict_one(tree)) return false;
     }
 }
 
@@ -144,7 +124,7 @@ void ca_budget_provide(ca_tree *tree, int64_t n_chunks, int64_t n_needed) {
     if (excess > 0) make_room(tree, excess, n_needed);
     while ((int64_t)ca_chunk_pool_n_committed_free(tree->pool) < n_chunks) {
         if (ca_pack_one(tree)) continue;
-        const bool evicted = ca_evict_one(tree);
+        const bool evicted = ca_budget_evict_one(tree);
         assert(evicted); /* the chunks have been secured */
         if (!evicted) break;
     }
@@ -155,7 +135,20 @@ void ca_budget_restore(ca_tree *tree) {
     if (excess > 0) ca_tree_make_room(tree, excess);
 }
 
-/* ---- Memory for others ---- */
+/* ---- Memory for reservations and others ---- */
+
+cattn_status ca_tree_reserve(ca_tree *tree, ca_seq *seq, int64_t n_tokens, cattn_error *error) {
+    const int64_t reserve_to = seq->n_tokens + n_tokens;
+    const bool owns_tail = ca_node_tail_is_free(tree, seq->leaf, seq);
+    const ca_demand demand = {.call = "reserve",
+                              .n_reserved = ca_reservation(tree, seq->n_tokens, reserve_to, owns_tail) - seq->n_reserved};
+    int64_t n_needed;
+    const cattn_status status = ca_budget_secure(tree, &demand, &n_needed, error);
+    if (status != CATTN_OK) return status;
+    seq->reserve_to = reserve_to;
+    ca_reservation_update(tree, seq->leaf);
+    return CATTN_OK;
+}
 
 size_t ca_budget_trim(ca_tree *tree, size_t bytes, size_t n_keep) {
     ca_kv_carry_out(&tree->commands);
@@ -163,7 +156,7 @@ size_t ca_budget_trim(ca_tree *tree, size_t bytes, size_t n_keep) {
 }
 
 void ca_tree_drop_retained(ca_tree *tree) {
-    while (ca_evict_one(tree)) {
+    while (ca_budget_evict_one(tree)) {
     }
     ca_budget_trim(tree, SIZE_MAX, n_keep(tree, (int64_t)tree->counts.chunks_reserved));
 }

@@ -248,30 +248,20 @@ static void note_evicted(ca_tree *tree, const ca_node *leaf, int64_t first) {
     }
 }
 
-/* ---- Evicting ---- */
-
-bool ca_evict_one(ca_tree *tree) {
+ca_node *ca_evict_choose(ca_tree *tree, int64_t *n_left) {
     ca_node *leaf = choose(tree);
-    if (!leaf) return false;
-    ca_node *parent = leaf->parent;
-    const int64_t n_left = last_chunk_start(tree, leaf) - leaf->start;
-    note_evicted(tree, leaf, leaf->start + n_left);
-    tree->counts.tokens_evicted += (uint64_t)(leaf->n_tokens - n_left);
-    if (n_left > 0) {
-        ca_node_trim(tree, leaf, n_left);
-        ca_evict_update(tree, leaf);
-    } else {
-        ca_node_remove(tree, leaf);
-        ca_node_settle(tree, parent);
-    }
-    return true;
+    if (!leaf) return NULL;
+    *n_left = last_chunk_start(tree, leaf) - leaf->start;
+    note_evicted(tree, leaf, leaf->start + *n_left);
+    tree->counts.tokens_evicted += (uint64_t)(leaf->n_tokens - *n_left);
+    return leaf;
 }
 
 /* ---- Learning ---- */
 
-void ca_evict_note_leave(ca_tree *tree, const ca_seq *seq) {
+void ca_evict_note_leave(ca_tree *tree, const ca_seq *seq, int64_t n_ready) {
     if (tree->reuse.n_sets == 0) return;
-    const int64_t c = tree->layout->c, n_ready = ca_path_n_ready(seq->leaf);
+    const int64_t c = tree->layout->c;
     const uint32_t now = (uint32_t)tree->clock;
     uint32_t hash = seq->domain; /* of all tokens before the position that the loop below has reached */
     for (const ca_node *node = seq->leaf; node->parent; node = node->parent)

@@ -63,7 +63,9 @@ static void unpack(ca_tree *tree, const joining *j) {
     if (node->packed[0] == 0 && node->packed[1] == 0) return;
     ca_evict_forget(tree, node);
     ca_node_pin(tree, node);
-    ca_pack_unpack(tree, node, j->match.n_node_tokens, j->n_needed);
+    ca_pack_unpack_in_place(tree, node, j->match.n_node_tokens);
+    ca_budget_provide(tree, ca_pack_n_to_take(tree, node, j->match.n_node_tokens), j->n_needed);
+    ca_pack_unpack(tree, node, j->match.n_node_tokens);
 }
 
 cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain, int64_t reserve_tokens,
@@ -131,6 +133,7 @@ static int64_t drop_twins(ca_tree *tree, const ca_seq *seq) {
             return leaf->start;
         }
         if (!twin.contained) return INT64_MAX;
+        ca_evict_forget(tree, twin.contained);
         ca_node_remove(tree, twin.contained);
         ca_node_settle(tree, parent);
     }
@@ -140,7 +143,7 @@ void ca_tree_leave(ca_tree *tree, ca_seq *seq) {
     const int64_t retain_to = ca_tree_retains(tree) ? drop_twins(tree, seq) : 0;
     ca_node *leaf = seq->leaf;
     ca_path_touch(tree, leaf);
-    if (!seq->is_restore) ca_evict_note_leave(tree, seq);
+    if (!seq->is_restore) ca_evict_note_leave(tree, seq, ca_path_n_ready(leaf));
     ca_reservation_end(tree, seq);
     ca_seq_unlink(tree, seq);
     ca_reservation_update(tree, leaf);

@@ -90,10 +90,3 @@ uint64_t ca_tree_suspend_walk(ca_tree *tree, uint64_t cursor, const ca_node *nex
         *walk = (ca_walk){0};
     return next ? walk->serial : 0;
 }
-
-void ca_walks_skip(ca_tree *tree, const ca_node *node, const ca_node *before) {
-    for (size_t i = 0; i < CATTN_MAX_WALKS; i++) {
-        int32_t depth = 0;
-        if (tree->walks[i].next == node) tree->walks[i].next = ca_tree_next(before, &depth);
-    }
-}

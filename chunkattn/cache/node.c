@@ -124,21 +124,28 @@ ca_node *ca_node_changed(ca_tree *tree, ca_node *node) {
     return node;
 }
 
+/* ---- Nodes in order ---- */
+
+const ca_node *ca_tree_next(const ca_node *n, int32_t *depth) {
+    if (n->n_children > 0) {
+        ++*depth;
+        return n->children[0];
+    }
+    for (; n->parent; n = n->parent, --*depth) {
+        const size_t next = ca_node_index(n) + 1;
+        if (next < n->parent->n_children) return n->parent->children[next];
+    }
+    return NULL;
+}
+
+void ca_walks_skip(ca_tree *tree, const ca_node *node, const ca_node *before) {
+    for (size_t i = 0; i < CATTN_MAX_WALKS; i++) {
+        int32_t depth = 0;
+        if (tree->walks[i].next == node) tree->walks[i].next = ca_tree_next(before, &depth);
+    }
+}
+
 /* ---- Chunks ---- */
-
-/* A chunk is retained when it gets its first reference, and when it loses its last; covering and uncovering do the rest. */
-static void ref_chunk(ca_tree *tree, ca_chunk_id id) {
-    if (ca_chunk_at(tree->pool, id)->refs++ == 0) tree->counts.chunks_retained++;
-}
-
-static void unref_chunk(ca_tree *tree, ca_chunk_id id) {
-    ca_chunk *chunk = ca_chunk_at(tree->pool, id);
-    assert(chunk->refs > chunk->live);
-    if (--chunk->refs > 0) return;
-    tree->counts.chunks_retained--;
-    ca_chunk_leave_tier(tree, id);
-    ca_chunk_pool_put(tree->pool, id);
-}
 
 static void cover_chunk(ca_tree *tree, ca_chunk_id id) {
     if (!ca_chunk_cover(tree->pool, id)) return;
@@ -155,7 +162,7 @@ static void uncover_chunk(ca_tree *tree, ca_chunk_id id) {
 void ca_node_push_chunk(ca_tree *tree, ca_node *node, ca_chunk_id id) {
     assert(node->n_chunks < node->chunks_capacity);
     node->chunks[node->n_chunks++] = id;
-    ref_chunk(tree, id);
+    ca_chunk_ref(tree, id);
     if (node->n_seqs > 0) cover_chunk(tree, id);
 }
 
@@ -164,14 +171,7 @@ void ca_node_pop_chunk(ca_tree *tree, ca_node *node) {
     ca_pack_release(tree, node, node->n_chunks > 1, id);
     node->n_chunks--;
     if (node->n_seqs > 0) uncover_chunk(tree, id);
-    unref_chunk(tree, id);
-}
-
-void ca_node_replace_chunk(ca_tree *tree, ca_node *node, size_t i, ca_chunk_id id) {
-    assert(node->n_seqs == 0);
-    unref_chunk(tree, node->chunks[i]);
-    node->chunks[i] = id;
-    ref_chunk(tree, id);
+    ca_chunk_unref(tree, id);
 }
 
 void ca_node_cover(ca_tree *tree, ca_node *node) {
@@ -283,12 +283,11 @@ void ca_node_add_leaf(ca_tree *tree, ca_node *parent, ca_node *leaf, const int32
 }
 
 void ca_node_remove(ca_tree *tree, ca_node *leaf) {
-    assert(leaf->n_children == 0 && !leaf->ending);
+    assert(leaf->n_children == 0 && !leaf->ending && !leaf->is_evictable);
     ca_walks_skip(tree, leaf, leaf);
     const size_t i = ca_node_index(leaf);
     ca_node_trim(tree, leaf, 0);
     unlink_child(leaf->parent, i);
     tree->counts.n_nodes--;
-    ca_evict_forget(tree, leaf);
     ca_node_free(tree, leaf);
 }

@@ -168,6 +168,14 @@ void ca_pack_forget(ca_tree *tree, ca_node *leaf) {
 
 /* ---- Packing ---- */
 
+/* Let chunk `id` take the place of one of node's chunks. No sequence covers node. */
+static void replace_chunk(ca_tree *tree, ca_node *node, size_t i, ca_chunk_id id) {
+    assert(node->n_seqs == 0);
+    ca_chunk_unref(tree, node->chunks[i]);
+    node->chunks[i] = id;
+    ca_chunk_ref(tree, id);
+}
+
 /* Move piece i of a leaf to a packing chunk, which has room for it, and free its own chunk. */
 static void move_to(ca_tree *tree, ca_node *leaf, int i, ca_chunk_id id) {
     const piece p = piece_of(tree, leaf, i);
@@ -178,7 +186,7 @@ static void move_to(ca_tree *tree, ca_node *leaf, int i, ca_chunk_id id) {
     chunk->n_copied = 0; /* these slots may be overwritten now, and belong to one of the pieces */
     leaf->packed[i] = units(unit, n);
     set_packed(tree, id, chunk->packed | leaf->packed[i]);
-    ca_node_replace_chunk(tree, leaf, p.chunk, id);
+    replace_chunk(tree, leaf, p.chunk, id);
 }
 
 /* Let the chunk of piece i of a leaf be a packing chunk. */
@@ -270,11 +278,11 @@ static void move_out(ca_tree *tree, ca_node *node, int i) {
     (void)status;
     ca_kv_record_move(&tree->commands, tree->pool, to, from, p.begin + shift, p.end + shift, -shift);
     ca_pack_release(tree, node, i, from);
-    ca_node_replace_chunk(tree, node, p.chunk, to);
+    replace_chunk(tree, node, p.chunk, to);
     complete_chunk(tree, node, &p);
 }
 
-void ca_pack_unpack(ca_tree *tree, ca_node *node, int64_t n_node_tokens, int64_t n_needed) {
+void ca_pack_unpack_in_place(ca_tree *tree, ca_node *node, int64_t n_node_tokens) {
     assert(!node->is_evictable && !node->to_pack);
     for (int i = 0; i < n_pieces(node); i++) {
         if (!must_unpack(tree, node, i, n_node_tokens) || !is_in_place(tree, node, i)) continue;
@@ -282,7 +290,9 @@ void ca_pack_unpack(ca_tree *tree, ca_node *node, int64_t n_node_tokens, int64_t
         ca_pack_release(tree, node, i, node->chunks[p.chunk]);
         complete_chunk(tree, node, &p);
     }
-    ca_budget_provide(tree, ca_pack_n_to_take(tree, node, n_node_tokens), n_needed);
+}
+
+void ca_pack_unpack(ca_tree *tree, ca_node *node, int64_t n_node_tokens) {
     for (int i = 0; i < n_pieces(node); i++)
         if (must_unpack(tree, node, i, n_node_tokens)) move_out(tree, node, i);
 }

@@ -1,4 +1,4 @@
-/* Running sequences: the table of their ids, their tokens, and the nodes where they end. */
+/* Running sequences: the table of their ids, their tokens, the nodes where they end, and the chunks reserved for them. */
 #include "tree_internal.h"
 
 #include <string.h>
@@ -90,3 +90,26 @@ void ca_seq_unlink(ca_tree *tree, ca_seq *seq) {
     seq->next = NULL;
     seq->leaf = seq->root = NULL;
 }
+
+/* ---- Reservations ---- */
+
+int64_t ca_reservation(const ca_tree *tree, int64_t n_tokens, int64_t reserve_to, bool owns_tail) {
+    if (reserve_to <= n_tokens) return 0;
+    /* A sequence that does not own the rest of its last chunk needs a chunk of its own for the same positions. */
+    const int64_t n_owned = owns_tail ? ca_chunks_for(tree, n_tokens) : ca_chunk_of(tree, n_tokens);
+    return ca_chunks_for(tree, reserve_to) - n_owned;
+}
+
+static void set_reservation(ca_tree *tree, ca_seq *seq, int64_t n_chunks) {
+    tree->counts.chunks_reserved += (uint64_t)(n_chunks - seq->n_reserved);
+    seq->n_reserved = n_chunks;
+}
+
+void ca_reservation_update(ca_tree *tree, ca_node *node) {
+    for (ca_seq *seq = node->ending; seq; seq = seq->next) {
+        const bool owns_tail = ca_node_tail_is_free(tree, node, seq);
+        set_reservation(tree, seq, ca_reservation(tree, seq->n_tokens, seq->reserve_to, owns_tail));
+    }
+}
+
+void ca_reservation_end(ca_tree *tree, ca_seq *seq) { set_reservation(tree, seq, 0); }

@@ -1,4 +1,4 @@
-/* The tree as a whole: its creation and destruction, its nodes in order, its counters. */
+/* The tree as a whole: its creation and destruction, its counters. */
 #include "chunkattn/base/clock.h"
 #include "tree_internal.h"
 
@@ -42,6 +42,7 @@ void ca_tree_destroy(ca_tree **tree) {
             node = node->children[node->n_children - 1];
         } else {
             ca_node *parent = node->parent;
+            ca_evict_forget(t, node);
             ca_node_remove(t, node);
             node = parent;
         }
@@ -56,25 +57,6 @@ void ca_tree_destroy(ca_tree **tree) {
 }
 
 ca_node *ca_tree_root(ca_tree *tree) { return tree->root; }
-
-uint32_t ca_tree_time(const ca_tree *tree) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    const double age = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec - tree->born;
-    return age > 0 ? (uint32_t)(10 * age) : 0; /* the coarse clock may be behind that of `born` */
-}
-
-const ca_node *ca_tree_next(const ca_node *n, int32_t *depth) {
-    if (n->n_children > 0) {
-        ++*depth;
-        return n->children[0];
-    }
-    for (; n->parent; n = n->parent, --*depth) {
-        const size_t next = ca_node_index(n) + 1;
-        if (next < n->parent->n_children) return n->parent->children[next];
-    }
-    return NULL;
-}
 
 const ca_tree_counts *ca_tree_get_counts(const ca_tree *tree) { return &tree->counts; }
 

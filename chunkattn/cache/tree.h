@@ -31,6 +31,16 @@
  * moves to another leaf's chunk, at other slots (pack.c). A leaf that a join matches is unpacked first.
  *
  * A call that fails leaves the tree as it was. One thread at a time may use a tree.
+ *
+ * The files of this folder, from the lowest up. A file calls only those that stand before it here (scripts/check_floors.py).
+ *
+ *   chunks      layout.c chunk_pool.c kv_commands.c
+ *   retention   reuse.c duel.c evicted.c pack.c evict.c
+ *   nodes       node.c seq.c split.c match.c path.c
+ *   budget      branch.c budget.c
+ *   calls       join.c append.c fork.c truncate.c restore.c write_behind.c import.c
+ *   the tree    superseded.c fit.c look.c explain.c tree.c
+ *   the plan    section.c walk.c tasks.c plan.c
  */
 #ifndef CHUNKATTN_CACHE_TREE_H
 #define CHUNKATTN_CACHE_TREE_H
@@ -146,9 +156,6 @@ cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const 
 void ca_tree_destroy(ca_tree **tree);
 
 ca_node *ca_tree_root(ca_tree *tree);
-
-/* Tenths of seconds since the tree was created, as coarse as the system's coarse clock. */
-uint32_t ca_tree_time(const ca_tree *tree);
 
 /* The node after n in depth-first order, NULL after the last. *depth is changed by the difference of their depths. */
 const ca_node *ca_tree_next(const ca_node *n, int32_t *depth);

@@ -9,6 +9,7 @@
 
 #include <assert.h>
 
+#include "chunkattn/base/clock.h"
 #include "chunkattn/base/error.h"
 #include "chunkattn/tier/tier.h"
 #include "duel.h"
@@ -96,9 +97,34 @@ static inline bool ca_tree_retains(const ca_tree *tree) {
     return tree->config.sharing != CATTN_PRIVATE && tree->config.retention != CATTN_RETAIN_NONE;
 }
 
+/* Tenths of seconds since the tree was created, as coarse as the system's coarse clock. */
+static inline uint32_t ca_tree_time(const ca_tree *tree) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    const double age = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec - tree->born;
+    return age > 0 ? (uint32_t)(10 * age) : 0; /* the coarse clock may be behind that of `born` */
+}
+
 /* A chunk is about to be freed or changed: the tier must not read it, nor write to it, any more. */
 static inline void ca_chunk_leave_tier(const ca_tree *tree, ca_chunk_id id) {
     if (tree->config.tier) ca_tier_release(tree->config.tier, id);
+}
+
+/*
+ * A node refers to a chunk, or no longer does. With its first reference a chunk is retained, and after its last it is free;
+ * covering and uncovering (node.c) do the rest.
+ */
+static inline void ca_chunk_ref(ca_tree *tree, ca_chunk_id id) {
+    if (ca_chunk_at(tree->pool, id)->refs++ == 0) tree->counts.chunks_retained++;
+}
+
+static inline void ca_chunk_unref(ca_tree *tree, ca_chunk_id id) {
+    ca_chunk *chunk = ca_chunk_at(tree->pool, id);
+    assert(chunk->refs > chunk->live);
+    if (--chunk->refs > 0) return;
+    tree->counts.chunks_retained--;
+    ca_chunk_leave_tier(tree, id);
+    ca_chunk_pool_put(tree->pool, id);
 }
 
 /* Forget the states of a node's tokens after its first n_tokens. */
@@ -112,6 +138,52 @@ static inline void ca_node_keep_progress(ca_node *node, int64_t n_tokens) {
 static inline cattn_status ca_no_memory(cattn_error *error, const char *call) {
     return ca_fail(error, CATTN_ERR_NOMEM, -1, "%s: the allocator gave no memory", call);
 }
+
+/* ---- pack.c: several leaves in one chunk ---- */
+
+void ca_pack_init(ca_tree *tree);
+
+/* Add a leaf that has become evictable to the list of those to pack, if that may free a chunk; or remove it from the list. */
+void ca_pack_list(ca_tree *tree, ca_node *leaf);
+void ca_pack_forget(ca_tree *tree, ca_node *leaf);
+
+/*
+ * Pack a part of the leaf that has been evictable longest. This records at most two K/V commands. True if something has
+ * changed, though it need not have freed a chunk; false if nothing can be packed now.
+ */
+bool ca_pack_one(ca_tree *tree);
+
+/* Whether node's last chunk is a packing chunk. */
+bool ca_pack_has_last(const ca_node *node);
+
+/* Let the units of a piece of node be free, in the chunk that it is about to release. */
+void ca_pack_release(ca_tree *tree, ca_node *node, int piece, ca_chunk_id id);
+
+/* Chunks that ca_pack_unpack will take from the pool for a match of the first n_node_tokens tokens of node. */
+int64_t ca_pack_n_to_take(const ca_tree *tree, const ca_node *node, int64_t n_node_tokens);
+
+/*
+ * Give node chunks of its own for its first n_node_tokens tokens, so that it can be cut and covered: first those in which it is
+ * alone and at its own slots, before other leaves may move in; then others, for which ca_pack_n_to_take chunks must be free.
+ * Node is pinned and no longer evictable.
+ */
+void ca_pack_unpack_in_place(ca_tree *tree, ca_node *node, int64_t n_node_tokens);
+void ca_pack_unpack(ca_tree *tree, ca_node *node, int64_t n_node_tokens);
+
+/* ---- evict.c: the leaves that can be evicted, and the choice among them ---- */
+
+/* Add node to these leaves or remove it, as its state requires; or remove it because it is about to be freed. */
+void ca_evict_update(ca_tree *tree, ca_node *node);
+void ca_evict_forget(ca_tree *tree, ca_node *node);
+
+/* Learn from a sequence that is about to leave, n_ready of whose tokens are ready: note the uses of the chunks of its path. */
+void ca_evict_note_leave(ca_tree *tree, const ca_seq *seq, int64_t n_ready);
+
+/*
+ * Choose the leaf that is worth least, and note that its last chunk is evicted, which the caller does then: the first *n_left
+ * tokens of the leaf stay. NULL if there is no evictable leaf.
+ */
+ca_node *ca_evict_choose(ca_tree *tree, int64_t *n_left);
 
 /* ---- node.c: one node, its children and its chunks ---- */
 
@@ -141,15 +213,15 @@ size_t ca_node_lower_bound(const ca_node *node, uint32_t domain, int32_t first, 
 /* Index of a node among its siblings. */
 size_t ca_node_index(const ca_node *child);
 
+/* A node is about to be freed or moved: walks (look.c) that would go on with it go on with the node after `before`. */
+void ca_walks_skip(ca_tree *tree, const ca_node *node, const ca_node *before);
+
 /* Link child at its place among the children of parent, which must have room for it. */
 void ca_node_link_child(ca_node *parent, ca_node *child);
 
 /* Add a chunk after node's last, for which there must be room, or remove the last one. */
 void ca_node_push_chunk(ca_tree *tree, ca_node *node, ca_chunk_id id);
 void ca_node_pop_chunk(ca_tree *tree, ca_node *node);
-
-/* Let chunk `id` take the place of one of node's chunks, which is unreferenced. No sequence covers node. */
-void ca_node_replace_chunk(ca_tree *tree, ca_node *node, size_t i, ca_chunk_id id);
 
 /* One sequence more or fewer covers the node. Its chunks become live with the first, and retained after the last. */
 void ca_node_cover(ca_tree *tree, ca_node *node);
@@ -171,7 +243,7 @@ void ca_node_trim(ca_tree *tree, ca_node *node, int64_t n_tokens);
 void ca_node_add_leaf(ca_tree *tree, ca_node *parent, ca_node *leaf, const int32_t *tokens, int64_t n_tokens,
                       const ca_seq *appender);
 
-/* Unlink and free a leaf with its chunks. */
+/* Unlink and free a leaf, which is not evictable any more, with its chunks. */
 void ca_node_remove(ca_tree *tree, ca_node *leaf);
 
 /*
@@ -179,6 +251,28 @@ void ca_node_remove(ca_tree *tree, ca_node *leaf);
  * Returns that child; for the tree's root, NULL.
  */
 ca_node *ca_node_changed(ca_tree *tree, ca_node *node);
+
+/* ---- seq.c: sequences, and reservations of chunks ---- */
+
+/* A sequence with an id, without tokens, not linked to a node. NULL without memory. */
+ca_seq *ca_seq_new(ca_tree *tree);
+
+/* Free a sequence that is not linked and has no chunks reserved. NULL is ignored. */
+void ca_seq_free(ca_tree *tree, ca_seq *seq);
+
+/* Let seq end at node, or no longer end at its leaf. */
+void ca_seq_link(ca_tree *tree, ca_seq *seq, ca_node *node);
+void ca_seq_unlink(ca_tree *tree, ca_seq *seq);
+
+/* Set the length, with the counters that depend on it. */
+void ca_seq_resize(ca_tree *tree, ca_seq *seq, int64_t n_tokens);
+
+/* Chunks to reserve for a sequence of n_tokens up to position reserve_to. owns_tail: it may use the rest of its last chunk. */
+int64_t ca_reservation(const ca_tree *tree, int64_t n_tokens, int64_t reserve_to, bool owns_tail);
+
+/* Update the reservations of the sequences that end at node; or end the reservation of one that is about to leave its leaf. */
+void ca_reservation_update(ca_tree *tree, ca_node *node);
+void ca_reservation_end(ca_tree *tree, ca_seq *seq);
 
 /* ---- split.c: cutting a node in two, and merging two ---- */
 
@@ -224,66 +318,19 @@ typedef struct ca_twin {
 /* Look for the first n_tokens (even, > 0) of node's tokens below its parent, but not in node. */
 ca_twin ca_node_find_twin(const ca_node *node, int64_t n_tokens);
 
-/* ---- seq.c: sequences ---- */
+/* ---- path.c: the path from a node to the root ---- */
 
-/* A sequence with an id, without tokens, not linked to a node. NULL without memory. */
-ca_seq *ca_seq_new(ca_tree *tree);
+/* Mark the path from node to the root as just used. */
+void ca_path_touch(ca_tree *tree, ca_node *node);
 
-/* Free a sequence that is not linked and has no chunks reserved. NULL is ignored. */
-void ca_seq_free(ca_tree *tree, ca_seq *seq);
-
-/* Let seq end at node, or no longer end at its leaf. */
-void ca_seq_link(ca_tree *tree, ca_seq *seq, ca_node *node);
-void ca_seq_unlink(ca_tree *tree, ca_seq *seq);
-
-/* Set the length, with the counters that depend on it. */
-void ca_seq_resize(ca_tree *tree, ca_seq *seq, int64_t n_tokens);
-
-/* ---- evict.c: the leaves that can be evicted, and the choice among them ---- */
-
-/* Add node to these leaves or remove it, as its state requires; or remove it because it is about to be freed. */
-void ca_evict_update(ca_tree *tree, ca_node *node);
-void ca_evict_forget(ca_tree *tree, ca_node *node);
-
-/* Learn from a sequence that is about to leave: note the uses of the chunks of its path. */
-void ca_evict_note_leave(ca_tree *tree, const ca_seq *seq);
-
-/* Evict the last chunk of the leaf that is worth least. False if there is no evictable leaf. */
-bool ca_evict_one(ca_tree *tree);
-
-/* ---- look.c: walks ---- */
-
-/* A node is about to be freed or moved: walks that would go on with it go on with the node after `before`. */
-void ca_walks_skip(ca_tree *tree, const ca_node *node, const ca_node *before);
-
-/* ---- pack.c: several leaves in one chunk ---- */
-
-void ca_pack_init(ca_tree *tree);
-
-/* Add a leaf that has become evictable to the list of those to pack, if that may free a chunk; or remove it from the list. */
-void ca_pack_list(ca_tree *tree, ca_node *leaf);
-void ca_pack_forget(ca_tree *tree, ca_node *leaf);
+/* One sequence more covers the path from node to the root. */
+void ca_path_cover(ca_tree *tree, ca_node *node);
 
 /*
- * Pack a part of the leaf that has been evictable longest. This records at most two K/V commands. True if something has
- * changed, though it need not have freed a chunk; false if nothing can be packed now.
+ * One sequence fewer covers the path from node up to, but not including, `stop`. What no sequence covers keeps its ready tokens
+ * up to position retain_to; the rest is removed.
  */
-bool ca_pack_one(ca_tree *tree);
-
-/* Whether node's last chunk is a packing chunk. */
-bool ca_pack_has_last(const ca_node *node);
-
-/* Let the units of a piece of node be free, in the chunk that it is about to release. */
-void ca_pack_release(ca_tree *tree, ca_node *node, int piece, ca_chunk_id id);
-
-/* Chunks that ca_pack_unpack will take from the pool for a match of the first n_node_tokens tokens of node. */
-int64_t ca_pack_n_to_take(const ca_tree *tree, const ca_node *node, int64_t n_node_tokens);
-
-/*
- * Give node chunks of its own for its first n_node_tokens tokens, so that it can be cut and covered. The pool must be able to
- * provide ca_pack_n_to_take chunks, of n_needed as in ca_budget_provide. Node is pinned and no longer evictable.
- */
-void ca_pack_unpack(ca_tree *tree, ca_node *node, int64_t n_node_tokens, int64_t n_needed);
+void ca_path_release(ca_tree *tree, ca_node *node, ca_node *stop, int64_t retain_to);
 
 /* ---- branch.c: the place where a leaf is added ---- */
 
@@ -320,21 +367,7 @@ int64_t ca_branch_chunks(const ca_tree *tree, const ca_branch *branch, int64_t n
 /* Tokens for which a new leaf gets room beyond its own, so that it grows without allocating for a while. */
 int64_t ca_leaf_slack(const ca_tree *tree, int64_t n_reserved);
 
-/* ---- path.c: the path from a node to the root ---- */
-
-/* Mark the path from node to the root as just used. */
-void ca_path_touch(ca_tree *tree, ca_node *node);
-
-/* One sequence more covers the path from node to the root. */
-void ca_path_cover(ca_tree *tree, ca_node *node);
-
-/*
- * One sequence fewer covers the path from node up to, but not including, `stop`. What no sequence covers keeps its ready tokens
- * up to position retain_to; the rest is removed.
- */
-void ca_path_release(ca_tree *tree, ca_node *node, ca_node *stop, int64_t retain_to);
-
-/* ---- budget.c: chunks and memory for a call, and reservations of chunks ---- */
+/* ---- budget.c: chunks and memory for a call ---- */
 
 /* What a call needs. */
 typedef struct ca_demand {
@@ -366,14 +399,10 @@ size_t ca_budget_trim(ca_tree *tree, size_t bytes, size_t n_keep);
  */
 void ca_budget_provide(ca_tree *tree, int64_t n_chunks, int64_t n_needed);
 
+/* Evict the last chunk of the leaf that is worth least. False if there is no evictable leaf. */
+bool ca_budget_evict_one(ca_tree *tree);
+
 /* Last stage of a call that changed the tree: return to the system what exceeds the budget. */
 void ca_budget_restore(ca_tree *tree);
-
-/* Chunks to reserve for a sequence of n_tokens up to position reserve_to. owns_tail: it may use the rest of its last chunk. */
-int64_t ca_reservation(const ca_tree *tree, int64_t n_tokens, int64_t reserve_to, bool owns_tail);
-
-/* Update the reservations of the sequences that end at node; or end the reservation of one that is about to leave its leaf. */
-void ca_reservation_update(ca_tree *tree, ca_node *node);
-void ca_reservation_end(ca_tree *tree, ca_seq *seq);
 
 #endif

@@ -288,7 +288,7 @@ static void a_read_does_not_overtake_commands_on_its_chunk(void **state) {
     append(&t.w, 1, "z"); /* its odd token is copied, before the next step */
     leave(&t.w, 1);
     leave(&t.w, 2);
-    while (ca_evict_one(t.w.tree)) {
+    while (ca_budget_evict_one(t.w.tree)) {
     }
     assert_int_equal(t.w.tree->commands.n, 1);
     const ca_chunk_id to = t.w.tree->commands.at[0].to;
@@ -371,7 +371,7 @@ static void a_queued_write_is_dropped_when_its_chunk_changes(void **state) {
     ca_tier_get_stats(t.tier, &stats);
     assert_int_equal(stats.n_queued_writes, 1);
     leave(&t.w, 1);
-    while (ca_evict_one(t.w.tree)) {
+    while (ca_budget_evict_one(t.w.tree)) {
     }
     ca_tier_get_stats(t.tier, &stats);
     assert_int_equal(stats.n_queued_writes, 0);
@@ -388,7 +388,7 @@ static void reading_that_takes_longer_than_computing_is_not_done(void **state) {
     t.disk.call_seconds = 1e-3;                                 /* from here on each takes time */
     work(&t, 4);
     go(&t, 1);
-    while (ca_evict_one(t.w.tree)) {
+    while (ca_budget_evict_one(t.w.tree)) {
     }
     assert_int_equal(enter(&t, "abcdefghijklmnopq", 1e-9), 0);
     assert_int_equal(enter(&t, "abcdefghijklmnopq", 1e9), 16);

@@ -33,11 +33,11 @@ static void the_least_recently_used_leaf_is_evicted_first(void **state) {
         setup(&w, CATTN_SHARED, both[r], N_CHUNKS);
         for (int32_t i = 1; i <= 3; i++) request(&w, i);
         request(&w, 1);
-        assert_true(ca_evict_one(w.tree));
+        assert_true(ca_budget_evict_one(w.tree));
         assert_int_equal(found(&w, 2), PROMPT - C); /* a chunk at a time, the last first */
-        for (int i = 1; i < PROMPT / C; i++) assert_true(ca_evict_one(w.tree));
+        for (int i = 1; i < PROMPT / C; i++) assert_true(ca_budget_evict_one(w.tree));
         assert_int_equal(found(&w, 2), 0);
-        for (int i = 0; i < PROMPT / C; i++) assert_true(ca_evict_one(w.tree));
+        for (int i = 0; i < PROMPT / C; i++) assert_true(ca_budget_evict_one(w.tree));
         assert_int_equal(found(&w, 3), 0);
         assert_int_equal(found(&w, 1), PROMPT);
         check_tree(w.tree, w.pool, &w.layout);
@@ -197,7 +197,7 @@ static void the_end_of_a_shared_prefix_counts_as_the_prefix(void **state) {
     assert_int_equal(join(&w, "abcdxyzwv"), C);
     compute(&w, 2, 5);
     leave(&w, 2);
-    assert_true(ca_evict_one(w.tree)); /* efgh; abcd, which both have used, and xyzw become one leaf */
+    assert_true(ca_budget_evict_one(w.tree)); /* efgh; abcd, which both have used, and xyzw become one leaf */
     const ca_node *leaf = w.tree->root->children[0];
     assert_int_equal(leaf->n_tokens, 2 * C);
     assert_int_equal(leaf->use_class, ca_use_class(2));

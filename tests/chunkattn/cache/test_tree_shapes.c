@@ -433,18 +433,18 @@ static void leaves_go_first_least_recently_used_first(void **state) {
                "  4..7 efgh | B0-3 |\n"
                "  4..7 mnop | C0-3 |\n"
                "0..5 uvwxyz | D0-3 E0-1 |\n");
-    assert_true(ca_evict_one(w.tree));
+    assert_true(ca_budget_evict_one(w.tree));
     expect(&w, "0..7 abcdefgh | A0-3 B0-3 |\n"
                "0..5 uvwxyz | C0-3 D0-1 |\n");
-    assert_true(ca_evict_one(w.tree)); /* one chunk at a time, from the end */
+    assert_true(ca_budget_evict_one(w.tree)); /* one chunk at a time, from the end */
     expect(&w, "0..7 abcdefgh | A0-3 B0-3 |\n"
                "0..3 uvwx | C0-3 |\n");
-    assert_true(ca_evict_one(w.tree));
-    assert_true(ca_evict_one(w.tree));
+    assert_true(ca_budget_evict_one(w.tree));
+    assert_true(ca_budget_evict_one(w.tree));
     expect(&w, "0..3 abcd | A0-3 |\n");
     assert_int_equal(ca_tree_get_counts(w.tree)->tokens_evicted, 14);
-    assert_true(ca_evict_one(w.tree));
-    assert_false(ca_evict_one(w.tree));
+    assert_true(ca_budget_evict_one(w.tree));
+    assert_false(ca_budget_evict_one(w.tree));
     expect(&w, "");
     teardown(&w);
 }

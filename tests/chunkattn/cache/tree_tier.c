@@ -43,7 +43,7 @@ void world_tier(world *w) {
     w->disk.lies_at = world_below(w, 20) == 0 ? (size_t)world_below(w, 8192) : SIZE_MAX;
     for (int64_t n = world_below(w, 8); n > 0; n--) ca_tier_work(w->tier);
     if (world_below(w, 2)) ca_tree_poll_tier(w->tree);
-    for (int64_t n = world_skewed_below(w, 60); n > 0; n--) ca_evict_one(w->tree);
+    for (int64_t n = world_skewed_below(w, 60); n > 0; n--) ca_budget_evict_one(w->tree);
 }
 
 /* Bytes by which a restore may grow what is not checked against the budget. */

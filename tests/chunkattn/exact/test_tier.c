@@ -25,7 +25,7 @@ static disk the_disk;
 static bool has_thread;
 
 static void evict(world_cpu_run *x) {
-    for (int n = (int)rng_range(&x->t.r, 0, 3); n > 0; n--) ca_evict_one(x->t.cache->tree);
+    for (int n = (int)rng_range(&x->t.r, 0, 3); n > 0; n--) ca_budget_evict_one(x->t.cache->tree);
     if (rng_chance(&x->t.r, 20)) cattn_cache_drop_retained(x->t.cache, NULL);
     if (rng_chance(&x->t.r, 4)) ca_pack_one(x->t.cache->tree);
 }
