@@ -65,7 +65,7 @@ static cattn_status find_entries(cattn_cache *c, const cattn_entry *entries, int
 static bool waits(const ca_node *leaf) { return ca_path_n_coming(leaf) > ca_path_n_ready(leaf); }
 
 /* Claim rows in the entries' order. Returns how many. */
-static int64_t deal_rows(cattn_cache *c, cattn_entry *entries, int64_t row_limit) {
+static int64_t assign_rows(cattn_cache *c, cattn_entry *entries, int64_t row_limit) {
     ca_step *step = &c->step;
     const bool restores = c->tier && ca_tree_restores(c->tree);
     int64_t n_rows = 0;
@@ -188,7 +188,7 @@ static cattn_status try_begin(cattn_cache *c, cattn_entry *entries, int32_t n_en
         status = find_entries(c, entries, n_entries, error);
         if (status) return status;
     }
-    const int64_t n_rows = deal_rows(c, entries, row_limit);
+    const int64_t n_rows = assign_rows(c, entries, row_limit);
     const size_t n_after = count_branch_copies(c);
     const bool had_rows = step->has_rows;
     step->has_rows = false;

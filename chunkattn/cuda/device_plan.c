@@ -1,4 +1,4 @@
-/* Building the image of a plan: draft jobs from its blocks, link segments, number states, deal to thread blocks. */
+/* Building the image of a plan: draft jobs from its blocks, link segments, number states, assign to thread blocks. */
 #include "device_plan.h"
 
 #include <string.h>
@@ -355,10 +355,10 @@ static void write_merge(ca_device_plan *dp, int32_t n_rows) {
     begin[0] = 0;
 }
 
-/* ---- Dealing ---- */
+/* ---- Assignment to thread blocks ---- */
 
 /* Of prefill a chain folds through two states in turn; a thread block uses the same two for all its chains of a head. */
-typedef struct dealer {
+typedef struct assigner {
     ca_device_plan *dp;
     int list;
     int32_t block, n_jobs;
@@ -367,14 +367,14 @@ typedef struct dealer {
     ca_cuda_job_pages *pages;         /* of each job, if there is a source */
     int32_t *scratch_block, *scratch; /* [KV heads] the last thread block with a chain of the head, and its index among them */
     int32_t n_scratch;
-} dealer;
+} assigner;
 
-static void go_to_block(dealer *d, int32_t block) {
+static void go_to_block(assigner *d, int32_t block) {
     while (d->block < block) d->parts[++d->block] = d->n_jobs;
 }
 
 /* The first of two times prefill_tokens states that this thread block may use for a head. */
-static int32_t scratch_states(dealer *d, int32_t head) {
+static int32_t scratch_states(assigner *d, int32_t head) {
     if (d->scratch_block[head] != d->block) {
         d->scratch_block[head] = d->block;
         d->scratch[head]++;
@@ -384,7 +384,7 @@ static int32_t scratch_states(dealer *d, int32_t head) {
 }
 
 /* Write a draft's job for one head to the list's line i, from where chains then set what links them. */
-static ca_cuda_job *write_job(dealer *d, const ca_job_draft *draft, int32_t head, int32_t i) {
+static ca_cuda_job *write_job(assigner *d, const ca_job_draft *draft, int32_t head, int32_t i) {
     if (d->dp->config.source) d->pages[i] = d->dp->pages.at[draft - d->dp->drafts.at];
     d->jobs[i] = draft->job;
     d->jobs[i].head = (uint16_t)head;
@@ -392,7 +392,7 @@ static ca_cuda_job *write_job(dealer *d, const ca_job_draft *draft, int32_t head
 }
 
 /* Write the jobs of a chain, or a single job, for one head. */
-static void write_chain(dealer *d, const ca_job_draft *draft, int32_t head) {
+static void write_chain(assigner *d, const ca_job_draft *draft, int32_t head) {
     const int32_t scratch = draft->next >= 0 ? scratch_states(d, head) : 0;
     for (int32_t i = 0, fold = -1;; i++) {
         ca_cuda_job *job = write_job(d, draft, head, d->n_jobs++);
@@ -408,27 +408,27 @@ static int64_t chain_cost(const ca_device_plan *dp, const ca_job_draft *draft) {
     return draft->cost;
 }
 
-/* Deal one job or chain for one head to the thread block in whose share of the total its middle falls. */
-static void deal_draft(dealer *d, const ca_job_draft *draft, int32_t head, int64_t *dealt, int64_t total) {
+/* Assign one job or chain for one head to the thread block in whose share of the total its middle falls. */
+static void assign_draft(assigner *d, const ca_job_draft *draft, int32_t head, int64_t *assigned, int64_t total) {
     const int64_t cost = chain_cost(d->dp, draft);
-    go_to_block(d, (int32_t)((2 * *dealt + cost) * n_blocks(d->dp, d->list) / (2 * total)));
+    go_to_block(d, (int32_t)((2 * *assigned + cost) * n_blocks(d->dp, d->list) / (2 * total)));
     write_chain(d, draft, head);
-    *dealt += cost;
+    *assigned += cost;
 }
 
 /*
- * Deal the list's jobs, whose cost is `total` over all heads: head by head, so that a thread block has chains of few heads and
- * scratch is small.
+ * Assign the list's jobs, whose cost is `total` over all heads: head by head, so that a thread block has chains of few heads
+ * and scratch is small.
  */
-static void deal_prefill(dealer *d, int64_t total) {
+static void assign_prefill(assigner *d, int64_t total) {
     const ca_device_plan *dp = d->dp;
-    int64_t dealt = 0;
+    int64_t assigned = 0;
     for (int32_t head = 0; head < dp->config.n_heads; head++)
         for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++)
-            if (draft->list == d->list && !draft->linked) deal_draft(d, draft, head, &dealt, total);
+            if (draft->list == d->list && !draft->linked) assign_draft(d, draft, head, &assigned, total);
 }
 
-/* The cost to which the thread blocks below it have to be filled up so that `more` is dealt. */
+/* The cost to which the thread blocks below it have to be filled up so that `more` is assigned. */
 static int64_t find_level(const int32_t *load, int32_t n, int64_t more) {
     int64_t level = INT64_MAX;
     for (int32_t below = n + 1;;) {
@@ -447,11 +447,11 @@ static int64_t find_level(const int32_t *load, int32_t n, int64_t more) {
 
 static bool is_heavy(const ca_device_plan *dp, const ca_job_draft *draft) { return draft->job.n_tokens * dp->config.group > 8; }
 
-/* Deal the jobs of more than 8 rows, or the others: count them in parts[block + 1], or write them from next[block] on. */
-static void deal_weight(dealer *d, bool heavy, int32_t *load, int32_t *next) {
+/* Assign the jobs of more than 8 rows, or the others: count them in parts[block + 1], or write them from next[block] on. */
+static void assign_weight(assigner *d, bool heavy, int32_t *load, int32_t *next) {
     const ca_device_plan *dp = d->dp;
     const int32_t n_heads = dp->config.n_heads, n = n_blocks(dp, d->list);
-    int64_t total = 0, dealt = 0, filled = 0;
+    int64_t total = 0, assigned = 0, filled = 0;
     for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++)
         if (draft->list == d->list && is_heavy(dp, draft) == heavy) total += draft->cost * n_heads;
     if (total == 0) return;
@@ -461,12 +461,12 @@ static void deal_weight(dealer *d, bool heavy, int32_t *load, int32_t *next) {
     for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++) {
         if (draft->list != d->list || is_heavy(dp, draft) != heavy) continue;
         for (int32_t head = 0; head < n_heads; head++) {
-            for (; block + 1 < n && dealt + draft->cost / 2 >= filled + room; room = ca_max(level - load[block], 0)) {
+            for (; block + 1 < n && assigned + draft->cost / 2 >= filled + room; room = ca_max(level - load[block], 0)) {
                 filled += room;
                 block++;
             }
             load[block] += (int32_t)draft->cost;
-            dealt += draft->cost;
+            assigned += draft->cost;
             if (next)
                 write_job(d, draft, head, next[block]++);
             else
@@ -476,56 +476,56 @@ static void deal_weight(dealer *d, bool heavy, int32_t *load, int32_t *next) {
 }
 
 /*
- * Deal the list's jobs: first those of many rows, whose chunks take longest, then the others, where these leave room. Jobs of
+ * Assign the list's jobs: first those of many rows, whose chunks take longest, then the others, where these leave room. Jobs of
  * one draft are neighbours, so that a chunk that is filled changes few lines.
  */
-static void deal_decode(dealer *d) {
+static void assign_decode(assigner *d) {
     const int32_t n = n_blocks(d->dp, d->list);
     int32_t *load = d->dp->slot.at, *next = load + n;
     memset(load, 0, (size_t)n * sizeof *load);
     memset(d->parts, 0, ((size_t)n + 1) * sizeof *d->parts);
-    deal_weight(d, true, load, NULL);
-    deal_weight(d, false, load, NULL);
+    assign_weight(d, true, load, NULL);
+    assign_weight(d, false, load, NULL);
     for (int32_t b = 0; b < n; b++) {
         next[b] = d->parts[b];
         d->parts[b + 1] += d->parts[b];
     }
     memset(load, 0, (size_t)n * sizeof *load);
-    deal_weight(d, true, load, next);
-    deal_weight(d, false, load, next);
+    assign_weight(d, true, load, next);
+    assign_weight(d, false, load, next);
 }
 
 /* Returns the number of thread blocks that need scratch states for the same head. */
-static int32_t deal_list(ca_device_plan *dp, int list) {
+static int32_t assign_list(ca_device_plan *dp, int list) {
     const int32_t n_heads = dp->config.n_heads;
-    dealer d = {.dp = dp,
-                .list = list,
-                .parts = ca_device_plan_array(dp, CA_IMAGE_PARTS + list),
-                .jobs = (ca_cuda_job *)ca_device_plan_array(dp, CA_IMAGE_JOBS + list),
-                .pages = (ca_cuda_job_pages *)ca_device_plan_array(dp, CA_IMAGE_PAGES + list),
-                .scratch_block = dp->slot.at,
-                .scratch = dp->slot.at + n_heads};
+    assigner d = {.dp = dp,
+                  .list = list,
+                  .parts = ca_device_plan_array(dp, CA_IMAGE_PARTS + list),
+                  .jobs = (ca_cuda_job *)ca_device_plan_array(dp, CA_IMAGE_JOBS + list),
+                  .pages = (ca_cuda_job_pages *)ca_device_plan_array(dp, CA_IMAGE_PAGES + list),
+                  .scratch_block = dp->slot.at,
+                  .scratch = dp->slot.at + n_heads};
     int64_t total = 0;
     for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++)
         if (draft->list == list && !draft->linked) total += chain_cost(dp, draft) * n_heads;
     if (total > 0) dp->lists |= 1u << list;
     if (ca_list_decodes(list)) {
-        deal_decode(&d);
+        assign_decode(&d);
         return 0;
     }
     memset(dp->slot.at, 0xff, 2 * (size_t)n_heads * sizeof *dp->slot.at);
     d.parts[0] = 0;
-    if (total > 0) deal_prefill(&d, total);
+    if (total > 0) assign_prefill(&d, total);
     go_to_block(&d, n_blocks(dp, list));
     return d.n_scratch;
 }
 
 /* Lists run one after the other, so all use the same scratch states. */
-static void deal_jobs(ca_device_plan *dp) {
+static void assign_jobs(ca_device_plan *dp) {
     int32_t n_scratch = 0;
     dp->lists = 0;
     for (int l = 0; l < CA_N_LISTS; l++) {
-        const int32_t n = deal_list(dp, l);
+        const int32_t n = assign_list(dp, l);
         if (n > n_scratch) n_scratch = n;
     }
     dp->n_states += n_scratch * 2 * dp->config.prefill_tokens;
@@ -555,7 +555,7 @@ cattn_status ca_device_plan_update(ca_device_plan *dp, const ca_plan *plan) {
     if (lay_out(dp)) return CATTN_ERR_NOMEM;
     write_rows(dp, plan, n_rows);
     write_merge(dp, n_rows);
-    deal_jobs(dp);
+    assign_jobs(dp);
     dp->valid = dp->rebuilt = true;
     return CATTN_OK;
 }

@@ -110,7 +110,7 @@ typedef struct ca_device_plan {
     size_t capacity[CA_IMAGE_ARRAYS];  /* in elements */
     CA_ARRAY(ca_job_draft) drafts;     /* during a build, as the next three */
     CA_ARRAY(int32_t) last;            /* [rows] the last draft of each row; then the number of its states */
-    CA_ARRAY(int32_t) slot;            /* scratch of dealing: of each KV head, or of each thread block */
+    CA_ARRAY(int32_t) slot;            /* scratch of the assignment: of each KV head, or of each thread block */
     CA_ARRAY(ca_cuda_job_pages) pages; /* [drafts] where each draft's chunks lie; empty without a page source */
 } ca_device_plan;
 

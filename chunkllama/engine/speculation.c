@@ -132,7 +132,7 @@ static int compare_bids(const void *left, const void *right) {
 }
 
 /* Give rows to the tokens that are worth them, and shorten the drafts to these. */
-static void deal_rows(cl_speculation *sp, int32_t n_decoding, int32_t max_rows) {
+static void assign_rows(cl_speculation *sp, int32_t n_decoding, int32_t max_rows) {
     const int32_t n_bids = list_bids(sp);
     qsort(sp->bids, (size_t)n_bids, sizeof *sp->bids, compare_bids);
     for (int32_t i = 0; i < sp->n_drafts; i++) sp->drafts[i].n = 0;
@@ -164,7 +164,7 @@ void cl_speculation_draft(cl_speculation *sp, int32_t n_decoding, int32_t max_ro
     for (int32_t i = 0; i < sp->n_drafts && sp->drafter->token_cost > 0; i++) limit_draft(sp, &sp->drafts[i], n_decoding);
     sp->drafter->propose(sp->drafter, sp->drafts, sp->n_drafts);
     cut_drafts(sp);
-    deal_rows(sp, n_decoding, max_rows);
+    assign_rows(sp, n_decoding, max_rows);
     for (int32_t i = 0; i < sp->n_drafts; i++) append(sp, &sp->drafts[i]);
 }
 

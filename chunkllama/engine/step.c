@@ -49,12 +49,12 @@ void cl_step_add(cl_step *st, cl_choice *c, int64_t max_rows) {
 static void place_entries(cl_step *st) {
     st->n_rows = 0;
     for (int32_t i = 0; i < st->n_entries; i++) {
-        const cattn_entry *dealt = &st->runner->entries[i];
+        const cattn_entry *granted = &st->runner->entries[i];
         cl_step_entry *e = &st->entries[i];
-        e->first_pos = dealt->first_pos;
-        e->n_rows = dealt->n_rows;
+        e->first_pos = granted->first_pos;
+        e->n_rows = granted->n_rows;
         e->first_row = st->n_rows;
-        st->n_rows += (int32_t)dealt->n_rows;
+        st->n_rows += (int32_t)granted->n_rows;
     }
 }
 

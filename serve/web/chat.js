@@ -259,7 +259,7 @@ export function start_chat({ api, model }) {
   settings.addEventListener("change", () => find_chat(chat.id) && save());
   settings.addEventListener("submit", (event) => event.preventDefault());
   on_chats_changed(take_newer);
-  window.addEventListener("pageshow", take_newer); // a page that the browser had put aside was told of no change
+  window.addEventListener("pageshow", take_newer); // a page that the browser had put aside got no event of a change
   window.addEventListener("pagehide", () => running && store_chat(chat));
 
   show_chat();

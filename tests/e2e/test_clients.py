@@ -120,7 +120,7 @@ def test_langchain_json_mode(server, chain):
 
 
 def test_langchain_embeddings(server):
-    """LangChain sends token arrays of OpenAI's vocabulary unless told not to."""
+    """LangChain sends token arrays of OpenAI's vocabulary unless it is set not to."""
     from langchain_openai import OpenAIEmbeddings
 
     texts = ["The cat sat on the mat.", "A feline rested on a rug."]

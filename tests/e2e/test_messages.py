@@ -165,8 +165,8 @@ def test_a_tool_that_is_called(chunkllama_bin, model_path, grammar_library):
         assert second.content and second.usage.cache_read_input_tokens >= prompt_tokens(first) - 2
         schema = {"type": "object", "properties": {"color": {"enum": ["red", "green"]}}, "required": ["color"],
                   "additionalProperties": False}
-        told = ask(client, output_config={"format": {"type": "json_schema", "schema": schema}}, max_tokens=100)
-        assert json.loads(told.content[0].text)["color"] in ("red", "green")
+        answer = ask(client, output_config={"format": {"type": "json_schema", "schema": schema}}, max_tokens=100)
+        assert json.loads(answer.content[0].text)["color"] in ("red", "green")
 
 
 def test_thinking(chunkllama_bin, model_path, tmp_path):

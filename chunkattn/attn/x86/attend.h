@@ -51,9 +51,9 @@ static size_t scratch_bytes(int32_t d_k, int32_t d_v, int32_t c) {
 }
 
 /* The size of the next of `parts` parts among which what is left is divided evenly. */
-static inline int32_t deal(int32_t left, int32_t parts) { return (left + parts - 1) / parts; }
+static inline int32_t share_of(int32_t left, int32_t parts) { return (left + parts - 1) / parts; }
 
-/* Of n rows dealt to row tiles, how many tiles from the first on are of one size and can be taken by one call. */
+/* Of n rows divided among row tiles, how many tiles from the first on are of one size and can be taken by one call. */
 static inline int32_t equal_tiles(int32_t n, int32_t tiles) { return !TILES_IN_TURN ? 1 : n % tiles ? n % tiles : tiles; }
 
 /* A tile in progress and its scratch: scores, scores_stride apart; room for one unpacked panel; an open slot group, closed. */
@@ -101,7 +101,7 @@ static inline void run(work *w, product *p, panel *x, cattn_type type, int32_t r
     p->next = w->ahead ? w->ahead : x->lines;
     p->next_step = p->next_tile = 0;
     if (w->ahead && tile >= 0 && n_lines > 0) {
-        p->next_step = deal(line * line_of(type, n), (int32_t)n_lines * tiles);
+        p->next_step = share_of(line * line_of(type, n), (int32_t)n_lines * tiles);
         p->next_tile = p->next_step * n_lines;
         w->ahead += p->next_tile * p->n_tiles;
     }
@@ -114,9 +114,9 @@ static void score_slots(work *w, cattn_type type, const char *lines, ptrdiff_t s
     const int32_t tiles = n_parts(t->n_rows, TILE_ROWS);
     int32_t vecs = n_parts(n, GROUP) * (GROUP / V_LANES);
     for (int32_t panels = n_parts(vecs, TILE_VECS); panels > 0; panels--) {
-        panel x = {.stride = stride, .vecs = deal(vecs, panels), .lines = lines};
+        panel x = {.stride = stride, .vecs = share_of(vecs, panels), .lines = lines};
         for (int32_t row = 0, rows, equal, tile = 0; tile < tiles; tile += equal, row += equal * rows) {
-            rows = deal(t->n_rows - row, tiles - tile);
+            rows = share_of(t->n_rows - row, tiles - tile);
             equal = equal_tiles(t->n_rows - row, tiles - tile);
             product p = {.factors = (const char *)t->q + (size_t)row * query_bytes(t->d_k),
                          .factor_stride = (ptrdiff_t)query_bytes(t->d_k),
@@ -177,10 +177,10 @@ static void multiply_values(work *w, cattn_type type) {
     const bool wide = t->n_rows <= STREAM_ROWS && vecs > TILE_VECS;
     const int32_t tiles = n_parts(t->n_rows, wide ? WIDE_ROWS : TILE_ROWS);
     for (int32_t panels = n_parts(vecs, wide ? WIDE_VECS : TILE_VECS); panels > 0; panels--) {
-        panel x = {.stride = element_bytes(type, t->d_v), .vecs = deal(vecs, panels)};
+        panel x = {.stride = element_bytes(type, t->d_v), .vecs = share_of(vecs, panels)};
         x.lines = (const char *)t->v + element_bytes(type, column);
         for (int32_t row = 0, rows, equal, tile = 0; tile < tiles; tile += equal, row += equal * rows) {
-            rows = deal(t->n_rows - row, tiles - tile);
+            rows = share_of(t->n_rows - row, tiles - tile);
             equal = t->n_seen ? 1 : equal_tiles(t->n_rows - row, tiles - tile);
             const int32_t all = slots_all_see(t, type, row, rows);
             if (all > 0) add_values(w, type, &x, column, 0, all, row, rows, equal, tile, tiles);

@@ -1,6 +1,6 @@
 /*
- * The real grammar engine, over a small vocabulary: what masks, forced tokens and drafts say is consistent, grammars are told
- * from text that is none, and hostile ones end within seconds. CHUNKLLAMA_GRAMMAR_LIBRARY names its shared object; without it
+ * The real grammar engine, over a small vocabulary: what masks, forced tokens and drafts say is consistent, text that is no
+ * grammar is refused, and hostile grammars end within seconds. CHUNKLLAMA_GRAMMAR_LIBRARY names its shared object; without it
  * nothing is tested but its absence.
  */
 #include "tests/support/testing.h"

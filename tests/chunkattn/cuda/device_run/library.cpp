@@ -1,5 +1,5 @@
 /*
- * Times libchunkattn on a CUDA device through its public calls: plans, dealing and kernels together, which `bench` does not
+ * Times libchunkattn on a CUDA device through its public calls: plans, assignment and kernels together, which `bench` does not
  * see.
  *
  * library SHAPE [MODE]   a shape that --list names; MODE shared (default), shared_storage or private

@@ -100,7 +100,7 @@ void number_states(const step_shape &s, std::vector<chain> &chains, step_lists &
     }
 }
 
-void deal(const step_shape &s, const std::vector<chain> &chains, int blocks, step_lists &l) {
+void assign(const step_shape &s, const std::vector<chain> &chains, int blocks, step_lists &l) {
     std::vector<std::pair<int64_t, chain>> all; /* cost, jobs */
     for (int head = 0; head < s.kv_heads; head++)
         for (chain c : chains) {
@@ -135,7 +135,7 @@ step_lists make_lists(const step_shape &s, method how, int tile_rows, bool chain
     step_lists l = {};
     std::vector<chain> chains = make_chains(s, how, tile_rows, chained);
     number_states(s, chains, l);
-    deal(s, chains, blocks, l);
+    assign(s, chains, blocks, l);
     return l;
 }
 

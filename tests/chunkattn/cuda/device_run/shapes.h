@@ -39,7 +39,7 @@ struct step_lists {
 };
 /*
  * tile_rows: rows of a job at most. chained: all segments of a row in one block, which needs rows that share nothing or a
- * method other than CHUNK. Jobs are dealt to `blocks` blocks, the longest first, each to the block with the fewest chunks.
+ * method other than CHUNK. Jobs are assigned to `blocks` blocks, the longest first, each to the block with the fewest chunks.
  */
 step_lists make_lists(const step_shape &s, method how, int tile_rows, bool chained, int blocks);
 /* Whether every row's chunks are in exactly one job for each KV head. */

@@ -173,7 +173,7 @@ struct builder {
         }
     }
 
-    void deal(int blocks) {
+    void assign(int blocks) {
         std::shuffle(chains.begin(), chains.end(), rng);
         for (const std::vector<draft> &c : chains)
             for (int head = 0; head < p.n_kv_heads; head++) {
@@ -208,6 +208,6 @@ job_lists make_jobs(const problem &p, int shape, int max_rows, int blocks, uint6
     }
     if (shape & SHAPE_CHAIN) b.chain();
     b.number_states();
-    b.deal(blocks);
+    b.assign(blocks);
     return b.out;
 }
