@@ -5,7 +5,7 @@
 #include <limits.h>
 #include <math.h>
 
-#include "bench/loadgen/requests.h"
+#include "bench/loadgen/load_requests.h"
 #include "serve/http/log.h"
 
 static const char *const sharing_names[] = {"shared", "shared_storage", "private", NULL};

@@ -6,8 +6,8 @@
 
 #include "endpoint.h"
 #include "gauges.h"
-#include "reply.h"
-#include "requests.h"
+#include "load_reply.h"
+#include "load_requests.h"
 
 typedef struct load_progress {
     size_t n_done, n_failed, n_running; /* requests; the failed ones are done, too */

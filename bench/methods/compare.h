@@ -11,7 +11,7 @@
 
 #include <jansson.h>
 
-#include "bench/shared/options.h"
+#include "bench/shared/bench_options.h"
 #include "bench/shared/results.h"
 #include "method.h"
 

@@ -12,7 +12,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "options.h"
+#include "bench_options.h"
 
 typedef struct results_column {
     const char *key; /* of the row's object; "a.b" for b of object a */

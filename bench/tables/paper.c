@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "bench/bench.h"
-#include "bench/shared/options.h"
+#include "bench/shared/bench_options.h"
 #include "chunkattn/base/clock.h"
 
 enum { MAX_ARGUMENTS = 12, MAX_PATH = 4096, MAX_NUMBER = 24 };

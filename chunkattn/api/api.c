@@ -2,13 +2,13 @@
 #include "backends.h"
 #include "cache_handle.h"
 #include "chunkattn.h"
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 #include "chunkattn/base/levels.h"
 #include "config.h"
 #include "export.h"
 #include "file_tier.h"
+#include "public_struct.h"
 #include "step.h"
-#include "struct_size.h"
 
 #define STRING2(x) #x
 #define STRING(x)  STRING2(x)

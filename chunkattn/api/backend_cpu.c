@@ -2,13 +2,13 @@
 #include "backend_cpu.h"
 
 #include "backends.h"
+#include "cache_fingerprint.h"
 #include "chunkattn/attn/kernels.h"
 #include "chunkattn/attn/kv_copy.h"
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 #include "chunkattn/base/levels.h"
 #include "export.h"
 #include "file_tier.h"
-#include "fingerprint.h"
 #include "step.h"
 
 /* ---- Kernel level ---- */

@@ -1,8 +1,8 @@
 /* Attention over foreign pages on the CPU: workers pack pages into tiles, from which the kernels read: see backend_cpu.h. */
 #include "backend_cpu.h"
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 #include "chunkattn/pages/handle.h"
-#include "chunkattn/pages/pack.h"
+#include "chunkattn/pages/page_pack.h"
 
 /* ---- Tiles ---- */
 

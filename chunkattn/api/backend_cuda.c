@@ -1,6 +1,6 @@
 /* CUDA devices as a backend (chunkattn/attn/backend.h): its table, for caches and foreign pages. */
 #include "backends.h"
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 #include "chunkattn/cuda/device.h"
 #include "chunkattn/pages/handle.h"
 #include "step.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "cache_handle.h"
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 #include "chunkattn/pages/handle.h"
 
 const ca_backend *ca_backend_of(int32_t cuda_device) { return cuda_device < 0 ? &ca_backend_cpu : &ca_backend_cuda; }

@@ -7,8 +7,8 @@
 #include "backends.h"
 #include "chunkattn/attn/head_sizes.h"
 #include "chunkattn/base/cpu.h"
-#include "chunkattn/base/error.h"
-#include "struct_size.h"
+#include "chunkattn/base/fail.h"
+#include "public_struct.h"
 
 enum { MAX_GROUP = 128, MAX_LAYERS = 4096, MAX_HEADS = 4096, MAX_THREADS = 1024 };
 

@@ -2,13 +2,13 @@
 #include <string.h>
 
 #include "backends.h"
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 #include "chunkattn/cuda/device.h"
 #include "chunkattn/cuda/runtime.h"
 #include "chunkattn/pages/handle.h"
 #include "chunkattn_cuda.h"
+#include "public_struct.h"
 #include "step.h"
-#include "struct_size.h"
 
 /* ---- Devices ---- */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "chunkattn/attn/kv_copy.h"
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "chunkattn/base/clock.h"
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 
 /* ---- Chunks ---- */
 

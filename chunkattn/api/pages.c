@@ -1,9 +1,9 @@
 /* The public functions of chunkattn_pages.h. */
 #include "backends.h"
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 #include "chunkattn/pages/handle.h"
 #include "config.h"
-#include "struct_size.h"
+#include "public_struct.h"
 
 /* ---- Configuration ---- */
 

@@ -1,8 +1,8 @@
 /* Reading a batch of block tables, in either form, and checking it before anything is planned. */
 #include "backends.h"
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 #include "chunkattn/pages/handle.h"
-#include "struct_size.h"
+#include "public_struct.h"
 
 static cattn_status missing(const char *field, const char *instead, cattn_error *error) {
     return ca_fail(error, CATTN_ERR_ARG, -1, "batch->%s is NULL; set it%s", field, instead);

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 #include "file_tier.h"
 
 uint64_t ca_cache_bytes(const cattn_cache *c) { return c->compute.backend->other_bytes(c) + ca_chunk_pool_bytes(c->pool); }

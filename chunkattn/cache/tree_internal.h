@@ -10,7 +10,7 @@
 #include <assert.h>
 
 #include "chunkattn/base/clock.h"
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 #include "chunkattn/tier/tier.h"
 #include "duel.h"
 #include "evicted.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 #include "kernel_list.h"
 
 /* ---- Devices ---- */

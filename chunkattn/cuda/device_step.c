@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 #include "device.h"
 
 /* ---- Workspace ---- */

@@ -1,7 +1,7 @@
 /*
  * The device primitives: everything that a kernel uses of CUDA.
  *
- * nvcc makes one PTX instruction of each. Any other compiler includes the emulation (chunkattn/cuda/emu/primitives.h),
+ * nvcc makes one PTX instruction of each. Any other compiler includes the emulation (chunkattn/cuda/emu/emu_primitives.h),
  * which runs the same kernel source on the host, checks every access and counts it. docs/cuda.md describes the emulation.
  *
  * Terms. A lane is a thread of a warp (32 lanes); a warp group is four consecutive warps, the first of them a multiple of four.
@@ -37,7 +37,7 @@ enum major { K_MAJOR, MN_MAJOR };
 #ifdef __CUDACC__
 #include "device_primitives.h"
 #else
-#include "chunkattn/cuda/emu/primitives.h"
+#include "chunkattn/cuda/emu/emu_primitives.h"
 #endif
 
 /*

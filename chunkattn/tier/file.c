@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "chunkattn/base/clock.h"
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 
 /* ---- The system's calls ---- */
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "chunkattn/base/clock.h"
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 #include "chunkattn/base/signals.h"
 #include "chunkattn/base/threads.h"
 

@@ -7,7 +7,7 @@
 #include <pthread.h>
 
 #include "index.h"
-#include "queue.h"
+#include "io_queue.h"
 #include "tier.h"
 
 enum { CA_TIER_THREADS = 2 };

@@ -8,7 +8,7 @@
 #include "chunkattn/base/threads.h"
 #include "chunkllama/model/sampler.h"
 #include "constraint.h"
-#include "step.h"
+#include "engine_step.h"
 
 typedef struct cl_draw {
     cl_choice *choice;

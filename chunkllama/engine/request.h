@@ -15,10 +15,10 @@
 
 #include "chance.h"
 #include "chunkllama/model/sampler.h"
+#include "completion_text.h"
 #include "embedding.h"
 #include "engine.h"
 #include "salts.h"
-#include "text.h"
 
 typedef struct cl_request cl_request;
 typedef struct cl_tenant cl_tenant;         /* queue.h */

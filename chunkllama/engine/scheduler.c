@@ -7,11 +7,11 @@
 
 #include "beam.h"
 #include "draw.h"
+#include "engine_step.h"
 #include "pace.h"
 #include "roster.h"
 #include "runner.h"
 #include "speculation.h"
-#include "step.h"
 
 static const double MOST_WAIT = 0.01; /* seconds for which a step waits for K/V */
 /* Bounds of the time to retry, in seconds; the rate may be next to nothing after a step that took long. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "step.h"
+#include "engine_step.h"
 
 /* Estimated probabilities are multiplied by this, since a wrong draft costs more than a missed one. */
 static const float CAUTION = 0.8f;

@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-#include "plan.h"
+#include "batch_plan.h"
 
 /* Where the record of a line is in the partial file. */
 typedef struct saved_record {

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan.h"
+#include "batch_plan.h"
 
 /* The part of a shard's tokens by which its ends may move to a better place. */
 static const double CUT_PLAY = 0.1;

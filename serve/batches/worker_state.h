@@ -41,7 +41,7 @@ struct worker {
     atomic_bool serving, stopping, draining;
 };
 
-/* ---- run.c: one batch ---- */
+/* ---- run_batch.c: one batch ---- */
 
 /* A run of this batch; NULL: memory is lacking. */
 run *run_create(worker *w, const batch *b);

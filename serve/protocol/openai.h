@@ -25,7 +25,7 @@
 
 typedef enum openai_endpoint { OPENAI_CHAT, OPENAI_COMPLETION, OPENAI_EMBEDDING } openai_endpoint;
 
-/* ---- Errors (error.c) ---- */
+/* ---- Errors (error_object.c) ---- */
 
 /* OpenAI's error object, and the HTTP status that is sent with it. */
 typedef struct openai_error {
@@ -123,7 +123,7 @@ bool openai_names_have(const openai_names *names, const char *name);
 /* Fill *error for a model that is not there: status 404. Returns false. */
 bool openai_fail_model(openai_error *error, const char *name, const openai_names *names);
 
-/* ---- Requests (request.c, params.c, prompt.c, refused.c) ---- */
+/* ---- Requests (read_request.c, read_params.c, read_prompt.c, refused.c) ---- */
 
 /* The values of fields that a request's body leaves out. */
 typedef struct openai_defaults {
@@ -248,7 +248,7 @@ bool openai_request_parse(const openai_context *context, openai_endpoint endpoin
 void openai_request_free(openai_request *request);
 
 /*
- * Read a request for embeddings: `input` is a string, token ids, or an array of either, and each is a prompt (embedding.c).
+ * Read a request for embeddings: `input` is a string, token ids, or an array of either, and each is a prompt (embeddings.c).
  * Otherwise as openai_request_parse.
  */
 bool openai_embedding_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
@@ -446,7 +446,7 @@ const char *openai_finish_name(cl_engine_finish finish);
 /* Why a choice ended: one of these names, or "tool_calls" if it stopped after it had called tools. */
 const char *openai_finish_reason(const openai_choice *choice);
 
-/* ---- Answers (write.c, logprobs.c, timings.c); if memory is lacking, the writer fails ---- */
+/* ---- Answers (write_answer.c, logprobs.c, timings.c); if memory is lacking, the writer fails ---- */
 
 /*
  * {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details": {"cached_tokens"}} as the value of `key`; and

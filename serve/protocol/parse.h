@@ -25,17 +25,17 @@ bool openai_parse_model(const openai_context *context, const json_t *body, opena
 /* Refuse known fields that are not offered and would change the result (refused.c). */
 bool openai_check_offered(openai_endpoint endpoint, const json_t *body, openai_error *error);
 
-/* Read how to generate and what to report (params.c). */
+/* Read how to generate and what to report (read_params.c). */
 bool openai_parse_params(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
-/* Check what has been read into request->params by the engine's own rules, before there is a prompt (request.c). */
+/* Check what has been read into request->params by the engine's own rules, before there is a prompt (read_request.c). */
 bool openai_check_fields(const openai_context *context, const openai_request *request, openai_error *error);
 
 /* Read which tokens may be drawn, once the number of tokens is known (rules.c). */
 bool openai_parse_rules(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 void openai_rules_free(openai_rules *rules);
 
-/* Read what the text must match: response_format, structured_outputs, guided_*, grammar or json_schema (constraint.c). */
+/* Read what the text must match: response_format, structured_outputs, guided_*, grammar or json_schema (read_constraint.c). */
 bool openai_parse_constraint(const json_t *body, openai_request *request, openai_error *error);
 
 /* Read a chat's tools, which of them may be called, and what an answer has of a reply (tools.c). */
@@ -47,10 +47,10 @@ bool openai_parse_tools(const openai_context *context, const json_t *body, opena
  */
 bool openai_prepare_replies(const openai_context *context, openai_request *request, openai_error *error);
 
-/* Read `messages` or `prompt` as token ids (prompt.c), once all else of the body has been read. */
+/* Read `messages` or `prompt` as token ids (read_prompt.c), once all else of the body has been read. */
 bool openai_parse_prompts(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
-/* Read a chat, with its tools and what else its template gets, as token ids (chat.c). */
+/* Read a chat, with its tools and what else its template gets, as token ids (read_chat.c). */
 bool openai_parse_chat(const openai_context *context, const json_t *body, const openai_request *request, openai_prompt *prompt,
                        openai_error *error);
 
@@ -61,8 +61,8 @@ bool openai_parse_prompt_list(const openai_context *context, const json_t *value
                               openai_request *request, openai_error *error);
 
 /*
- * Refuse text of `size` bytes that cannot fit the context whatever it contains (prompt.c). The engine would refuse it too, by
- * its number of tokens; but tokenizing megabytes takes seconds, during which all requests behind this one wait. where: the
+ * Refuse text of `size` bytes that cannot fit the context whatever it contains (read_prompt.c). The engine would refuse it too,
+ * by its number of tokens; but tokenizing megabytes takes seconds, during which all requests behind this one wait. where: the
  * text's field.
  */
 bool openai_check_size(const openai_context *context, const char *where, size_t size, openai_error *error);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "emu.h"
-#include "kernels.h"
+#include "emu_kernels.h"
 
 struct ca_cuda_event {
     int recorded = 0, passed = 0;

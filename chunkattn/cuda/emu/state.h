@@ -14,7 +14,7 @@
 #ifndef CHUNKATTN_CUDA_EMU_STATE_H
 #define CHUNKATTN_CUDA_EMU_STATE_H
 
-#include "primitives.h"
+#include "emu_primitives.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 /* Options from tables: the command line that is stored beside results. */
-#include "bench/shared/options.h"
+#include "bench/shared/bench_options.h"
 #include "tests/support/testing.h"
 
 static void assert_command(const char *const *arguments, int n, const char *command) {

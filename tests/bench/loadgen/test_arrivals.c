@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "bench/loadgen/requests.h"
+#include "bench/loadgen/load_requests.h"
 
 enum { N = 20000 };
 static double at[N], again[N];

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "bench/loadgen/reply.h"
+#include "bench/loadgen/load_reply.h"
 
 #define TEXT(t)    "data: {\"choices\":[{\"text\":\"" t "\",\"finish_reason\":null}]}\n\n"
 #define CONTENT(t) "data: {\"choices\":[{\"delta\":{\"content\":\"" t "\"}}]}\n\n"

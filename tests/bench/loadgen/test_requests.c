@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/loadgen/requests.h"
+#include "bench/loadgen/load_requests.h"
 
 static const load_fields fields = {.model = "m", .completion_tokens = 5};
 static load_requests made;

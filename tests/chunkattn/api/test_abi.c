@@ -12,7 +12,7 @@
 
 #include "abi_0_1_0.h"
 #include "cache.h"
-#include "chunkattn/api/struct_size.h"
+#include "chunkattn/api/public_struct.h"
 #include "chunkattn_cuda.h"
 
 /* ---- No field of 0.1.0 has moved ---- */

@@ -6,7 +6,7 @@
 
 #include "chunkattn/api/cache_handle.h"
 #include "chunkattn/api/file_tier.h"
-#include "chunkattn/tier/queue.h"
+#include "chunkattn/tier/io_queue.h"
 #include "io_thread.h"
 #include "sim_disk.h"
 #include "world_internal.h"

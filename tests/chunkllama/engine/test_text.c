@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "chunkllama/engine/text.h"
+#include "chunkllama/engine/completion_text.h"
 
 /* Feed pieces (NULL at the end); what came out so far, a bar after each call, is left in shown. */
 static bool feed(cl_text *t, const char *const *pieces, char *shown) {

@@ -470,7 +470,7 @@ static void stop_strings_have_a_limit(void **state) {
     }
 }
 
-/* Ten tokens of at most four bytes ("</s>"), each of which normalisation may have shortened by the factor of prompt.c. */
+/* Ten tokens of at most four bytes ("</s>"), each of which normalisation may have shortened by the factor of read_prompt.c. */
 static void check_text_that_cannot_fit(int shortened) {
     const struct {
         openai_endpoint endpoint;

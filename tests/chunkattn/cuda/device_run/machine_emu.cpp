@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "chunkattn/cuda/emu/emu.h"
-#include "chunkattn/cuda/emu/kernels.h"
+#include "chunkattn/cuda/emu/emu_kernels.h"
 #include "run_kernels.cuh"
 
 namespace machine {

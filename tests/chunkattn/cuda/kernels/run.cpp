@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "chunkattn/cuda/emu/kernels.h"
+#include "chunkattn/cuda/emu/emu_kernels.h"
 #include "problem.h"
 
 namespace {

@@ -1,6 +1,6 @@
 /* Filling a cattn_error. */
-#ifndef CHUNKATTN_BASE_ERROR_H
-#define CHUNKATTN_BASE_ERROR_H
+#ifndef CHUNKATTN_BASE_FAIL_H
+#define CHUNKATTN_BASE_FAIL_H
 
 #include "chunkattn.h"
 

@@ -1,5 +1,5 @@
 /* Filling a cattn_error. */
-#include "error.h"
+#include "fail.h"
 
 #include <stdarg.h>
 #include <stdio.h>

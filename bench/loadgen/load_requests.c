@@ -1,5 +1,5 @@
 /* Makes the bodies of synthetic requests, reads those of a file, and draws arrival times. */
-#include "requests.h"
+#include "load_requests.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Reads the lines of a job for its plan. */
-#include "plan.h"
+#include "batch_plan.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* The public functions that show the nodes of the tree: all at once, or in parts. */
 #include "cache_handle.h"
-#include "chunkattn/base/error.h"
-#include "struct_size.h"
+#include "chunkattn/base/fail.h"
+#include "public_struct.h"
 
 /* Count which nodes are covered by which kinds of sequences, for ca_tree_describe. */
 static void count_covered(const cattn_cache *c) {

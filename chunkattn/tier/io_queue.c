@@ -1,5 +1,5 @@
-/* Requests in lists, and which chunk has which: see queue.h. */
-#include "queue.h"
+/* Requests in lists, and which chunk has which: see io_queue.h. */
+#include "io_queue.h"
 
 #include <assert.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Holds text back until it may be shown: see text.h. */
-#include "text.h"
+/* Holds text back until it may be shown: see completion_text.h. */
+#include "completion_text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Lists the choices of a step and chooses which logits it computes: see step.h. */
-#include "step.h"
+/* Lists the choices of a step and chooses which logits it computes: see engine_step.h. */
+#include "engine_step.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Command-line options from tables, and what the options of every subcommand start. */
-#include "options.h"
+#include "bench_options.h"
 
 #include <assert.h>
 #include <errno.h>

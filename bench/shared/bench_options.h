@@ -1,6 +1,6 @@
 /* Command-line options from tables: `--name VALUE`, `--name=VALUE`, flags, letters for some; and those of every subcommand. */
-#ifndef BENCH_SHARED_OPTIONS_H
-#define BENCH_SHARED_OPTIONS_H
+#ifndef BENCH_SHARED_BENCH_OPTIONS_H
+#define BENCH_SHARED_BENCH_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>

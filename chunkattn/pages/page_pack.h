@@ -3,8 +3,8 @@
  * closed). Only bits are moved: a page has the type of the tiles, so nothing is converted, and one version serves all kernel
  * levels.
  */
-#ifndef CHUNKATTN_PAGES_PACK_H
-#define CHUNKATTN_PAGES_PACK_H
+#ifndef CHUNKATTN_PAGES_PAGE_PACK_H
+#define CHUNKATTN_PAGES_PAGE_PACK_H
 
 #include <stddef.h>
 #include <stdint.h>

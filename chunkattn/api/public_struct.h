@@ -1,6 +1,6 @@
 /* The library's public structs that grow at their end (chunkattn/base/struct_size.h), with its errors. */
-#ifndef CHUNKATTN_API_STRUCT_SIZE_H
-#define CHUNKATTN_API_STRUCT_SIZE_H
+#ifndef CHUNKATTN_API_PUBLIC_STRUCT_H
+#define CHUNKATTN_API_PUBLIC_STRUCT_H
 
 #include "chunkattn.h"
 #include "chunkattn/base/struct_size.h"

@@ -4,7 +4,7 @@
  * The compiler's 128-bit vectors serve every CPU without a kernel level, which is enough, since memory takes most of the time.
  * Eight tokens are packed at a time, while the same tokens of the next page are prefetched.
  */
-#include "pack.h"
+#include "page_pack.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Reads streamed replies. */
-#include "reply.h"
+#include "load_reply.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The fingerprint of a cache, which the file tier and exports carry: see fingerprint.h. */
-#include "fingerprint.h"
+#include "cache_fingerprint.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* What the K/V of a cache depend on beside tokens, and the format of the records that hold them outside the cache. */
-#ifndef CHUNKATTN_API_FINGERPRINT_H
-#define CHUNKATTN_API_FINGERPRINT_H
+#ifndef CHUNKATTN_API_CACHE_FINGERPRINT_H
+#define CHUNKATTN_API_CACHE_FINGERPRINT_H
 
 #include "cache_handle.h"
 

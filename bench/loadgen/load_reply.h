@@ -1,6 +1,6 @@
 /* Reads the streamed reply to a request, and records its outcome: times and counts. */
-#ifndef BENCH_LOADGEN_REPLY_H
-#define BENCH_LOADGEN_REPLY_H
+#ifndef BENCH_LOADGEN_LOAD_REPLY_H
+#define BENCH_LOADGEN_LOAD_REPLY_H
 
 #include <stdint.h>
 

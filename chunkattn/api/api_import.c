@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "chunkattn/attn/kv_copy.h"
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 #include "export.h"
 #include "file_tier.h"
 

@@ -1,7 +1,7 @@
 /* Reports what is wrong with a caller's struct as the library's error. */
-#include "struct_size.h"
+#include "public_struct.h"
 
-#include "chunkattn/base/error.h"
+#include "chunkattn/base/fail.h"
 
 static cattn_status report(ca_struct_fault fault, const char *message, cattn_error *error) {
     if (fault == CA_STRUCT_OK) return CATTN_OK;

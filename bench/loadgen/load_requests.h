@@ -1,6 +1,6 @@
 /* The requests of a load: their bodies, synthetic or from a file, and their arrival times. */
-#ifndef BENCH_LOADGEN_REQUESTS_H
-#define BENCH_LOADGEN_REQUESTS_H
+#ifndef BENCH_LOADGEN_LOAD_REQUESTS_H
+#define BENCH_LOADGEN_LOAD_REQUESTS_H
 
 #include <jansson.h>
 #include <stdbool.h>

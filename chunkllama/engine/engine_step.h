@@ -2,8 +2,8 @@
  * One step of the engine: it lists choices, runs the model over the rows that their sequences get, computes the logits of the
  * rows from which tokens are drawn or scored, and adds the states of others to embeddings.
  */
-#ifndef CHUNKLLAMA_ENGINE_STEP_H
-#define CHUNKLLAMA_ENGINE_STEP_H
+#ifndef CHUNKLLAMA_ENGINE_ENGINE_STEP_H
+#define CHUNKLLAMA_ENGINE_ENGINE_STEP_H
 
 #include "request.h"
 #include "runner.h"

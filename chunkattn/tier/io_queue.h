@@ -4,8 +4,8 @@
  * Memory grows when a request is added, by the thread that adds it; so an index of a request stays valid, an address does not.
  * The tier's mutex guards a queue.
  */
-#ifndef CHUNKATTN_TIER_QUEUE_H
-#define CHUNKATTN_TIER_QUEUE_H
+#ifndef CHUNKATTN_TIER_IO_QUEUE_H
+#define CHUNKATTN_TIER_IO_QUEUE_H
 
 #include "index.h"
 

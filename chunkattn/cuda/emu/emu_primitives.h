@@ -2,8 +2,8 @@
  * chunkattn/cuda/primitives.h for other compilers than nvcc: each primitive calls the emulation with the line of the call in
  * the kernel.
  */
-#ifndef CHUNKATTN_CUDA_EMU_PRIMITIVES_H
-#define CHUNKATTN_CUDA_EMU_PRIMITIVES_H
+#ifndef CHUNKATTN_CUDA_EMU_EMU_PRIMITIVES_H
+#define CHUNKATTN_CUDA_EMU_EMU_PRIMITIVES_H
 
 #include "chunkattn/cuda/primitives.h"
 

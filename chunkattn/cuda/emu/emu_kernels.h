@@ -1,6 +1,6 @@
 /* The library's kernels as functions of the emulation, which kernels.cpp compiles once for all programs that launch them. */
-#ifndef CHUNKATTN_CUDA_EMU_KERNELS_H
-#define CHUNKATTN_CUDA_EMU_KERNELS_H
+#ifndef CHUNKATTN_CUDA_EMU_EMU_KERNELS_H
+#define CHUNKATTN_CUDA_EMU_EMU_KERNELS_H
 
 #include "chunkattn/cuda/job.h"
 

@@ -2,8 +2,8 @@
  * The text of one choice on its way out. The bytes of tokens are held back until they form whole UTF-8 characters and cannot be
  * the beginning of a stop string any more. Each maximal part that is not UTF-8 comes out as U+FFFD.
  */
-#ifndef CHUNKLLAMA_ENGINE_TEXT_H
-#define CHUNKLLAMA_ENGINE_TEXT_H
+#ifndef CHUNKLLAMA_ENGINE_COMPLETION_TEXT_H
+#define CHUNKLLAMA_ENGINE_COMPLETION_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

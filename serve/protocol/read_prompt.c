@@ -1,6 +1,6 @@
 /*
  * Reads a request's prompts as token ids: text and token ids as they are, and the texts around a gap with the model's tokens
- * for that. chat.c reads the prompt of a chat.
+ * for that. read_chat.c reads the prompt of a chat.
  */
 #include <stdlib.h>
 #include <string.h>

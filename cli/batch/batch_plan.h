@@ -8,8 +8,8 @@
  *
  * The plan has no texts. The prompts' tokens are in a scratch file, which is mapped while it is made.
  */
-#ifndef CLI_BATCH_PLAN_H
-#define CLI_BATCH_PLAN_H
+#ifndef CLI_BATCH_BATCH_PLAN_H
+#define CLI_BATCH_BATCH_PLAN_H
 
 #include "input.h"
 #include "serve/protocol/batch_line.h"
