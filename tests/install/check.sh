@@ -147,7 +147,7 @@ mkdir -p "$work/bin"
 for tool in cc cmake ninja ar ranlib as ld uname; do ln -sf "$(command -v $tool)" "$work/bin/$tool"; done
 env -i PATH="$work/bin" cmake -S "$here/../.." -B "$work/alone" -G Ninja -DCATTN_APPS=OFF -DCATTN_CUDA=OFF >/dev/null
 env -i PATH="$work/bin" cmake --build "$work/alone" >/dev/null
-[[ -f $work/alone/lib/libchunkattn.a && ! -d $work/alone/cli ]] || { echo "more or less than the library was built"; exit 1; }
+[[ -f $work/alone/chunkattn/libchunkattn.a && ! -d $work/alone/cli ]] || { echo "more or less than the library was built"; exit 1; }
 
 echo "exported symbols"
 check_exports chunkattn cattn "$prefix"/include/chunkattn*.h
