@@ -43,7 +43,8 @@ cmake -S "$root" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCATTN_CU
 }
 
 # What is installed and does not exist yet is built, or taken from the other folder.
-mapfile -t files < <(cat "$work"/build/*/cmake_install.cmake | grep -o "\"$work/build/[^\":]*\"" | tr -d '"' | sort -u)
+mapfile -t files < <(find "$work/build" -mindepth 2 -name cmake_install.cmake -exec cat {} + |
+    grep -o "\"$work/build/[^\":]*\"" | tr -d '"' | sort -u)
 made=()
 for file in "${files[@]}"; do
     [ -e "$file" ] || made+=("${file#"$work/build/"}")
