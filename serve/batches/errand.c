@@ -73,63 +73,56 @@ static void on_event(void *ctx, const cl_engine_event *event) {
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Whether the engine did not take a request for lack of room or memory. */
+/* Whether the engine did not take a prompt for lack of room or memory. */
 static bool is_for_later(const openai_error *error) { return error->status == 429 || error->status == 503; }
+
+/* The prompts that are not in the engine will not be. */
+static void drop_rest(errand *e) {
+    pthread_mutex_lock(&e->gate->lock);
+    e->n_open -= e->line.request.n_prompts - e->n_submitted;
+    pthread_mutex_unlock(&e->gate->lock);
+    e->state = ERRAND_RUNNING;
+}
 
 bool errand_submit(errand *e) {
     openai_request *request = &e->line.request;
     gate *g = e->gate;
+    const size_t before = e->n_submitted;
     if (!e->line.has_result) e->line.has_result = openai_result_init(&e->line.result, g->context, request);
     if (!e->line.has_result) return false;
-    e->n_open = request->n_prompts;
-    e->state = ERRAND_RUNNING;
-    g->n_choices += errand_choices(e);
-    e->n_submitted = openai_submit(request, g->engine, e, on_event, e->prompts, &e->line.error);
-    if (e->n_submitted == request->n_prompts) return true;
-    const bool later = g->waits && is_for_later(&e->line.error);
-    e->line.failed = !later;
-    if (later) e->state = ERRAND_REFUSED;
-    if (later) errand_cancel(e);
-    pthread_mutex_lock(&g->lock);
-    e->n_open -= request->n_prompts - e->n_submitted;
-    pthread_mutex_unlock(&g->lock);
+    if (before == 0) e->n_open = request->n_prompts; /* no event can come yet */
+    e->n_submitted = openai_submit(request, before, g->engine, e, on_event, e->prompts, &e->line.error);
+    g->n_choices += (int32_t)(e->n_submitted - before) * request->params.n;
+    e->line.failed = e->n_submitted < request->n_prompts && !(g->waits && is_for_later(&e->line.error));
+    if (e->n_submitted < request->n_prompts && !e->line.failed) return false;
+    drop_rest(e);
     errand_update(e);
-    return !later;
+    return true;
 }
 
 void errand_cancel(errand *e) {
     e->cut |= e->state != ERRAND_DONE;
+    if (e->state == ERRAND_READY && e->n_submitted > 0) drop_rest(e);
     if (e->state == ERRAND_READY) e->state = ERRAND_DONE;
     if (e->state == ERRAND_DONE) return;
     for (size_t i = 0; i < e->n_submitted; i++) cl_engine_cancel(e->gate->engine, e->prompts[i].id);
 }
 
-/* Whether a choice ended because it was cancelled, so that the result is not the request's. */
+/* Whether a prompt was never submitted, or a choice cancelled, so that the result is not the request's. */
 static bool was_cut(const errand *e) {
+    if (e->n_submitted < e->line.request.n_prompts && !e->line.failed) return true;
     for (size_t i = 0; i < e->line.result.n_choices; i++)
         if (e->line.result.choices[i].finish == CL_ENGINE_CANCELLED) return true;
     return false;
 }
 
-/* Forget the events of a request that was refused in part. */
-static void begin_again(errand *e) {
-    openai_result_free(&e->line.result);
-    e->line.has_result = false;
-    e->cut = false;
-    e->state = ERRAND_READY;
-}
-
 void errand_update(errand *e) {
-    if (e->state != ERRAND_RUNNING && e->state != ERRAND_REFUSED) return;
+    if (e->state != ERRAND_RUNNING) return;
     pthread_mutex_lock(&e->gate->lock);
     const bool open = e->n_open > 0;
     pthread_mutex_unlock(&e->gate->lock);
     if (open) return;
-    e->gate->n_choices -= errand_choices(e);
-    if (e->state == ERRAND_REFUSED) {
-        begin_again(e);
-        return;
-    }
+    e->gate->n_choices -= (int32_t)e->n_submitted * e->line.request.params.n;
     e->cut = e->cut && was_cut(e);
     e->state = ERRAND_DONE;
 }

@@ -33,9 +33,8 @@ void gate_wait(gate *g, double seconds);
 
 /* How far an errand is. */
 typedef enum errand_state {
-    ERRAND_READY,   /* to be submitted */
+    ERRAND_READY,   /* to be submitted, or the rest of its prompts */
     ERRAND_RUNNING, /* submitted; done once n_open is 0 */
-    ERRAND_REFUSED, /* the engine had no room or no memory; READY again once n_open is 0 */
     ERRAND_DONE,    /* its line has an answer or an error, unless it was cut */
 } errand_state;
 
@@ -58,10 +57,13 @@ errand *errand_create(gate *g, int64_t number, const char *text, size_t size, op
 /* The errand must not be in the engine, unless that is destroyed. */
 void errand_free(errand *e);
 
-/* The choices that it has in the engine. */
+/* The choices of all of its prompts. */
 int32_t errand_choices(const errand *e);
 
-/* Submit a READY errand. False: the engine has no room, or memory is lacking, and the gate waits for that. */
+/*
+ * Submit the prompts of a READY errand that are not in the engine yet. False: the engine has no room for all of them, or memory
+ * is lacking, and the gate waits for that; the errand is still READY.
+ */
 bool errand_submit(errand *e);
 
 /* Bring the state up to date. */

@@ -81,11 +81,14 @@ bool run_submit(run *r) {
     if (r->end != RUN_GOES_ON || is_new(r) || clock_seconds() < r->retry_at) return false;
     if (!r->waiting) r->waiting = take(r);
     errand *e = r->waiting;
-    if (!e || e->state == ERRAND_REFUSED) return false;
+    if (!e) return false;
     if (e->state == ERRAND_READY) {
-        if (g->n_choices > 0 && g->n_choices + errand_choices(e) > c->max_choices) return false;
-        if (!errand_submit(e)) retry(r);
-        if (e->state == ERRAND_READY || e->state == ERRAND_REFUSED) return false;
+        /* One that is in the engine in part waits for nothing but the engine. */
+        if (e->n_submitted == 0 && g->n_choices > 0 && g->n_choices + errand_choices(e) > c->max_choices) return false;
+        if (!errand_submit(e)) {
+            retry(r);
+            return false;
+        }
     }
     r->waiting = NULL;
     return true;

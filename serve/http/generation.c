@@ -255,7 +255,7 @@ static void look(void *ctx, const cattn_cache *cache) {
 static size_t submit(generation *g) {
     cl_error cause;
     g->submitted_at = clock_seconds();
-    if (!g->kind->look) return openai_submit(&g->request, g->srv->engine, g, generation_on_event, g->jobs, &g->error);
+    if (!g->kind->look) return openai_submit(&g->request, 0, g->srv->engine, g, generation_on_event, g->jobs, &g->error);
     if (cl_engine_inspect(g->srv->engine, look, g, &cause) == CL_OK) return 1;
     openai_fail_from(&g->error, NULL, &cause);
     return 0;

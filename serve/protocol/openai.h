@@ -273,15 +273,15 @@ typedef struct openai_job {
 } openai_job;
 
 /*
- * Submit the prompts of a request to the engine, in order, until one is refused.
+ * Submit the prompts of a request from `first` on to the engine, in order, until one is refused.
  *
  * jobs: [request->n_prompts], filled here; each must stay where it is until its prompt's last event. on_event runs on the
  * engine's thread with the prompt's job as ctx, possibly before this function returns.
  *
- * Returns how many prompts were submitted. If they are fewer than n_prompts, *error says why the next one was refused, and with
- * status 429 when the request may be sent again; those before it run to their end unless the caller cancels them.
+ * Returns the index behind the last prompt that was submitted. If it is less than n_prompts, *error says why that prompt was
+ * refused, and with status 429 when it may be submitted again; those before it run to their end unless the caller cancels them.
  */
-size_t openai_submit(const openai_request *request, cl_engine *e, void *owner,
+size_t openai_submit(const openai_request *request, size_t first, cl_engine *e, void *owner,
                      void (*on_event)(void *job, const cl_engine_event *event), openai_job *jobs, openai_error *error);
 
 /* Whole seconds, at least 1, after which the requests that wait now will be admitted. */

@@ -86,9 +86,9 @@ int64_t openai_max_tokens(const openai_request *request, size_t prompt) {
     return room > 0 && n > room ? -1 : n;
 }
 
-size_t openai_submit(const openai_request *request, cl_engine *e, void *owner,
+size_t openai_submit(const openai_request *request, size_t first, cl_engine *e, void *owner,
                      void (*on_event)(void *job, const cl_engine_event *event), openai_job *jobs, openai_error *error) {
-    for (size_t i = 0; i < request->n_prompts; i++) {
+    for (size_t i = first; i < request->n_prompts; i++) {
         jobs[i] = (openai_job){.owner = owner, .prompt = i};
         cl_engine_request submitted = request->params;
         submitted.prompt = request->prompts[i].tokens.ids;

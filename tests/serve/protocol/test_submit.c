@@ -41,7 +41,7 @@ static size_t submit_with(const openai_context *c, const char *body, openai_requ
     *a = (answers){.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
     parse_ok(c, OPENAI_COMPLETION, body, r);
     cl_engine *e = fake_engine_create(&config);
-    const size_t n = openai_submit(r, e, a, on_event, jobs, error);
+    const size_t n = openai_submit(r, 0, e, a, on_event, jobs, error);
     wait_for(a, n);
     cl_engine_destroy(&e);
     return n;
@@ -120,7 +120,7 @@ static void a_full_queue_says_when_to_try_again(void **state) {
         openai_error error;
         cl_engine *e = fake_engine_create(&config);
         parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\"],\"max_tokens\":1}", &r);
-        assert_int_equal(openai_submit(&r, e, &a, on_event, jobs, &error), max_waiting);
+        assert_int_equal(openai_submit(&r, 0, e, &a, on_event, jobs, &error), max_waiting);
         assert_int_equal(error.status, 429);
         assert_string_equal(error.code, "rate_limit_exceeded");
         assert_int_equal(error.retry_after_s, max_waiting == 1 ? 1 : 3); /* of 0.5 and 2.5 s */
