@@ -55,7 +55,7 @@ static int sweep(store *s, bool remove) {
 
 /*
  * Settings of the connection that writes. A transaction is durable once its frames are in the log, by one fsync, and readers
- * need not wait for it. What batches leave behind is given back to the system.
+ * need not wait for it. Pages of deleted records return to the file system.
  */
 static const char settings[] = "PRAGMA auto_vacuum = FULL; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
                                "PRAGMA secure_delete = OFF; PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864;";

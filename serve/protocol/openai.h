@@ -48,8 +48,8 @@ bool openai_fail(openai_error *error, const char *param, const char *format, ...
 bool openai_refuse(openai_error *error, const char *param, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /*
- * Make an error that was filled one of the server's, with status 503: the request may succeed after so many seconds, 0: it is
- * not known when. Returns the error.
+ * Turn a filled error into one of the server, with status 503. retry_after_s: seconds after which the request may succeed; 0:
+ * not known. Returns the error.
  */
 const openai_error *openai_unavailable(openai_error *error, int64_t retry_after_s);
 

@@ -72,7 +72,7 @@ EXPORTED int fdatasync(int fd) { return fsync(fd); }
 /* ---- The folder ---- */
 
 int set_up_folder(void **state) {
-    char *path = strdup("/tmp/chunkllama-jobs-XXXXXX");
+    char *path = strdup("/tmp/chunkllama-batches-XXXXXX");
     *state = path;
     return mkdtemp(path) ? 0 : -1;
 }
