@@ -3,24 +3,18 @@
 #define BENCH_BENCH_H
 
 /* argv[0] is the subcommand's name; the result is the exit status. */
-int bench_ablation(int argc, char **argv);
-int bench_balance(int argc, char **argv);
 int bench_fig3(int argc, char **argv);
 int bench_fig4(int argc, char **argv);
 int bench_kernel(int argc, char **argv);
 int bench_machine(int argc, char **argv);
 int bench_memory(int argc, char **argv);
-int bench_moved(int argc, char **argv);
 int bench_never_worse(int argc, char **argv);
 int bench_paper(int argc, char **argv);
-int bench_plan(int argc, char **argv);
 int bench_prefill(int argc, char **argv);
 int bench_render(int argc, char **argv);
 int bench_retention(int argc, char **argv);
 int bench_table1(int argc, char **argv);
 int bench_table2(int argc, char **argv);
 int bench_table3(int argc, char **argv);
-int bench_trees(int argc, char **argv);
-int bench_write(int argc, char **argv);
 
 #endif

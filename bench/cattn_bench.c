@@ -9,24 +9,18 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *help;
 } commands[] = {
-    {"balance", bench_balance, "how evenly a step is distributed among threads"},
     {"kernel", bench_kernel, "latency of one decode step over one layer, method by method"},
     {"machine", bench_machine, "read bandwidth and arithmetic peaks of this machine"},
-    {"plan", bench_plan, "join, leave and planning, without arithmetic"},
     {"paper", bench_paper, "the whole evaluation in one run, written to a folder"},
     {"table1", bench_table1, "what one layer computes and moves, by formula and measured"},
     {"table2", bench_table2, "tokens that the requests of a workload share"},
     {"table3", bench_table3, "the paper's Table 3: a decode step by prompt length and shared part"},
     {"fig3", bench_fig3, "the paper's Figure 3: decode throughput while completions diverge"},
     {"fig4", bench_fig4, "the paper's Figure 4: decode throughput by batch and by shared length"},
-    {"trees", bench_trees, "ChunkAttention against the better paged method on trees of many forms"},
-    {"ablation", bench_ablation, "one choice of the design varied at a time"},
     {"memory", bench_memory, "throughput and latency of an engine where K/V memory is short"},
-    {"moved", bench_moved, "elements moved in a decode step, against the paper's formula"},
     {"never_worse", bench_never_worse, "what sharing costs where nothing is shared, with confidence intervals"},
     {"prefill", bench_prefill, "a causal prefill of one sequence, against the arithmetic peak"},
     {"retention", bench_retention, "prefill that retained prefixes save, by retention policy and cache size"},
-    {"write", bench_write, "the time to write K and V, as a part of a step"},
     {"render", bench_render, "make the page of stored results again, without measuring"},
 };
 

@@ -35,8 +35,7 @@ void compare_options_add(compare_options *o, const char *methods, option_list *l
         {"steps", OPTION_INT, &o->steps, 1, COMPARE_MAX_STEPS, "steps of each method; medians are reported", 0},
         {"kv-type", OPTION_TEXT, &o->kv_type_text, 0, 0, "f32, f16, bf16 or int8; naive has f32", 0},
         {"level", OPTION_TEXT, &o->level, 0, 0, "highest kernel level; without it, the best of this CPU", 0},
-        {"methods", OPTION_TEXT, &o->methods_text, 0, 0,
-         "some of naive, flash, paged, paged_shared, chunk, chunk_only, chunk_only_locked", 0},
+        {"methods", OPTION_TEXT, &o->methods_text, 0, 0, "some of naive, flash, paged, paged_shared, chunk", 0},
         {"cold-mib", OPTION_INT, &o->cold_mib, 0, 1 << 20, "MiB read before a layer comes again; 0: twice the last cache", 0},
     };
     options_add(list, rows, sizeof rows / sizeof *rows);
@@ -67,10 +66,10 @@ bool compare_check(compare_options *o, const char *command, bool quick) {
         return false;
     }
     if (!parse_methods(o)) {
-        fprintf(stderr,
-                "cattn-bench %s: --methods is \"%s\"; it must list naive, flash, paged, paged_shared, chunk, chunk_only, "
-                "chunk_only_locked, each at most once\n",
-                command, o->methods_text);
+        fprintf(
+            stderr,
+            "cattn-bench %s: --methods is \"%s\"; it must list naive, flash, paged, paged_shared, chunk, each at most once\n",
+            command, o->methods_text);
         return false;
     }
     o->kv_type = (cattn_type)type;

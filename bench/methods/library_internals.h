@@ -1,10 +1,8 @@
 /*
  * All of libchunkattn's internals that cattn-bench uses; no other file of bench/ includes anything below chunkattn/.
  *
- *   method_flash       calls the library's kernels on K/V of its own layout: chunkattn/attn/kernels.h, chunkattn/cache/layout.h
- *   method_chunk_only  walks a cache's plan with those kernels: chunkattn/api/cache_handle.h
- *   planned, plan      count and time what a plan holds, without arithmetic: chunkattn/api/cache_handle.h
- *   retention          makes tokens ready without a step: chunkattn/api/cache_handle.h
+ *   method_flash  calls the library's kernels on K/V of its own layout: chunkattn/attn/kernels.h, chunkattn/cache/layout.h
+ *   retention     makes tokens ready without a step: chunkattn/api/cache_handle.h
  */
 #ifndef BENCH_METHODS_LIBRARY_INTERNALS_H
 #define BENCH_METHODS_LIBRARY_INTERNALS_H

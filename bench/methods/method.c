@@ -6,8 +6,7 @@
 
 enum { WORKSPACE_BYTES = 1 << 30 }; /* address space beside the K/V, of which little is used */
 
-static const char *const names[N_METHODS] = {
-    "naive", "flash", "paged", "paged_shared", "chunk", "chunk_only", "chunk_only_locked"};
+static const char *const names[N_METHODS] = {"naive", "flash", "paged", "paged_shared", "chunk"};
 
 const char *method_name(method_id id) { return names[id]; }
 
@@ -16,7 +15,7 @@ static cattn_sharing sharing_of(method_id id) {
     if (id == METHOD_PAGED) return CATTN_PRIVATE;
     return id == METHOD_PAGED_SHARED ? CATTN_SHARED_STORAGE : CATTN_SHARED;
 }
-bool method_is_exact(method_id id) { return id >= METHOD_FLASH && id <= METHOD_CHUNK; }
+bool method_is_exact(method_id id) { return id != METHOD_NAIVE; }
 
 cattn_config method_config(method_id id, const shape *s, ca_pool *pool) {
     cattn_config c;
@@ -57,8 +56,6 @@ method *method_create(method_id id, const shape *s, ca_pool *pool) {
     switch (id) {
     case METHOD_NAIVE: return method_create_naive(s, pool);
     case METHOD_FLASH: return method_create_flash(s, pool);
-    case METHOD_CHUNK_ONLY:
-    case METHOD_CHUNK_ONLY_LOCKED: return method_create_chunk_only(id, s, pool);
     default: return method_create_cached(id, s, pool);
     }
 }

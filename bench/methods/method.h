@@ -15,16 +15,7 @@
 
 enum { METHOD_MAX_ROW = 32768 }; /* largest kv_heads * head_dim */
 
-typedef enum method_id {
-    METHOD_NAIVE,
-    METHOD_FLASH,
-    METHOD_PAGED,
-    METHOD_PAGED_SHARED,
-    METHOD_CHUNK,
-    METHOD_CHUNK_ONLY,
-    METHOD_CHUNK_ONLY_LOCKED,
-    N_METHODS
-} method_id;
+typedef enum method_id { METHOD_NAIVE, METHOD_FLASH, METHOD_PAGED, METHOD_PAGED_SHARED, METHOD_CHUNK, N_METHODS } method_id;
 
 typedef struct shape {
     int32_t heads, kv_heads, head_dim, chunk;
@@ -47,7 +38,7 @@ struct method {
     void (*destroy)(method *m);
 };
 
-/* "naive", "flash", "paged", "paged_shared", "chunk", "chunk_only", "chunk_only_locked". */
+/* "naive", "flash", "paged", "paged_shared", "chunk". */
 const char *method_name(method_id id);
 
 /* Whether shared tokens are stored once; whether the results have the bits of the library's. */
@@ -82,9 +73,5 @@ static inline size_t method_row_size(const shape *s) { return (size_t)s->kv_head
 method *method_create_naive(const shape *s, ca_pool *pool);
 method *method_create_flash(const shape *s, ca_pool *pool);
 method *method_create_cached(method_id id, const shape *s, ca_pool *pool);
-method *method_create_chunk_only(method_id id, const shape *s, ca_pool *pool);
-
-/* The cache of one of the cached methods, with the step open. */
-cattn_cache *method_cache(const method *m);
 
 #endif

@@ -17,8 +17,6 @@ typedef struct cached_method {
     cattn_error error;
 } cached_method;
 
-cattn_cache *method_cache(const method *m) { return ((const cached_method *)m)->cache; }
-
 static void destroy(method *base) {
     cached_method *m = (cached_method *)base;
     cattn_cache_destroy(&m->cache);

@@ -40,10 +40,4 @@ layer_cost layer_cost_of(const layer_shape *s, layer_part part, int64_t batch, i
     return cost;
 }
 
-double formula_moved_chunk(double b, double h, double d, double c, double n, double r) {
-    return b * h * d * (2 * n * r * (1 / b + 1 / c) + 2 + 2 * n * (1 - r));
-}
-
-double formula_moved_naive(double b, double h, double d, double n) { return b * h * d * (2 + 2 * n); }
-
 double formula_flops(int32_t heads, int32_t head_dim, double n) { return 4.0 * heads * head_dim * n; }

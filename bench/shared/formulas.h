@@ -33,14 +33,6 @@ layer_cost layer_cost_of(const layer_shape *shape, layer_part part, int64_t batc
 /* FLOPs for each byte. */
 static inline double layer_cost_intensity(layer_cost cost) { return cost.flops / cost.bytes; }
 
-/*
- * Elements moved by one decode step of one layer, Eq. 3 of the paper's submission, for batch b, query heads h of size d, chunks
- * of c, context n, of which the part r is shared: b h d [2 n r (1/b + 1/c) + 2 + 2 n (1 - r)]; without sharing
- * b h d (2 + 2 n).
- */
-double formula_moved_chunk(double b, double h, double d, double c, double n, double r);
-double formula_moved_naive(double b, double h, double d, double n);
-
 /* FLOPs of rows that see n tokens in total: q.k and p v, 2 d each, for each head. */
 double formula_flops(int32_t heads, int32_t head_dim, double n);
 

@@ -20,11 +20,9 @@ typedef struct paper_part {
 } paper_part;
 
 static const paper_part parts[] = {
-    {"machine", bench_machine, 3, false},  {"table1", bench_table1, 120, false},    {"table2", bench_table2, 10, true},
-    {"table3", bench_table3, 90, false},   {"fig3", bench_fig3, 90, false},         {"fig4", bench_fig4, 90, false},
-    {"trees", bench_trees, 120, false},    {"ablation", bench_ablation, 60, false}, {"moved", bench_moved, 8, false},
-    {"prefill", bench_prefill, 60, false}, {"plan", bench_plan, 30, false},         {"balance", bench_balance, 10, false},
-    {"write", bench_write, 20, false},     {"kernel", bench_kernel, 20, false},
+    {"machine", bench_machine, 3, false},  {"table1", bench_table1, 120, false}, {"table2", bench_table2, 10, true},
+    {"table3", bench_table3, 90, false},   {"fig3", bench_fig3, 90, false},      {"fig4", bench_fig4, 90, false},
+    {"prefill", bench_prefill, 60, false}, {"kernel", bench_kernel, 20, false},
 };
 enum { N_PARTS = sizeof parts / sizeof *parts };
 

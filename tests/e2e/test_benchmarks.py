@@ -124,11 +124,11 @@ def test_pages_are_what_the_tool_writes(store, tmp_path):
 
 @pytest.fixture
 def measured(tmp_path):
-    """A folder with another result of `moved`, as cattn-bench writes it."""
-    head, *rows = results_of("zen5")["moved"]
+    """A folder with another result of `machine`, as cattn-bench writes it."""
+    head, *rows = results_of("zen5")["machine"]
     del head["commit"]
     (tmp_path / "measured").mkdir()
-    (tmp_path / "measured/moved.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (head, *rows[::-1])))
+    (tmp_path / "measured/machine.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (head, *rows[::-1])))
     return tmp_path / "measured"
 
 
@@ -137,22 +137,22 @@ def measured(tmp_path):
 def test_results_are_stored(store, measured, tmp_path):
     """In the place of those of their names, with the commit; a plot that is stored is drawn anew, and no other."""
     root, before = tmp_path / "results", results_of("zen5")
-    (root / "zen5-moved.svg").write_text("old")
+    (root / "zen5-machine.svg").write_text("old")
     for _ in range(2):  # a second time changes nothing
-        assert store(measured, "zen5") == "stored: moved\n"
+        assert store(measured, "zen5") == "stored: machine\n"
         after = results_of("zen5", root)
-        assert after | {"moved": before["moved"]} == before and list(after) == list(before)
-        head, *rows = after["moved"]
-        assert rows == before["moved"][:0:-1] and re.fullmatch(r"[0-9a-f]{7,}", head.pop("commit"))
-        assert head.items() <= before["moved"][0].items()
-        assert {path.name for path in root.iterdir()} == {path.name for path in RESULTS.iterdir()} | {"zen5-moved.svg"}
-        assert "<svg" in (root / "zen5-moved.svg").read_text() and "](zen5-moved.svg)" in (root / "zen5.md").read_text()
+        assert after | {"machine": before["machine"]} == before and list(after) == list(before)
+        head, *rows = after["machine"]
+        assert rows == before["machine"][:0:-1] and re.fullmatch(r"[0-9a-f]{7,}", head.pop("commit"))
+        assert head.items() <= before["machine"][0].items()
+        assert {path.name for path in root.iterdir()} == {path.name for path in RESULTS.iterdir()} | {"zen5-machine.svg"}
+        assert "<svg" in (root / "zen5-machine.svg").read_text() and "](zen5-machine.svg)" in (root / "zen5.md").read_text()
 
 
 def test_results_of_another_cpu_are_stored(store, measured, tmp_path):
-    assert store(measured, "zen9") == "stored: moved\n"
+    assert store(measured, "zen9") == "stored: machine\n"
     page = (tmp_path / "results/zen9.md").read_text()
-    assert "| [moved](#moved) | Elements moved" in page and "\n## moved\n" in page and ".svg" not in page
+    assert "| [machine](#machine) | Read bandwidth" in page and "\n## machine\n" in page and ".svg" not in page
 
 
 def test_table_of_memory_is_of_the_newest_results(store, tmp_path):
@@ -181,7 +181,7 @@ def test_table_of_memory_is_of_the_newest_results(store, tmp_path):
 
 
 def test_results_that_mean_nothing_are_not_stored(store, bin_dir, tmp_path):
-    run(bin_dir / "cattn-bench", "moved", "--quick", "-o", tmp_path)
+    run(bin_dir / "cattn-bench", "machine", "--quick", "-o", tmp_path)
     assert "is of --quick" in store(tmp_path, "zen9", status=1)
     (tmp_path / "empty").mkdir()
     assert "holds no results" in store(tmp_path / "empty", "zen9", status=1)

@@ -24,12 +24,7 @@ static const command commands[] = {
     {"table3", "--steps 2", 60, {"prompt", "shared", "method", "step_us", "read_fraction", "times_faster_than"}},
     {"fig3", "--steps 2", 90, {"prompt", "completion", "tokens_per_s", "method", "step_us"}},
     {"fig4", "--steps 2", 75, {"varied", "batch", "shared", "tokens_per_s", "method", "step_us"}},
-    {"trees", "--steps 2", 74, {"tree", "head_counts", "chunk_us", "paged_us", "paged_shared_us", "times_faster", "flag"}},
-    {"ablation", "--steps 2", 28, {"study", "tree", "method", "step_us", "over_first"}},
-    {"moved", "", 50, {"batch", "context", "shared_fraction", "formula_chunk", "chunk", "paged", "formula_naive"}},
     {"prefill", "--steps 2", 8, {"head_counts", "tokens", "attend_ms", "gflops", "level"}},
-    {"balance", "", 7, {"tree", "threads", "tasks", "busy"}},
-    {"write", "", 3, {"rows", "kv_type", "write_us", "percent"}},
     {"retention", "--workloads " CATTN_WORKLOADS, 50, {"trace", "policy"}},
     {"never_worse", "", 18, {"level", "work", "shared_ms", "private_ms", "ratio", "low", "high", "rounds"}},
 };
@@ -136,24 +131,6 @@ static void rows_and_files(void **state) {
     }
 }
 
-/* Where nothing is shared and a context is one segment, the plan moves what the formula says, to the element. */
-static void counted_as_the_formula_says(void **state) {
-    (void)state;
-    static json_t *lines[MAX_ROWS];
-    const int n = load("moved", lines);
-    int n_equal = 0;
-    for (int i = 1; i < n; i++) {
-        const json_t *row = lines[i];
-        const double paged = number(row, "paged"), naive = number(row, "formula_naive"), chunk = number(row, "chunk");
-        assert_float_equal(paged, naive, 1e-5 * naive);
-        if (number(row, "shared_fraction") == 0) assert_float_equal(chunk, paged, 1e-5 * paged);
-        if (number(row, "batch") > 1 && number(row, "shared") >= 16) assert_true(chunk < paged); /* a chunk of 16 */
-        n_equal += chunk == paged;
-    }
-    assert_in_range(n_equal, 10, n - 2);
-    for (int i = 0; i < n; i++) json_decref(lines[i]);
-}
-
 /* Tokens a second follow from the steps' latencies: n_c * batch over the time from the start. */
 static void throughput_is_cumulative(void **state) {
     (void)state;
@@ -171,15 +148,14 @@ static void throughput_is_cumulative(void **state) {
 static void paper_runs_all(void **state) {
     (void)state;
     static char text[MAX_TEXT];
-    static const char *const parts[] = {"machine", "table1",  "table3", "fig3",    "fig4",  "trees", "ablation",
-                                        "moved",   "prefill", "plan",   "balance", "write", "kernel"};
+    static const char *const parts[] = {"machine", "table1", "table3", "fig3", "fig4", "prefill", "kernel"};
     char arguments[256], path[256];
     snprintf(arguments, sizeof arguments, "paper --quick --threads 2 -o %s --json 2>&1 >/dev/null", folder);
     unsetenv("CHUNKLLAMA_MODEL");
     assert_int_equal(run(arguments, text), 0);
-    assert_non_null(strstr(text, "[1/14] machine: 0 s elapsed, about"));
+    assert_non_null(strstr(text, "[1/8] machine: 0 s elapsed, about"));
     assert_non_null(strstr(text, "table2: skipped, it needs --model"));
-    assert_non_null(strstr(text, "[14/14] done: "));
+    assert_non_null(strstr(text, "[8/8] done: "));
     snprintf(path, sizeof path, "%s/README.md", folder);
     FILE *f = fopen(path, "re");
     assert_non_null(f);
@@ -290,9 +266,7 @@ static void wrong_options_name_the_field(void **state) {
         {"kernel --heads 3 --kv-heads 2", "--heads must be a multiple of --kv-heads"},
         {"kernel --prefix 5 --shared 6", "--shared must be at most --prefix"},
         {"table3 --steps 0", "--steps is \"0\""},
-        {"trees --methods chunk", "--methods must have paged, paged_shared and chunk"},
         {"paper --quick", "--out must name a folder"},
-        {"fig3 --quick --threads 2 --methods chunk_only", "chunk_only cannot cut its sequences"},
         {"fig3 4096", "\"4096\" is not an option"},
         {"render", "usage: cattn-bench render FILE.jsonl"},
         {"render /dev/null/x", "cattn-bench render: /dev/null/x: "},
@@ -304,8 +278,7 @@ static void wrong_options_name_the_field(void **state) {
     static char text[MAX_TEXT];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char arguments[256];
-        snprintf(arguments, sizeof arguments, "%s %s2>&1", wrong[i].arguments,
-                 strncmp(wrong[i].arguments, "trees", 5) == 0 ? "--quick --threads 2 " : "");
+        snprintf(arguments, sizeof arguments, "%s 2>&1", wrong[i].arguments);
         const int status = run(arguments, text);
         if (!strstr(text, wrong[i].says)) fail_msg("%s says: %s", wrong[i].arguments, text);
         assert_in_range(status, 1, 2);
@@ -327,7 +300,6 @@ static int remove_folder(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_and_files),
-        cmocka_unit_test(counted_as_the_formula_says),
         cmocka_unit_test(throughput_is_cumulative),
         cmocka_unit_test(json_is_what_the_file_has),
         cmocka_unit_test(render_gives_the_same_page),
