@@ -18,7 +18,7 @@ import urllib.parse
 import load
 import systems
 from never_worse import fill_memory, interval, serve_pairs
-from output import lines_of, render
+from output import lines_of
 
 ENGINE_FIGURES = ("chats", "itl", "overhead", "flood", "branches")  # of cattn-bench memory
 EARLIER = "4ab2a3c"  # the last commit before retention by use, packing, preemption and tenants
@@ -203,4 +203,3 @@ def memory(args, _):
         print(*(f"{key} {row[key]}" for key in shown), flush=True)
         path.write_text(lines_of(head, rows))
     path.write_text(lines_of(head, rows))
-    render(args, path)

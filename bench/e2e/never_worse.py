@@ -9,7 +9,7 @@ import time
 
 import load
 import studies
-from output import lines_of, render
+from output import lines_of
 
 PRECISION = 0.01  # of the interval's ends around the ratio
 MIN_ROUNDS, MAX_SECONDS = 30, 90  # of a row
@@ -106,6 +106,4 @@ def never_worse(args, running):
         print("served", work, *(f"{key} {rows[-1][key]}" for key in ("ratio", "low", "high", "rounds", "flag")), flush=True)
     head["command"] = args.command("never_worse")
     head["note"] += "\nserved: milliseconds for each request of the load. " + "; ".join(studies.flags(pair)) + "\n"
-    path = args.output / "never_worse.jsonl"
-    path.write_text(lines_of(head, rows))
-    render(args, path)
+    (args.output / "never_worse.jsonl").write_text(lines_of(head, rows))

@@ -1,5 +1,4 @@
-"""Results as a table on the terminal and as files: NAME.jsonl, of which `cattn-bench render` makes NAME.md and
-bench/tools/plot NAME.svg.
+"""Results as a table on the terminal and as a file, NAME.jsonl, of which bench/tools/plot makes NAME.svg.
 
 NAME.jsonl has the form of cattn-bench's results: a head that describes the measurement, then a line for each row.
 """
@@ -9,7 +8,6 @@ import json
 import pathlib
 import re
 import shlex
-import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PINNED_IN = ("bench/peers/requirements.txt", "bench/peers/requirements-serve.txt", "bench/peers/setup.sh", "requirements-clients.txt")
@@ -42,10 +40,6 @@ def versions(packages):
 
 def lines_of(head, rows):
     return "".join(json.dumps(line) + "\n" for line in (head, *rows))
-
-
-def render(args, path):
-    subprocess.run([args.bin / "cattn-bench", "render", path], check=True)
 
 
 class Output:
@@ -90,4 +84,3 @@ class Output:
         for note in self.notes:
             print(note)
         self.write()
-        render(self.args, self.path())

@@ -62,7 +62,7 @@ static void add_rows(branches *s) {
 
 bool memory_branches(memory_bench *b) {
     static branches s;
-    const bool quick = b->common->quick;
+    const bool quick = b->bench->quick;
     s = (branches){.b = b, .n_trunk = quick ? 128 : 7400, .n_own = quick ? 8 : 64};
     cl_engine_config config = memory_config(b, BRANCHES, 3 * (s.n_trunk + BRANCHES * (s.n_own + 128)));
     s.prompts = memory_alloc((size_t)(BRANCHES * (s.n_trunk + s.n_own)), sizeof *s.prompts);

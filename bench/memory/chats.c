@@ -139,7 +139,7 @@ static bool compare_lengths(chats *c) {
 }
 
 bool memory_chats(memory_bench *b) {
-    chats c = {.b = b, .n = b->common->quick ? 8 : MAX_CHATS, .n_ctx = b->common->quick ? 128 : 1024};
+    chats c = {.b = b, .n = b->bench->quick ? 8 : MAX_CHATS, .n_ctx = b->bench->quick ? 128 : 1024};
     const bool ok = make_prompts(&c) && find_lengths(&c) && compare_memory(&c) && compare_lengths(&c);
     for (int i = 0; i < c.n; i++) cl_token_list_free(&c.prompts[i]);
     return ok;

@@ -62,7 +62,7 @@ static bool ttft(void *ctx, paired_way way, double *seconds) {
 }
 
 bool memory_flood(memory_bench *b) {
-    const bool quick = b->common->quick;
+    const bool quick = b->bench->quick;
     flood f = {.b = b, .n_requests = quick ? 40 : FLOOD, .n_prompt = quick ? 32 : 512, .n_flood = quick ? 16 : 256};
     cl_engine_config config = memory_config(b, PLACES, 2 * PLACES * (f.n_prompt + 128));
     f.prompt = memory_alloc((size_t)f.n_prompt, sizeof *f.prompt);

@@ -128,7 +128,7 @@ static bool measure_with_target(itl_bench *t, double target_s) {
 
 bool memory_itl(memory_bench *b) {
     static itl_bench t;
-    const bool quick = b->common->quick;
+    const bool quick = b->bench->quick;
     double target_s;
     t = (itl_bench){.b = b, .n_prompt = quick ? 32 : 512, .n_completion = quick ? 8 : 128, .n_long = quick ? 256 : 16384};
     t.prompts = memory_alloc((size_t)(CHATS * t.n_prompt), sizeof *t.prompts);

@@ -7,7 +7,7 @@
 #ifndef BENCH_MEMORY_MEMORY_H
 #define BENCH_MEMORY_MEMORY_H
 
-#include "bench/shared/results.h"
+#include "bench/bench.h"
 #include "bench/shared/statistics.h"
 #include "driver.h"
 
@@ -15,8 +15,7 @@
 #define REFERENCE PAIRED_B
 
 typedef struct memory_bench {
-    const bench_common *common;
-    results *results;
+    bench *bench;
     const cl_model *model;
     int64_t seconds;    /* limit on the time of a row's rounds */
     uint64_t n_prompts; /* made so far, from which memory_fill makes each one different */

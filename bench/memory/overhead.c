@@ -42,13 +42,13 @@ static bool open_engines(overhead *o) {
         double seconds;
         config.retention = retention[way];
         ok = driver_open(&o->drivers[way], o->b->model, &config);
-        for (int i = 0; ok && i < (o->b->common->quick ? 1 : 2 * ROUNDS); i++) ok = answer(o, (paired_way)way, &seconds);
+        for (int i = 0; ok && i < (o->b->bench->quick ? 1 : 2 * ROUNDS); i++) ok = answer(o, (paired_way)way, &seconds);
     }
     return ok;
 }
 
 bool memory_overhead(memory_bench *b) {
-    const bool quick = b->common->quick;
+    const bool quick = b->bench->quick;
     overhead o = {.b = b, .n_prompt = quick ? 16 : 128, .n_completion = quick ? 4 : 32};
     o.prompts = memory_alloc((size_t)(REQUESTS * o.n_prompt), sizeof *o.prompts);
     const bool ok = o.prompts && open_engines(&o) && memory_measure(b, 0.005, answer, &o);

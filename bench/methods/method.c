@@ -2,55 +2,12 @@
  * V. */
 #include "method.h"
 
-#include <stdio.h>
-
-enum { WORKSPACE_BYTES = 1 << 30 }; /* address space beside the K/V, of which little is used */
-
 static const char *const names[N_METHODS] = {"naive", "flash", "paged", "paged_shared", "chunk"};
 
 const char *method_name(method_id id) { return names[id]; }
 
 bool method_shares(method_id id) { return id >= METHOD_PAGED_SHARED; }
-static cattn_sharing sharing_of(method_id id) {
-    if (id == METHOD_PAGED) return CATTN_PRIVATE;
-    return id == METHOD_PAGED_SHARED ? CATTN_SHARED_STORAGE : CATTN_SHARED;
-}
 bool method_is_exact(method_id id) { return id != METHOD_NAIVE; }
-
-cattn_config method_config(method_id id, const shape *s, ca_pool *pool) {
-    cattn_config c;
-    cattn_config_init(&c);
-    c.n_layers = 1;
-    c.n_heads = s->heads;
-    c.n_kv_heads = s->kv_heads;
-    c.head_dim = s->head_dim;
-    c.chunk_size = s->chunk;
-    c.kv_type = s->kv_type;
-    c.sharing = sharing_of(id);
-    c.level = s->level;
-    c.budget_bytes = (uint64_t)method_bytes(id, s) + WORKSPACE_BYTES;
-    c.n_threads = ca_pool_size(pool);
-    c.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};
-    return c;
-}
-
-const char *method_level(const shape *s) {
-    cattn_config c;
-    cattn_cache *cache;
-    cattn_error error;
-    cattn_config_init(&c);
-    c.n_layers = c.n_heads = c.n_kv_heads = c.n_threads = 1;
-    c.head_dim = s->head_dim;
-    c.kv_type = s->kv_type;
-    c.level = s->level;
-    if (cattn_cache_create(&c, &cache, &error) != CATTN_OK) {
-        fprintf(stderr, "cattn-bench: %s\n", error.message);
-        return NULL;
-    }
-    const char *level = cattn_cache_level(cache); /* outlives the cache */
-    cattn_cache_destroy(&cache);
-    return level;
-}
 
 method *method_create(method_id id, const shape *s, ca_pool *pool) {
     switch (id) {
@@ -66,20 +23,32 @@ size_t method_token_bytes(method_id id, const shape *s) {
     return 2 * method_row_size(s) * (wide ? 4 : 2);
 }
 
+int64_t method_rows(const shape *s) { return s->prefill ? s->batch * (s->prefix + 1) : s->batch; }
+
+int64_t method_seen(const shape *s, int64_t end) {
+    const int64_t begin = s->window > 0 && s->prefix + 1 > s->window ? s->prefix + 1 - s->window : 0;
+    const int64_t kept = s->sink_tokens < begin ? s->sink_tokens : begin;
+    return (kept < end ? kept : end) + (end > begin ? end - begin : 0);
+}
+
 double method_layer_bytes(method_id id, const shape *s) {
-    return (double)(method_shares(id) ? token_tree_distinct(s->tree) : token_tree_total(s->tree)) *
-           (double)method_token_bytes(id, s);
+    const int64_t shared = method_shares(id) ? s->shared : 0;
+    return (double)(shared + s->batch * (s->prefix + 1 - shared)) * (double)method_token_bytes(id, s);
 }
 
 int32_t method_n_layers(method_id id, const shape *s) {
     return 1 + (int32_t)((double)s->cold_bytes / method_layer_bytes(id, s));
 }
 
-/* Besides whole chunks, each run may fill parts of two, where it begins and where it ends, and so may each sequence's own
- * token. */
+/*
+ * Besides whole chunks, the shared tokens and each sequence's own may fill parts of two, where they begin and where they end,
+ * and so may its last token. Queries, outputs, and K or V of a step's rows count once more for the library's workspace.
+ */
 double method_bytes(method_id id, const shape *s) {
-    const double ends = id == METHOD_NAIVE ? 0 : 2.0 * (s->tree->n_runs + s->tree->n_seqs) * s->chunk;
-    return (method_layer_bytes(id, s) + ends * (double)method_token_bytes(id, s)) * method_n_layers(id, s);
+    const double ends = id == METHOD_NAIVE ? 0 : 2.0 * (1 + 2 * s->batch) * s->chunk;
+    const double row = sizeof(float) * (2.0 * s->heads + s->kv_heads) * s->head_dim;
+    return (method_layer_bytes(id, s) + ends * (double)method_token_bytes(id, s)) * method_n_layers(id, s) +
+           (s->prefill ? 2 * row * (double)method_rows(s) : 0);
 }
 
 /* ---- Random rows ---- */
@@ -99,7 +68,11 @@ void method_rows_init(void) {
     for (int i = 0; i < (1 << TABLE_BITS) + METHOD_MAX_ROW; i++) table[i] = 0x1p-31f * (float)(int32_t)mix((uint64_t)i + 1);
 }
 
-const float *method_kv_row(int32_t layer, int32_t run, int64_t position, int v) {
-    const uint64_t row = mix(mix(mix((uint64_t)run) + (uint64_t)position) + (uint64_t)layer * 2 + (uint64_t)v);
-    return table + (row & ((1 << TABLE_BITS) - 1));
+static const float *row_at(uint64_t hash) { return table + (hash & ((1 << TABLE_BITS) - 1)); }
+
+const float *method_kv_row(const shape *s, int32_t layer, int32_t seq, int64_t position, int v) {
+    const uint64_t owner = position < s->shared ? 0 : (uint64_t)seq + 1;
+    return row_at(mix(mix(mix(owner) + (uint64_t)position) + (uint64_t)layer * 2 + (uint64_t)v));
 }
+
+const float *method_query(int64_t row) { return row_at(mix(mix(UINT64_MAX) + (uint64_t)row)); }

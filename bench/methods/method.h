@@ -1,7 +1,8 @@
 /*
  * The ways to compute one decode step that are compared, behind one interface, and the K/V that all of them store.
  *
- * A step has one row for each sequence: the token after its runs, which sees itself and all tokens before it.
+ * A decode step has one row for each sequence: its last token, which sees itself and all tokens before it. A prefill computes
+ * all tokens of all sequences in one step.
  */
 #ifndef BENCH_METHODS_METHOD_H
 #define BENCH_METHODS_METHOD_H
@@ -9,7 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "bench/shared/token_tree.h"
 #include "chunkattn.h"
 #include "chunkattn/base/threads.h"
 
@@ -19,7 +19,9 @@ typedef enum method_id { METHOD_NAIVE, METHOD_FLASH, METHOD_PAGED, METHOD_PAGED_
 
 typedef struct shape {
     int32_t heads, kv_heads, head_dim, chunk;
-    const token_tree *tree;
+    int32_t batch;          /* sequences */
+    int64_t prefix, shared; /* tokens of each before its last one, and the first of them, which all have in common */
+    bool prefill;           /* not for naive and flash */
     cattn_type kv_type;
     const char *level;                    /* NULL: the CPU's best */
     int32_t window, sink_tokens, softcap; /* as in cattn_config; 0: off. Not for naive and flash */
@@ -31,10 +33,7 @@ struct method {
     const char *name;
     const char *level; /* of the kernels */
     int32_t n_layers;
-    void (*attend)(method *m, int32_t layer, const float *q, float *out); /* q, out: [batch][heads][head_dim] */
-    /* Cut all sequences to `prefix` tokens before their own token, at least to where their last runs begin. NULL: not
-       supported. */
-    bool (*shorten)(method *m, int64_t prefix);
+    void (*attend)(method *m, int32_t layer, const float *q, float *out); /* q, out: [rows][heads][head_dim] */
     void (*destroy)(method *m);
 };
 
@@ -45,17 +44,17 @@ const char *method_name(method_id id);
 bool method_shares(method_id id);
 bool method_is_exact(method_id id);
 
-/* The config of the cache of one layer that a cached method needs, with its sharing mode and workers of the pool. */
-cattn_config method_config(method_id id, const shape *s, ca_pool *pool);
-
-/* The level that the library chooses for the shape, which also depends on the environment. NULL with a message on stderr. */
-const char *method_level(const shape *s);
-
 /* Create a method with its K/V written; NULL with a message on stderr. shape and pool are borrowed until destroy. */
 method *method_create(method_id id, const shape *s, ca_pool *pool);
 
+/* Rows of a step. */
+int64_t method_rows(const shape *s);
+
+/* Positions below `end` that the last token of a sequence sees; all of its tokens with prefix + 1. */
+int64_t method_seen(const shape *s, int64_t end);
+
 /* Bytes of K and V: of a token in one layer, of one layer as the method stores it, and of the whole method before it is
- * created. */
+ * created; for prefill with the rows of the step. */
 size_t method_token_bytes(method_id id, const shape *s);
 double method_layer_bytes(method_id id, const shape *s);
 double method_bytes(method_id id, const shape *s);
@@ -64,8 +63,11 @@ int32_t method_n_layers(method_id id, const shape *s);
 /* Must be called before any method is created. */
 void method_rows_init(void);
 
-/* K (v = 0) or V (v = 1) of a token: [kv_heads][head_dim], the same for all sequences that share the run. */
-const float *method_kv_row(int32_t layer, int32_t run, int64_t position, int v);
+/* K (v = 0) or V (v = 1) of a sequence's token: [kv_heads][head_dim], the same for all sequences that share it. */
+const float *method_kv_row(const shape *s, int32_t layer, int32_t seq, int64_t position, int v);
+
+/* The query of a row of a step: [heads][head_dim]. */
+const float *method_query(int64_t row);
 
 static inline size_t method_row_size(const shape *s) { return (size_t)s->kv_heads * (size_t)s->head_dim; }
 

@@ -5,7 +5,7 @@
 
 #include "method.h"
 
-enum { FILL_ROWS = 256 };
+enum { FILL_ROWS = 256, WORKSPACE_BYTES = 1 << 30 /* address space beside the K/V, of which little is used */ };
 
 typedef struct cached_method {
     method base;
@@ -40,10 +40,26 @@ static void attend(method *base, int32_t layer, const float *q, float *out) {
     }
 }
 
+static cattn_sharing sharing_of(method_id id) {
+    if (id == METHOD_PAGED) return CATTN_PRIVATE;
+    return id == METHOD_PAGED_SHARED ? CATTN_SHARED_STORAGE : CATTN_SHARED;
+}
+
 static cattn_status create_cache(cached_method *m, method_id id, ca_pool *pool) {
     const shape *s = m->s;
-    cattn_config c = method_config(id, s, pool);
+    cattn_config c;
+    cattn_config_init(&c);
     c.n_layers = m->base.n_layers;
+    c.n_heads = s->heads;
+    c.n_kv_heads = s->kv_heads;
+    c.head_dim = s->head_dim;
+    c.chunk_size = s->chunk;
+    c.kv_type = s->kv_type;
+    c.sharing = sharing_of(id);
+    c.level = s->level;
+    c.budget_bytes = (uint64_t)method_bytes(id, s) + WORKSPACE_BYTES;
+    c.n_threads = ca_pool_size(pool);
+    c.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};
     c.n_sink_tokens = s->sink_tokens;
     c.softcap = (float)s->softcap;
     int32_t *windows = malloc((size_t)c.n_layers * sizeof *windows);
@@ -55,15 +71,15 @@ static cattn_status create_cache(cached_method *m, method_id id, ca_pool *pool) 
     return status;
 }
 
+/* Tokens differ between sequences where they are not shared. */
 static cattn_status join_all(cached_method *m, int32_t *tokens) {
-    const token_tree *tree = m->s->tree;
-    for (int32_t seq = 0; seq < tree->n_seqs; seq++) {
-        token_tree_tokens(tree, seq, tokens);
-        const cattn_status status =
-            cattn_seq_join(m->cache, tokens, token_tree_prefix(tree, seq) + 1, NULL, &m->seqs[seq], NULL, &m->error);
-        if (status != CATTN_OK) return status;
+    const shape *s = m->s;
+    cattn_status status = CATTN_OK;
+    for (int32_t seq = 0; status == CATTN_OK && seq < s->batch; seq++) {
+        for (int64_t i = 0; i <= s->prefix; i++) tokens[i] = i < s->shared ? 0 : seq + 1;
+        status = cattn_seq_join(m->cache, tokens, s->prefix + 1, NULL, &m->seqs[seq], NULL, &m->error);
     }
-    return CATTN_OK;
+    return status;
 }
 
 /* Write all layers of the rows that the open step has given to entries [n]; the first entry is m->seqs[first]. */
@@ -75,10 +91,8 @@ static cattn_status write_rows(cached_method *m, const cattn_entry *entries, int
         for (int32_t e = 0; e < n; e++)
             for (int64_t i = 0; i < entries[e].n_rows; i++, row++)
                 for (int kind = 0; kind < 2; kind++) {
-                    const int64_t pos = entries[e].first_pos + i;
-                    const int32_t run = token_tree_run_at(s->tree, first + e, pos);
-                    memcpy(m->rows[kind] + row * method_row_size(s), method_kv_row(layer, run, pos, kind),
-                           method_row_size(s) * sizeof(float));
+                    const float *from = method_kv_row(s, layer, first + e, entries[e].first_pos + i, kind);
+                    memcpy(m->rows[kind] + row * method_row_size(s), from, method_row_size(s) * sizeof(float));
                 }
         const cattn_status status = cattn_step_write(m->cache, layer, &k, &v, &m->error);
         if (status != CATTN_OK) return status;
@@ -86,53 +100,43 @@ static cattn_status write_rows(cached_method *m, const cattn_entry *entries, int
     return CATTN_OK;
 }
 
-/* Compute the K/V of all tokens but the last of each sequence, which is the row of the step. */
+/* A step that writes the K/V of up to FILL_ROWS tokens of a sequence. */
+static cattn_status fill_some(cached_method *m, int32_t seq, int64_t n_left) {
+    cattn_entry entry = {.seq = m->seqs[seq], .max_rows = n_left < FILL_ROWS ? n_left : FILL_ROWS};
+    cattn_status status = cattn_step_begin(m->cache, &entry, 1, 0, &m->error);
+    if (status == CATTN_OK) status = write_rows(m, &entry, 1, seq);
+    return status == CATTN_OK ? cattn_step_end(m->cache, &m->error) : status;
+}
+
+/* Write the K/V of all tokens but the last of each sequence. */
 static cattn_status fill(cached_method *m) {
-    for (int32_t seq = 0; seq < m->s->tree->n_seqs; seq++) {
-        for (;;) {
+    cattn_status status = CATTN_OK;
+    for (int32_t seq = 0; status == CATTN_OK && seq < m->s->batch; seq++)
+        for (int64_t n_left = 1; status == CATTN_OK && n_left > 0;) {
             cattn_seq_info info = {.struct_size = sizeof info};
-            cattn_status status = cattn_seq_get_info(m->cache, m->seqs[seq], &info, &m->error);
-            const int64_t n_left = token_tree_prefix(m->s->tree, seq) - info.n_ready;
-            if (status != CATTN_OK) return status;
-            if (n_left <= 0) break;
-            cattn_entry entry = {.seq = m->seqs[seq], .max_rows = n_left < FILL_ROWS ? n_left : FILL_ROWS};
-            status = cattn_step_begin(m->cache, &entry, 1, 0, &m->error);
-            if (status == CATTN_OK) status = write_rows(m, &entry, 1, seq);
-            if (status == CATTN_OK) status = cattn_step_end(m->cache, &m->error);
-            if (status != CATTN_OK) return status;
+            status = cattn_seq_get_info(m->cache, m->seqs[seq], &info, &m->error);
+            n_left = m->s->prefix - info.n_ready;
+            if (status == CATTN_OK && n_left > 0) status = fill_some(m, seq, n_left);
         }
-    }
-    return CATTN_OK;
+    return status;
 }
 
 /* Open the step that is measured; it stays open and may attend any number of times. */
 static cattn_status open_step(cached_method *m) {
-    const int32_t n = m->s->tree->n_seqs;
-    for (int32_t i = 0; i < n; i++) m->entries[i] = (cattn_entry){.seq = m->seqs[i], .max_rows = 1};
+    const int32_t n = m->s->batch;
+    const int64_t n_rows = m->s->prefill ? m->s->prefix + 1 : 1;
+    for (int32_t i = 0; i < n; i++) m->entries[i] = (cattn_entry){.seq = m->seqs[i], .max_rows = n_rows};
     const cattn_status status = cattn_step_begin(m->cache, m->entries, n, 0, &m->error);
     return status == CATTN_OK ? write_rows(m, m->entries, n, 0) : status;
 }
 
-static bool shorten(method *base, int64_t prefix) {
-    cached_method *m = (cached_method *)base;
-    cattn_status status = cattn_step_abort(m->cache, &m->error);
-    for (int32_t i = 0; i < m->s->tree->n_seqs && status == CATTN_OK; i++) {
-        const int32_t own = m->s->tree->n_runs + i;
-        status = cattn_seq_truncate(m->cache, m->seqs[i], prefix, &m->error);
-        if (status == CATTN_OK) status = cattn_seq_append(m->cache, m->seqs[i], &own, 1, &m->error);
-    }
-    if (status == CATTN_OK) status = open_step(m);
-    if (status != CATTN_OK) fprintf(stderr, "%s: %s\n", base->name, m->error.message);
-    return status == CATTN_OK;
-}
-
 method *method_create_cached(method_id id, const shape *s, ca_pool *pool) {
-    const size_t n_seqs = (size_t)s->tree->n_seqs, n_rows = n_seqs > FILL_ROWS ? n_seqs : FILL_ROWS;
+    const size_t n_seqs = (size_t)s->batch, n_rows = (size_t)method_rows(s) + FILL_ROWS;
     cached_method *m = calloc(1, sizeof *m);
-    int32_t *tokens = malloc(((size_t)token_tree_longest(s->tree) + 1) * sizeof *tokens);
+    int32_t *tokens = malloc(((size_t)s->prefix + 1) * sizeof *tokens);
     if (!m || !tokens) goto no_memory;
     m->s = s;
-    m->base = (method){.name = method_name(id), .attend = attend, .shorten = shorten, .destroy = destroy};
+    m->base = (method){.name = method_name(id), .attend = attend, .destroy = destroy};
     m->base.n_layers = method_n_layers(id, s);
     m->seqs = calloc(n_seqs, sizeof *m->seqs);
     m->entries = calloc(n_seqs, sizeof *m->entries);
@@ -141,7 +145,7 @@ method *method_create_cached(method_id id, const shape *s, ca_pool *pool) {
 
     cattn_status status = create_cache(m, id, pool);
     if (status == CATTN_OK) status = join_all(m, tokens);
-    if (status == CATTN_OK) status = fill(m);
+    if (status == CATTN_OK && !s->prefill) status = fill(m);
     if (status == CATTN_OK) status = open_step(m);
     if (status != CATTN_OK) {
         fprintf(stderr, "%s: %s\n", m->base.name, m->error.message);

@@ -27,10 +27,8 @@ typedef struct flash_method {
     ca_pool *pool;
     const ca_kernel *kernel;
     ca_layout layout; /* of one head */
-    char *kv;         /* [n_layers][layer_bytes] */
-    int64_t *begin;   /* [n_seqs + 1] chunks of the sequences before */
-    int64_t *length;  /* [n_seqs] */
-    size_t layer_bytes;
+    int64_t n_chunks; /* of a sequence */
+    char *kv;         /* [n_layers][batch][kv_heads][n_chunks] chunks */
     size_t scratch_bytes, states_bytes, query_bytes;
     char *scratch; /* for each worker: queries, states, the kernel's scratch */
     int32_t layer; /* of the step that runs */
@@ -39,9 +37,8 @@ typedef struct flash_method {
 } flash_method;
 
 static char *head_at(const flash_method *m, int32_t layer, int32_t seq, int32_t head) {
-    const int64_t heads = m->s->kv_heads, n_chunks = m->begin[seq + 1] - m->begin[seq];
-    const int64_t chunk = m->begin[seq] * heads + head * n_chunks;
-    return m->kv + (size_t)layer * m->layer_bytes + (size_t)chunk * m->layout.chunk_bytes;
+    const int64_t place = ((int64_t)layer * m->s->batch + seq) * m->s->kv_heads + head;
+    return m->kv + (size_t)(place * m->n_chunks) * m->layout.chunk_bytes;
 }
 
 static flash_scratch scratch_of(const flash_method *m, int32_t worker) {
@@ -88,7 +85,7 @@ static void attend_head(void *arg, int32_t task, int32_t worker) {
     const int32_t seq = task / s->kv_heads, head = task % s->kv_heads, group = s->heads / s->kv_heads;
     const flash_scratch scratch = scratch_of(m, worker);
     const size_t row = (size_t)seq * (size_t)s->heads + (size_t)head * (size_t)group, dim = (size_t)s->head_dim;
-    const int64_t length = m->length[seq], n_chunks = (length + l->c - 1) / l->c, per_segment = CA_SEGMENT / l->c;
+    const int64_t length = s->prefix + 1, n_chunks = m->n_chunks, per_segment = CA_SEGMENT / l->c;
     const char *tiles = head_at(m, m->layer, seq, head);
     const size_t segment_bytes = (size_t)group * m->kernel->state_bytes(l->d_v);
     const unsigned fp = ca_fp_enter();
@@ -113,20 +110,12 @@ static void attend(method *base, int32_t layer, const float *q, float *out) {
     m->layer = layer;
     m->q = q;
     m->out = out;
-    ca_pool_run(m->pool, m->s->tree->n_seqs * m->s->kv_heads, attend_head, m);
-}
-
-static bool shorten(method *base, int64_t prefix) {
-    flash_method *m = (flash_method *)base;
-    for (int32_t i = 0; i < m->s->tree->n_seqs; i++) m->length[i] = prefix + 1;
-    return true;
+    ca_pool_run(m->pool, m->s->batch * m->s->kv_heads, attend_head, m);
 }
 
 static void destroy(method *base) {
     flash_method *m = (flash_method *)base;
     free(m->kv);
-    free(m->begin);
-    free(m->length);
     free(m->scratch);
     free(m);
 }
@@ -137,9 +126,8 @@ static void fill_sequence(void *arg, int32_t seq, int32_t worker) {
     const ca_layout *l = &m->layout;
     const size_t dim = (size_t)m->s->head_dim;
     for (int32_t layer = 0; layer < m->base.n_layers; layer++)
-        for (int64_t pos = 0; pos < m->length[seq]; pos++) {
-            const int32_t run = token_tree_run_at(m->s->tree, seq, pos);
-            const float *k = method_kv_row(layer, run, pos, 0), *v = method_kv_row(layer, run, pos, 1);
+        for (int64_t pos = 0; pos <= m->s->prefix; pos++) {
+            const float *k = method_kv_row(m->s, layer, seq, pos, 0), *v = method_kv_row(m->s, layer, seq, pos, 1);
             for (int32_t h = 0; h < m->s->kv_heads; h++) {
                 char *tile = head_at(m, layer, seq, h) + (size_t)(pos / l->c) * l->chunk_bytes;
                 ca_layout_write(l, tile, tile + l->k_bytes, 0, (int)(pos % l->c), k + (size_t)h * dim, v + (size_t)h * dim);
@@ -156,32 +144,43 @@ static void *aligned(size_t bytes) {
 
 static bool allocate(flash_method *m) {
     const shape *s = m->s;
-    const size_t n_seqs = (size_t)s->tree->n_seqs, group = (size_t)(s->heads / s->kv_heads);
-    const size_t n_segments = (size_t)(token_tree_longest(s->tree) / CA_SEGMENT) + 1;
+    const size_t group = (size_t)(s->heads / s->kv_heads), n_segments = (size_t)(s->prefix / CA_SEGMENT) + 1;
+    const size_t n_chunks = (size_t)(m->base.n_layers * s->batch) * (size_t)(s->kv_heads * m->n_chunks);
     if (n_segments > MAX_SEGMENTS) return false;
-    m->begin = calloc(n_seqs + 1, sizeof *m->begin);
-    m->length = calloc(n_seqs, sizeof *m->length);
-    if (!m->begin || !m->length) return false;
-    for (size_t i = 0; i < n_seqs; i++) {
-        m->length[i] = token_tree_prefix(s->tree, (int32_t)i) + 1;
-        m->begin[i + 1] = m->begin[i] + (m->length[i] + s->chunk - 1) / s->chunk;
-    }
-    m->layer_bytes = (size_t)m->begin[n_seqs] * (size_t)s->kv_heads * m->layout.chunk_bytes;
     m->query_bytes = group * m->kernel->query_bytes(s->head_dim);
     m->states_bytes = n_segments * group * m->kernel->state_bytes(s->head_dim);
     m->scratch_bytes = m->query_bytes + m->states_bytes + m->kernel->scratch_bytes(s->head_dim, s->head_dim, s->chunk);
-    m->kv = aligned((size_t)m->base.n_layers * m->layer_bytes);
+    m->kv = aligned(n_chunks * m->layout.chunk_bytes);
     m->scratch = aligned((size_t)ca_pool_size(m->pool) * m->scratch_bytes);
     return m->kv && m->scratch;
 }
 
+/* The level that the library chooses for the shape, which also depends on the environment. NULL with a message on stderr. */
+static const char *level_of(const shape *s) {
+    cattn_config c;
+    cattn_cache *cache;
+    cattn_error error;
+    cattn_config_init(&c);
+    c.n_layers = c.n_heads = c.n_kv_heads = c.n_threads = 1;
+    c.head_dim = s->head_dim;
+    c.kv_type = s->kv_type;
+    c.level = s->level;
+    if (cattn_cache_create(&c, &cache, &error) != CATTN_OK) {
+        fprintf(stderr, "flash: %s\n", error.message);
+        return NULL;
+    }
+    const char *level = cattn_cache_level(cache); /* outlives the cache */
+    cattn_cache_destroy(&cache);
+    return level;
+}
+
 method *method_create_flash(const shape *s, ca_pool *pool) {
-    const char *level = method_level(s);
+    const char *level = level_of(s);
     const ca_kernel *kernel = level ? ca_kernel_find(ca_level_find(level), s->kv_type) : NULL;
     flash_method *m = kernel ? calloc(1, sizeof *m) : NULL;
     if (!m) return NULL;
-    *m = (flash_method){.s = s, .pool = pool, .kernel = kernel};
-    m->base = (method){.name = "flash", .level = kernel->level, .attend = attend, .shorten = shorten, .destroy = destroy};
+    *m = (flash_method){.s = s, .pool = pool, .kernel = kernel, .n_chunks = s->prefix / s->chunk + 1};
+    m->base = (method){.name = "flash", .level = kernel->level, .attend = attend, .destroy = destroy};
     m->base.n_layers = method_n_layers(METHOD_FLASH, s);
     ca_layout_init(&m->layout, s->kv_type, 1, 1, s->head_dim, s->head_dim, s->chunk);
     if (!allocate(m)) {
@@ -189,6 +188,6 @@ method *method_create_flash(const shape *s, ca_pool *pool) {
         destroy(&m->base);
         return NULL;
     }
-    ca_pool_run(pool, s->tree->n_seqs, fill_sequence, m);
+    ca_pool_run(pool, s->batch, fill_sequence, m);
     return &m->base;
 }

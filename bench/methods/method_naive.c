@@ -59,21 +59,18 @@ typedef struct naive_method {
     method base;
     const shape *s;
     ca_pool *pool;
-    float *kv;       /* [n_layers][layer_size] */
-    int64_t *begin;  /* [n_seqs + 1] tokens of the sequences before */
-    int64_t *length; /* [n_seqs] */
+    size_t n_tokens; /* of a sequence */
+    float *kv;       /* [n_layers][batch][K, V][kv_heads][n_tokens][head_dim] */
     float *scores;   /* scratch of each worker */
-    size_t n_scores, layer_size;
+    size_t n_scores;
     int32_t layer; /* of the step that runs */
     const float *q;
     float *out;
 } naive_method;
 
-/* A layer is [sequence][K, V][kv_head][token][head_dim]. */
 static float *head_at(const naive_method *m, int32_t layer, int v, int32_t seq, int32_t head) {
-    const size_t row = method_row_size(m->s), n_tokens = (size_t)(m->begin[seq + 1] - m->begin[seq]);
-    return m->kv + (size_t)layer * m->layer_size + 2 * (size_t)m->begin[seq] * row + (size_t)v * n_tokens * row +
-           (size_t)head * n_tokens * (size_t)m->s->head_dim;
+    const size_t row = method_row_size(m->s), place = ((size_t)layer * (size_t)m->s->batch + (size_t)seq) * 2 + (size_t)v;
+    return m->kv + (place * row + (size_t)head * (size_t)m->s->head_dim) * m->n_tokens;
 }
 
 static void attend_head(void *arg, int32_t task, int32_t worker) {
@@ -84,7 +81,7 @@ static void attend_head(void *arg, int32_t task, int32_t worker) {
     const naive_head h = {
         .k = head_at(m, m->layer, 0, seq, head),
         .v = head_at(m, m->layer, 1, seq, head),
-        .n_tokens = m->length[seq],
+        .n_tokens = (int64_t)m->n_tokens,
         .n_rows = group,
         .dim = s->head_dim,
         .q = m->q + row,
@@ -99,20 +96,12 @@ static void attend(method *base, int32_t layer, const float *q, float *out) {
     m->layer = layer;
     m->q = q;
     m->out = out;
-    ca_pool_run(m->pool, m->s->tree->n_seqs * m->s->kv_heads, attend_head, m);
-}
-
-static bool shorten(method *base, int64_t prefix) {
-    naive_method *m = (naive_method *)base;
-    for (int32_t i = 0; i < m->s->tree->n_seqs; i++) m->length[i] = prefix + 1;
-    return true;
+    ca_pool_run(m->pool, m->s->batch * m->s->kv_heads, attend_head, m);
 }
 
 static void destroy(method *base) {
     naive_method *m = (naive_method *)base;
     free(m->kv);
-    free(m->begin);
-    free(m->length);
     free(m->scores);
     free(m);
 }
@@ -123,34 +112,27 @@ static void fill_sequence(void *arg, int32_t seq, int32_t worker) {
     const size_t dim = (size_t)m->s->head_dim;
     for (int32_t layer = 0; layer < m->base.n_layers; layer++)
         for (int v = 0; v < 2; v++)
-            for (int64_t pos = 0; pos < m->length[seq]; pos++) {
-                const float *row = method_kv_row(layer, token_tree_run_at(m->s->tree, seq, pos), pos, v);
+            for (int64_t pos = 0; pos <= m->s->prefix; pos++) {
+                const float *row = method_kv_row(m->s, layer, seq, pos, v);
                 for (int32_t h = 0; h < m->s->kv_heads; h++)
                     memcpy(head_at(m, layer, v, seq, h) + (size_t)pos * dim, row + (size_t)h * dim, dim * sizeof(float));
             }
 }
 
 method *method_create_naive(const shape *s, ca_pool *pool) {
-    const size_t n_seqs = (size_t)s->tree->n_seqs;
     naive_method *m = calloc(1, sizeof *m);
     if (!m) return NULL;
-    *m = (naive_method){.s = s, .pool = pool, .layer_size = 2 * (size_t)token_tree_total(s->tree) * method_row_size(s)};
-    m->base = (method){.name = "naive", .level = "c", .attend = attend, .shorten = shorten, .destroy = destroy};
+    *m = (naive_method){.s = s, .pool = pool, .n_tokens = (size_t)s->prefix + 1};
+    m->base = (method){.name = "naive", .level = "c", .attend = attend, .destroy = destroy};
     m->base.n_layers = method_n_layers(METHOD_NAIVE, s);
-    m->n_scores = (size_t)(s->heads / s->kv_heads) * ((size_t)token_tree_longest(s->tree) + 1);
-    m->kv = malloc((size_t)m->base.n_layers * m->layer_size * sizeof(float));
-    m->begin = calloc(n_seqs + 1, sizeof *m->begin);
-    m->length = calloc(n_seqs, sizeof *m->length);
+    m->n_scores = (size_t)(s->heads / s->kv_heads) * m->n_tokens;
+    m->kv = malloc((size_t)(m->base.n_layers * s->batch) * 2 * m->n_tokens * method_row_size(s) * sizeof(float));
     m->scores = malloc((size_t)ca_pool_size(pool) * m->n_scores * sizeof(float));
-    if (!m->kv || !m->begin || !m->length || !m->scores) {
+    if (!m->kv || !m->scores) {
         fprintf(stderr, "naive: no memory for %.0f MiB\n", method_bytes(METHOD_NAIVE, s) / 0x1p20);
         destroy(&m->base);
         return NULL;
     }
-    for (size_t i = 0; i < n_seqs; i++) {
-        m->length[i] = token_tree_prefix(s->tree, (int32_t)i) + 1;
-        m->begin[i + 1] = m->begin[i] + m->length[i];
-    }
-    ca_pool_run(pool, s->tree->n_seqs, fill_sequence, m);
+    ca_pool_run(pool, s->batch, fill_sequence, m);
     return &m->base;
 }

@@ -1,4 +1,4 @@
-/* Command-line options from tables, and what the options of every subcommand start. */
+/* Command-line options from tables. */
 #include "bench_options.h"
 
 #include <assert.h>
@@ -8,14 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "chunkattn/base/cpu.h"
-
-void options_add(option_list *list, const option_row *rows, int n) {
-    assert(list->n + n < OPTIONS_MAX);
-    memcpy(list->rows + list->n, rows, (size_t)n * sizeof *rows);
-    list->n += n;
+void options_add(option_list *list, const option_row *rows) {
+    for (; rows->name; rows++) {
+        assert(list->n < OPTIONS_MAX);
+        list->rows[list->n++] = *rows;
+    }
 }
 
 static void print_help(const char *command, const option_list *list, const char *about) {
@@ -124,30 +122,3 @@ options_result options_read(int argc, char **argv, option_list *list, const char
     }
     return OPTIONS_RUN;
 }
-
-/* ---- Options of every subcommand ---- */
-
-void bench_common_options(bench_common *c, option_list *list) {
-    *c = (bench_common){.threads = ca_cpu_count(), .options = list};
-    const option_row rows[] = {
-        {"threads", OPTION_INT, &c->threads, 1, 1024, "threads", 0},
-        {"quick", OPTION_FLAG, &c->quick, 0, 0, "tiny shapes, to show that it works; the figures mean nothing", 0},
-        {"json", OPTION_FLAG, &c->json, 0, 0, "print lines of JSON, not a table", 0},
-        {"out", OPTION_TEXT, &c->dir, 0, 0, "folder for lines of JSON and table as files", 'o'},
-    };
-    options_add(list, rows, sizeof rows / sizeof *rows);
-}
-
-bool bench_common_start(bench_common *c, const char *command) {
-    if (c->dir && mkdir(c->dir, 0777) != 0 && errno != EEXIST) {
-        fprintf(stderr, "cattn-bench %s: --out %s cannot be made: %s\n", command, c->dir, strerror(errno));
-        return false;
-    }
-    c->limits = limits_of((int)c->threads, c->quick);
-    if (!c->limits) return false;
-    c->pool = ca_pool_create((int)c->threads);
-    if (!c->pool) fprintf(stderr, "cattn-bench %s: the threads cannot be started; lower --threads\n", command);
-    return c->pool;
-}
-
-void bench_common_stop(bench_common *c) { ca_pool_destroy(&c->pool); }

@@ -1,12 +1,10 @@
-/* Command-line options from tables: `--name VALUE`, `--name=VALUE`, flags, letters for some; and those of every subcommand. */
+/* Command-line options from tables: `--name VALUE`, `--name=VALUE`, flags, letters for some; and the command line that they
+ * make. */
 #ifndef BENCH_SHARED_BENCH_OPTIONS_H
 #define BENCH_SHARED_BENCH_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#include "chunkattn/base/threads.h"
-#include "limits.h"
 
 typedef enum option_kind { OPTION_FLAG, OPTION_INT, OPTION_TEXT } option_kind;
 
@@ -29,7 +27,8 @@ typedef struct option_list {
     char command[OPTIONS_COMMAND];
 } option_list;
 
-void options_add(option_list *list, const option_row *rows, int n);
+/* Add the rows up to one without a name. */
+void options_add(option_list *list, const option_row *rows);
 
 typedef enum options_result { OPTIONS_RUN, OPTIONS_HELP, OPTIONS_WRONG } options_result;
 
@@ -38,24 +37,5 @@ typedef enum options_result { OPTIONS_RUN, OPTIONS_HELP, OPTIONS_WRONG } options
  * says what is wrong. about: a sentence for the help.
  */
 options_result options_read(int argc, char **argv, option_list *list, const char *about);
-
-/* ---- Options of every subcommand ---- */
-
-typedef struct bench_common {
-    int64_t threads;
-    const char *dir; /* folder for results as files; NULL: none */
-    bool json, quick;
-    const option_list *options; /* all of the subcommand's */
-    /* Set by bench_common_start: */
-    ca_pool *pool;
-    const limits *limits;
-} bench_common;
-
-/* Set the defaults and add the options. */
-void bench_common_options(bench_common *common, option_list *list);
-
-/* Once the options are read: make the folder, start the threads, measure the limits. False with a message on stderr. */
-bool bench_common_start(bench_common *common, const char *command);
-void bench_common_stop(bench_common *common);
 
 #endif

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "limits.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,17 +9,24 @@
 
 #include "chunkattn/base/clock.h"
 #include "chunkattn/base/cpu.h"
-#include "chunkattn/base/threads.h"
-#include "peaks.h"
 
 enum { N_RUNS = 7, MAX_KEPT = 8 };
 
-static const peak *find(peak_kind kind, uint32_t features) {
-    const peak *best = NULL;
-    for (int i = 0; i < n_peaks; i++)
-        if (peaks[i].kind == kind && (peaks[i].features & features) == peaks[i].features) best = &peaks[i];
-    return best;
-}
+const limit_kind limit_kinds[N_LIMITS] = {
+    [LIMIT_READ] = {"read_gbs", "memory read", "GB/s"},
+    [LIMIT_FMA] = {"fma_gflops", "f32 FMA", "GFLOP/s"},
+    [LIMIT_FMA_AVX2] = {NULL, "f32 FMA, AVX2", "GFLOP/s"},
+    [LIMIT_BF16] = {"bf16_gflops", "bf16 dot", "GFLOP/s"},
+    [LIMIT_TILES] = {"tiles_gflops", "bf16 tiles", "GFLOP/s"},
+    [LIMIT_INT8] = {"int8_gops", "int8 dot", "GOP/s"},
+    [LIMIT_INT8_TILES] = {"int8_tiles_gops", "int8 tiles", "GOP/s"},
+};
+
+/* How much is done. */
+typedef struct effort {
+    size_t bytes; /* of memory to read */
+    int64_t ms;   /* of one run of arithmetic */
+} effort;
 
 typedef struct work {
     const peak *peak;
@@ -46,10 +52,11 @@ static double time_run(ca_pool *pool, work *w) {
 }
 
 /*
- * The rate of all threads of the pool together in the best of n_runs, in 1e9 operations or bytes per second; 0 if the features
- * lack the instruction.
+ * The rate of all threads of the pool together in the best of n_runs, in 1e9 operations or bytes per second; 0 if the CPU lacks
+ * the instruction.
  */
-static double measure(ca_pool *pool, const peak *peak, const unsigned char *data, const limits_effort *effort, int n_runs) {
+static double measure(ca_pool *pool, limit kind, const unsigned char *data, const effort *effort, int n_runs) {
+    const peak *peak = peak_find(kind);
     const size_t n_threads = (size_t)ca_pool_size(pool), line = 256;
     work w = {.peak = peak, .rounds = 100000, .data = data, .bytes = effort->bytes / n_threads / line * line};
     if (!peak) return 0;
@@ -71,29 +78,21 @@ static void *map(size_t bytes) {
     return data;
 }
 
-limits_effort limits_default_effort(bool quick) {
-    if (quick) return (limits_effort){(size_t)1 << 20, 1};
+/* Enough that figures are repeatable. */
+static effort effort_of(bool quick) {
+    if (quick) return (effort){(size_t)1 << 20, 1};
     /* So large that a cache holds only a small part of it. */
     const size_t least = (size_t)512 << 20, cache = ca_cpu_cache_bytes();
-    return (limits_effort){cache * 8 > least ? cache * 8 : least, 50};
+    return (effort){cache * 8 > least ? cache * 8 : least, 50};
 }
 
-bool limits_measure(limits *l, int n_threads, const limits_effort *effort) {
-    const uint32_t features = ca_cpu_features();
+static bool measure_all(limits *l, int n_threads, const effort *effort) {
     unsigned char *data = map(effort->bytes);
     ca_pool *pool = ca_pool_create(n_threads);
     const bool ok = data && pool;
-    if (ok)
-        *l = (limits){.n_threads = n_threads,
-                      .read_gbs = measure(pool, find(PEAK_READ, features), data, effort, N_RUNS),
-                      .fma_gflops = measure(pool, find(PEAK_FMA, features), data, effort, N_RUNS),
-                      .fma_avx2_gflops = measure(pool, find(PEAK_FMA, features & CA_CPU_AVX2), data, effort, N_RUNS),
-                      .bf16_gflops = measure(pool, find(PEAK_BF16, features), data, effort, N_RUNS),
-                      .tiles_gflops = measure(pool, find(PEAK_TILES, features), data, effort, N_RUNS),
-                      .int8_gops = measure(pool, find(PEAK_INT8, features), data, effort, N_RUNS),
-                      .int8_tiles_gops = measure(pool, find(PEAK_INT8_TILES, features), data, effort, N_RUNS)};
-    else
-        fprintf(stderr, "cattn-bench: no memory for %zu MiB and %d threads\n", effort->bytes >> 20, n_threads);
+    l->n_threads = n_threads;
+    for (limit i = 0; ok && i < N_LIMITS; i++) l->of[i] = measure(pool, i, data, effort, N_RUNS);
+    if (!ok) fprintf(stderr, "cattn-bench: no memory for %zu MiB and %d threads\n", effort->bytes >> 20, n_threads);
     ca_pool_destroy(&pool);
     if (data) munmap(data, effort->bytes);
     return ok;
@@ -104,14 +103,14 @@ const limits *limits_of(int n_threads, bool quick) {
     static int n;
     for (int i = 0; i < n; i++)
         if (kept[i].n_threads == n_threads) return &kept[i];
-    const limits_effort effort = limits_default_effort(quick);
+    const effort effort = effort_of(quick);
     if (n == MAX_KEPT) n = 0;
-    return limits_measure(&kept[n], n_threads, &effort) ? &kept[n++] : NULL;
+    return measure_all(&kept[n], n_threads, &effort) ? &kept[n++] : NULL;
 }
 
 struct limits_probe {
     ca_pool *pool;
-    limits_effort effort;
+    effort effort;
     unsigned char *data;
 };
 
@@ -131,33 +130,6 @@ void limits_probe_destroy(limits_probe **probe) {
     *probe = NULL;
 }
 
-/* The instruction that a kernel level computes with. */
-static peak_kind instruction(const char *level, cattn_type kv_type) {
-    if (strcmp(level, "avx512_bf16") == 0 && kv_type == CATTN_BF16) return PEAK_BF16;
-    if (strcmp(level, "amx") == 0 && kv_type == CATTN_BF16) return PEAK_TILES;
-    if (strcmp(level, "amx") == 0 && kv_type == CATTN_I8) return PEAK_INT8_TILES;
-    if (strcmp(level, "avx512_vnni") == 0 && kv_type == CATTN_I8) return PEAK_INT8;
-    return PEAK_FMA;
-}
-
-double limits_probe_read(limits_probe *p) {
-    return measure(p->pool, find(PEAK_READ, ca_cpu_features()), p->data, &p->effort, 1);
-}
-
-double limits_probe_peak(limits_probe *p, const char *level, cattn_type kv_type) {
-    const uint32_t features = strcmp(level, "avx2") == 0 ? CA_CPU_AVX2 : ca_cpu_features();
-    if (strcmp(level, "ref") == 0) return 0;
-    return measure(p->pool, find(instruction(level, kv_type), features), p->data, &p->effort, 1);
-}
-
-double limits_peak(const limits *l, const char *level, cattn_type kv_type) {
-    if (strcmp(level, "ref") == 0) return 0;
-    if (strcmp(level, "avx2") == 0) return l->fma_avx2_gflops;
-    switch (instruction(level, kv_type)) {
-    case PEAK_BF16: return l->bf16_gflops;
-    case PEAK_TILES: return l->tiles_gflops;
-    case PEAK_INT8: return l->int8_gops;
-    case PEAK_INT8_TILES: return l->int8_tiles_gops;
-    default: return l->fma_gflops;
-    }
+double limits_probe_run(limits_probe *p, limit kind) {
+    return kind == N_LIMITS ? 0 : measure(p->pool, kind, p->data, &p->effort, 1);
 }

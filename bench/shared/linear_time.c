@@ -9,7 +9,6 @@
 #include "chunkattn/base/clock.h"
 #include "chunkattn/base/half.h"
 #include "chunkllama/tensor/weight_type.h"
-#include "results.h"
 #include "statistics.h"
 
 enum { MAX_MATRICES = 3, MAX_STEPS = 1000, N_WARMUP = 1 };

@@ -5,6 +5,8 @@
  */
 #include "peaks.h"
 
+#include <string.h>
+
 #include "chunkattn/base/cpu.h"
 
 static uint64_t read_portable(const void *data, size_t bytes) {
@@ -148,18 +150,44 @@ MULTIPLY(multiply_int8, _tile_dpbusd)
 
 #endif
 
-const peak peaks[] = {
-    {PEAK_READ, 0, 0, NULL, read_portable},
+/* Lowest level first. */
+static const peak peaks[] = {
+    {LIMIT_READ, 0, 0, NULL, read_portable},
 #if defined(__x86_64__)
-    {PEAK_FMA, CA_CPU_AVX2, 2.0 * 8 * ACCUMULATORS, fma_f32_avx2, NULL},
-    {PEAK_INT8, CA_CPU_AVX2, 2.0 * 32 * ACCUMULATORS, dot_int8_avx2, NULL},
-    {PEAK_READ, CA_CPU_AVX2, 0, NULL, read_avx2},
-    {PEAK_FMA, CA_CPU_AVX512, 2.0 * 16 * ACCUMULATORS, fma_f32_avx512, NULL},
-    {PEAK_READ, CA_CPU_AVX512, 0, NULL, read_avx512},
-    {PEAK_INT8, CA_CPU_AVX512_VNNI, 2.0 * 64 * ACCUMULATORS, dot_int8_vnni, NULL},
-    {PEAK_BF16, CA_CPU_AVX512_BF16, 2.0 * 32 * BF16_ACCUMULATORS, dot_bf16, NULL},
-    {PEAK_TILES, CA_CPU_AMX, 2.0 * 16 * 16 * 32 * 4, multiply_bf16, NULL},
-    {PEAK_INT8_TILES, CA_CPU_AMX, 2.0 * 16 * 16 * 64 * 4, multiply_int8, NULL},
+    {LIMIT_FMA, CA_CPU_AVX2, 2.0 * 8 * ACCUMULATORS, fma_f32_avx2, NULL},
+    {LIMIT_FMA_AVX2, CA_CPU_AVX2, 2.0 * 8 * ACCUMULATORS, fma_f32_avx2, NULL},
+    {LIMIT_INT8, CA_CPU_AVX2, 2.0 * 32 * ACCUMULATORS, dot_int8_avx2, NULL},
+    {LIMIT_READ, CA_CPU_AVX2, 0, NULL, read_avx2},
+    {LIMIT_FMA, CA_CPU_AVX512, 2.0 * 16 * ACCUMULATORS, fma_f32_avx512, NULL},
+    {LIMIT_READ, CA_CPU_AVX512, 0, NULL, read_avx512},
+    {LIMIT_INT8, CA_CPU_AVX512_VNNI, 2.0 * 64 * ACCUMULATORS, dot_int8_vnni, NULL},
+    {LIMIT_BF16, CA_CPU_AVX512_BF16, 2.0 * 32 * BF16_ACCUMULATORS, dot_bf16, NULL},
+    {LIMIT_TILES, CA_CPU_AMX, 2.0 * 16 * 16 * 32 * 4, multiply_bf16, NULL},
+    {LIMIT_INT8_TILES, CA_CPU_AMX, 2.0 * 16 * 16 * 64 * 4, multiply_int8, NULL},
 #endif
 };
-const int n_peaks = sizeof peaks / sizeof *peaks;
+enum { N_PEAKS = sizeof peaks / sizeof *peaks };
+
+const peak *peak_find(limit kind) {
+    const uint32_t features = ca_cpu_features();
+    const peak *best = NULL;
+    for (int i = 0; i < N_PEAKS; i++)
+        if (peaks[i].kind == kind && (peaks[i].features & features) == peaks[i].features) best = &peaks[i];
+    return best;
+}
+
+limit limit_of_level(const char *level, cattn_type kv_type) {
+    static const struct {
+        const char *level;
+        cattn_type kv_type;
+        limit kind;
+    } others[] = {{"avx512_bf16", CATTN_BF16, LIMIT_BF16},
+                  {"amx", CATTN_BF16, LIMIT_TILES},
+                  {"amx", CATTN_I8, LIMIT_INT8_TILES},
+                  {"avx512_vnni", CATTN_I8, LIMIT_INT8}};
+    if (strcmp(level, "ref") == 0) return N_LIMITS;
+    if (strcmp(level, "avx2") == 0) return LIMIT_FMA_AVX2;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(level, others[i].level) == 0 && kv_type == others[i].kv_type) return others[i].kind;
+    return LIMIT_FMA;
+}

@@ -3,11 +3,9 @@
  *
  * bench/memory/memory.h describes the figures, of which each has a file of its own. bench/e2e/memory.py adds those of a server.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/bench.h"
 #include "bench/memory/memory.h"
 #include "chunkllama/model/model.h"
 
@@ -43,14 +41,14 @@ void memory_add(memory_bench *b, const memory_row *row, const paired *pairs) {
         json_object_update_new(o, json_pack("{sI sI sI}", "steps", (json_int_t)row->stats->steps, "preemptions",
                                             (json_int_t)row->stats->preemptions, "recomputed_tokens",
                                             (json_int_t)row->stats->recomputed_tokens));
-    results_add(b->results, o);
+    bench_add(b->bench, o);
 }
 
 bool memory_measure(memory_bench *b, double precision, paired_work *work, void *ctx) {
     const paired_goal goal = {.precision = precision, .cap = (double)b->seconds, .min_rounds = PAIRED_LEAST_ROUNDS};
     const paired_goal quick = {.precision = precision, .cap = 0, .min_rounds = 1};
     b->pairs.n = 0;
-    return paired_measure(&b->pairs, b->common->quick ? &quick : &goal, work, ctx);
+    return paired_measure(&b->pairs, b->bench->quick ? &quick : &goal, work, ctx);
 }
 
 /* An eighth of the budget is left for workspace and metadata. */
@@ -62,7 +60,7 @@ cl_engine_config memory_config(const memory_bench *b, int32_t max_seqs, int64_t 
     cl_engine_config_init(&config);
     config.kv_budget_bytes = (uint64_t)n_tokens * token * 8 / 7;
     config.max_seqs = max_seqs;
-    config.n_threads = (int32_t)b->common->threads;
+    config.n_threads = (int32_t)b->bench->threads;
     return config;
 }
 
@@ -84,22 +82,18 @@ void *memory_alloc(size_t n, size_t size) {
 
 /* ---- The command ---- */
 
-static const results_column columns[] = {{"figure", "figure", -46},     {"work", "work", -64},  {"measured", "measured", 1},
-                                         {"reference", "reference", 1}, {"unit", "unit", -8},   {"ratio", "ratio", 3},
-                                         {"low", "95 % from", 3},       {"high", "to", 3},      {"bar", "bar", -13},
-                                         {"verdict", "verdict", -9},    {"rounds", "rounds", 0}};
+static const bench_column columns[] = {{"figure", "figure", -46},     {"work", "work", -64},   {"measured", "measured", 1},
+                                       {"reference", "reference", 1}, {"unit", "unit", -8},    {"ratio", "ratio", 3},
+                                       {"low", "95 % from", 3},       {"high", "to", 3},       {"bar", "bar", -13},
+                                       {"verdict", "verdict", -9},    {"rounds", "rounds", 0}, {0}};
 
-static const results_spec spec = {
-    .name = "memory",
-    .title = "An engine where K/V memory is short, and what that costs where it is not",
-    .columns = columns,
-    .n_columns = sizeof columns / sizeof *columns,
-    .note =
-        "Each round measures both sides of a figure in random order, one directly after the other. measured, reference: "
-        "medians; ratio: the median of the rounds' ratios; 95 %: the interval of the sign test. A bar is met if the whole "
-        "interval keeps it, missed if none of it does, and undecided otherwise. Without speculation; completions are greedy. "
-        "p99 ITL: of the 16 chats of a window, in which each generates 128 tokens behind 512 that are in the cache.\n",
-};
+static const char *model_path, *only = NAMES;
+static int64_t seconds = 120;
+static bool chosen[N_FIGURES];
+static const option_row options[] = {{"model", OPTION_TEXT, &model_path, 0, 0, "GGUF file; by default CHUNKLLAMA_MODEL", 0},
+                                     {"only", OPTION_TEXT, &only, 0, 0, "the figures to measure", 0},
+                                     {"seconds", OPTION_INT, &seconds, 1, 3600, "most seconds for the rounds of a row", 0},
+                                     {0}};
 
 /* The index of the figure whose name begins a list, up to a comma or the end; -1: there is none. */
 static int first_of(const char *names) {
@@ -110,58 +104,48 @@ static int first_of(const char *names) {
 }
 
 /* Choose the figures that a list names. */
-static bool choose(const char *names, bool chosen[N_FIGURES]) {
+static bool choose(bench *b, const char *names) {
     const char *comma;
     for (const char *at = names; at; at = comma ? comma + 1 : NULL) {
         const int i = first_of(at);
-        if (i < 0) {
-            fprintf(stderr, "cattn-bench memory: --only is \"%s\"; it must be some of " NAMES ", or none\n", names);
-            return false;
-        }
+        if (i < 0) return bench_fail(b, "--only is \"%s\"; it must be some of " NAMES ", or none", names);
         chosen[i] = true;
         comma = strchr(at, ',');
     }
     return true;
 }
 
-static bool measure(memory_bench *b, const bool chosen[N_FIGURES]) {
+static bool prepare(bench *b) {
+    if (!model_path) model_path = getenv("CHUNKLLAMA_MODEL");
+    if (strcmp(only, "none") != 0 && !choose(b, only)) return false;
+    return model_path || bench_fail(b, "--model must name a GGUF file");
+}
+
+static bool measure(bench *bench) {
+    static memory_bench b;
+    cl_model *model;
+    cl_error error;
+    if (cl_model_load_on_pool(model_path, NULL, bench->pool, &model, &error) != CL_OK)
+        return bench_fail(bench, "%s", error.message);
+    b = (memory_bench){.bench = bench, .model = model, .seconds = seconds};
     bool ok = true;
     for (int i = 0; ok && i < N_FIGURES; i++)
-        if (chosen[i]) ok = figures[i].measure(b);
+        if (chosen[i]) ok = figures[i].measure(&b);
+    cl_model_free(&model);
     return ok;
 }
 
-int bench_memory(int argc, char **argv) {
-    static memory_bench b;
-    bench_common common;
-    const char *path = getenv("CHUNKLLAMA_MODEL"), *only = NAMES;
-    bool chosen[N_FIGURES] = {false};
-    option_list list = {0};
-    cl_model *model = NULL;
-    cl_error error;
-    b = (memory_bench){.common = &common, .seconds = 120};
-    bench_common_options(&common, &list);
-    const option_row rows[] = {
-        {"model", OPTION_TEXT, &path, 0, 0, "GGUF file; by default CHUNKLLAMA_MODEL", 0},
-        {"only", OPTION_TEXT, &only, 0, 0, "the figures to measure", 0},
-        {"seconds", OPTION_INT, &b.seconds, 1, 3600, "most seconds for the rounds of a row", 0},
-    };
-    options_add(&list, rows, sizeof rows / sizeof *rows);
-    const options_result read = options_read(argc, argv, &list, "an engine where K/V memory is short");
-    if (read != OPTIONS_RUN) return read == OPTIONS_HELP ? 0 : 2;
-    if (strcmp(only, "none") != 0 && !choose(only, chosen)) return 2;
-    if (!path) {
-        fprintf(stderr, "cattn-bench memory: --model must name a GGUF file\n");
-        return 2;
-    }
-    if (!bench_common_start(&common, argv[0])) return 1;
-    bool ok = cl_model_load_on_pool(path, NULL, common.pool, &model, &error) == CL_OK;
-    if (!ok) fprintf(stderr, "cattn-bench memory: %s\n", error.message);
-    b.model = model;
-    b.results = ok ? results_open(&spec, &common) : NULL;
-    ok = b.results && measure(&b, chosen);
-    if (b.results) ok = results_close(b.results) && ok;
-    cl_model_free(&model);
-    bench_common_stop(&common);
-    return ok ? 0 : 1;
-}
+const bench_command command_memory = {
+    .name = "memory",
+    .about = "throughput and latency of an engine where K/V memory is short",
+    .options = {options},
+    .prepare = prepare,
+    .title = "An engine where K/V memory is short, and what that costs where it is not",
+    .columns = columns,
+    .note =
+        "Each round measures both sides of a figure in random order, one directly after the other. measured, reference: "
+        "medians; ratio: the median of the rounds' ratios; 95 %: the interval of the sign test. A bar is met if the whole "
+        "interval keeps it, missed if none of it does, and undecided otherwise. Without speculation; completions are greedy. "
+        "p99 ITL: of the 16 chats of a window, in which each generates 128 tokens behind 512 that are in the cache.\n",
+    .measure = measure,
+};

@@ -6,13 +6,11 @@
  * joining, planning and writing. bench/e2e/never_worse.py adds the served level. statistics.h describes how ratios are
  * measured.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench/bench.h"
 #include "bench/methods/method.h"
-#include "bench/shared/results.h"
 #include "bench/shared/statistics.h"
 #include "chunkattn/base/clock.h"
 #include "chunkattn/base/cpu.h"
@@ -22,50 +20,37 @@
 #define PRIVATE PAIRED_B
 static const double precision = 0.01, least_round_seconds = 2e-3;
 
-static const results_column columns[] = {{"level", "level", -8},
-                                         {"work", "work", -44},
-                                         {"shared_ms", "shared ms", 3},
-                                         {"private_ms", "private ms", 3},
-                                         {"ratio", "shared / private", 4},
-                                         {"low", "95 % from", 4},
-                                         {"high", "to", 4},
-                                         {"rounds", "rounds", 0},
-                                         {"flag", "", -24}};
+static const bench_column columns[] = {{"level", "level", -8},
+                                       {"work", "work", -44},
+                                       {"shared_ms", "shared ms", 3},
+                                       {"private_ms", "private ms", 3},
+                                       {"ratio", "shared / private", 4},
+                                       {"low", "95 % from", 4},
+                                       {"high", "to", 4},
+                                       {"rounds", "rounds", 0},
+                                       {"flag", "", -24},
+                                       {0}};
 
-static const results_plot dots = {.kind = "dots",
-                                  .x = "label",
-                                  .y = "ratio",
-                                  .series = "level",
-                                  .low = "low",
-                                  .high = "high",
-                                  .y_label = "time with sharing on / off, nothing in common, with 95 % intervals",
-                                  .mark = 1};
+static const bench_plot dots = {.kind = "dots",
+                                .x = "label",
+                                .y = "ratio",
+                                .series = "level",
+                                .low = "low",
+                                .high = "high",
+                                .y_label = "time with sharing on / off, nothing in common, with 95 % intervals",
+                                .mark = 1};
 
-static const results_spec spec = {
-    .name = "never_worse",
-    .title = "Time with sharing on over time with sharing off, for sequences that have nothing in common",
-    .columns = columns,
-    .n_columns = sizeof columns / sizeof *columns,
-    .note =
-        "Each round times both modes in random order, one directly after the other; ratio: the median of the rounds' ratios; "
-        "95 %: the interval of the sign test. Rounds are added until both ends of the interval are within 0.01 of the ratio, "
-        "or the time for the row is over. Flags: worse, the interval lies above 1.01; interval too wide, an end is more than "
-        "0.01 from the ratio; too few rounds, fewer than six. kernel: attention of one layer; model: a step through "
-        "all layers, with joining or appending, planning and writing.\n",
-    .plot = &dots,
-};
+static int64_t seconds = 15;
+static const char *model_path;
+static const option_row options[] = {
+    {"model", OPTION_TEXT, &model_path, 0, 0, "GGUF file for the model level; without it, the kernel level alone", 0},
+    {"seconds", OPTION_INT, &seconds, 1, 3600, "most seconds for the rounds of a row", 0},
+    {0}};
 
-typedef struct never_worse {
-    const bench_common *common;
-    results *results;
-    int64_t seconds; /* for a row */
-    paired pairs;
-} never_worse;
+static bench *the;
+static paired pairs; /* of the current row */
 
-static bool report(const char *message) {
-    fprintf(stderr, "cattn-bench never_worse: %s\n", message);
-    return false;
-}
+static bool report(const char *message) { return bench_fail(the, "%s", message); }
 
 /* What a row says besides its figures. */
 static const char *flag_of(const paired_ratio *r) {
@@ -74,19 +59,18 @@ static const char *flag_of(const paired_ratio *r) {
     return r->high - r->ratio > precision || r->ratio - r->low > precision ? "interval too wide" : "";
 }
 
-static void add_row(never_worse *w, const char *level, const char *work, int n_steps) {
-    const paired_ratio r = paired_evaluate(&w->pairs);
+static void add_row(const char *level, const char *work, int n_steps) {
+    const paired_ratio r = paired_evaluate(&pairs);
     char label[128];
     snprintf(label, sizeof label, "%s: %s", level, work);
-    results_add(w->results,
-                json_pack("{ss ss ss sf sf sf sf sf si ss}", "level", level, "work", work, "label", label, "shared_ms",
-                          r.seconds[SHARED] * 1e3 / n_steps, "private_ms", r.seconds[PRIVATE] * 1e3 / n_steps, "ratio", r.ratio,
-                          "low", r.low, "high", r.high, "rounds", r.n, "flag", flag_of(&r)));
+    bench_add(the, json_pack("{ss ss ss sf sf sf sf sf si ss}", "level", level, "work", work, "label", label, "shared_ms",
+                             r.seconds[SHARED] * 1e3 / n_steps, "private_ms", r.seconds[PRIVATE] * 1e3 / n_steps, "ratio",
+                             r.ratio, "low", r.low, "high", r.high, "rounds", r.n, "flag", flag_of(&r)));
 }
 
-static paired_goal goal_of(const never_worse *w) {
-    if (w->common->quick) return (paired_goal){.precision = 1, .cap = 0.1, .min_rounds = 2};
-    return (paired_goal){.precision = precision, .cap = (double)w->seconds, .min_rounds = 30};
+static paired_goal goal_of(void) {
+    if (the->quick) return (paired_goal){.precision = 1, .cap = 0.1, .min_rounds = 2};
+    return (paired_goal){.precision = precision, .cap = (double)seconds, .min_rounds = 30};
 }
 
 /* ---- Kernel level ---- */
@@ -145,19 +129,19 @@ static void choose_n_steps(kernel_pair *k) {
     }
 }
 
-static bool run_kernel(never_worse *w, const shape *s, kernel_pair *k, const char *work) {
-    w->pairs.n = 0;
-    const int n = w->common->quick ? 1 : N_CREATIONS;
+static bool run_kernel(const shape *s, kernel_pair *k, const char *work) {
+    pairs.n = 0;
+    const int n = the->quick ? 1 : N_CREATIONS;
     bool ok = true;
     for (int i = 0; ok && i < n; i++) {
         *k = (kernel_pair){.n_steps = k->n_steps, .q = k->q, .out = k->out};
-        ok = create_methods(k, s, w->common->pool, i % 2);
+        ok = create_methods(k, s, the->pool, i % 2);
         if (ok && i == 0) choose_n_steps(k);
-        const paired_goal goal = goal_of(w), part = paired_goal_of_part(&goal, &w->pairs, i, n);
-        ok = ok && paired_measure(&w->pairs, &part, attend_steps, k);
+        const paired_goal goal = goal_of(), part = paired_goal_of_part(&goal, &pairs, i, n);
+        ok = ok && paired_measure(&pairs, &part, attend_steps, k);
         destroy_methods(k);
     }
-    if (ok) add_row(w, "kernel", work, k->n_steps);
+    if (ok) add_row("kernel", work, k->n_steps);
     return ok;
 }
 
@@ -168,36 +152,35 @@ static size_t cold_bytes_of(const shape *s, bool quick) {
     return quick ? 1 : (size_t)(cache < most ? cache : most);
 }
 
-static bool run_kernel_shape(never_worse *w, int h, int32_t batch, int64_t context) {
-    token_tree tree = token_tree_of_prefix(batch, context - 1, 0);
+static bool run_kernel_shape(int h, int32_t batch, int64_t context) {
     shape s = {
         .heads = head_shapes[h].heads,
         .kv_heads = head_shapes[h].kv_heads,
         .head_dim = head_shapes[h].head_dim,
         .chunk = 64,
-        .tree = &tree,
+        .batch = batch,
+        .prefix = context - 1,
         .kv_type = CATTN_BF16,
     };
-    s.cold_bytes = cold_bytes_of(&s, w->common->quick);
+    s.cold_bytes = cold_bytes_of(&s, the->quick);
     const size_t row = (size_t)s.heads * (size_t)s.head_dim, n = (size_t)batch * row;
     kernel_pair k = {.q = malloc(n * sizeof(float)), .out = malloc(n * sizeof(float))};
     char work[64];
     snprintf(work, sizeof work, "%d x %d tokens, heads %d/%d of %d", batch, (int)context, s.heads, s.kv_heads, s.head_dim);
     bool ok = (k.q && k.out) || report("no memory for queries");
-    for (int32_t i = 0; ok && i < batch; i++) memcpy(k.q + (size_t)i * row, method_kv_row(-1, i, 0, 0), row * sizeof(float));
-    ok = ok && run_kernel(w, &s, &k, work);
+    for (int32_t i = 0; ok && i < batch; i++) memcpy(k.q + (size_t)i * row, method_query(i), row * sizeof(float));
+    ok = ok && run_kernel(&s, &k, work);
     free(k.q);
     free(k.out);
-    token_tree_free(&tree);
     return ok;
 }
 
-static bool run_kernels(never_worse *w) {
+static bool run_kernels(void) {
     method_rows_init();
     for (int h = 0; h < N_OF(head_shapes); h++)
         for (int b = 0; b < N_OF(batches); b++)
             for (int c = 0; c < N_OF(contexts); c++)
-                if (!run_kernel_shape(w, h, batches[b], w->common->quick ? 16 : contexts[c])) return false;
+                if (!run_kernel_shape(h, batches[b], the->quick ? 16 : contexts[c])) return false;
     return true;
 }
 
@@ -330,26 +313,26 @@ static void close_runners(model_pair *m) {
     free(m->tokens);
 }
 
-static bool run_decode(never_worse *w, model_pair *m) {
-    const paired_goal goal = goal_of(w);
+static bool run_decode(model_pair *m) {
+    const paired_goal goal = goal_of();
     char work[64];
     snprintf(work, sizeof work, "decode, %d x %d tokens", m->n, m->context);
     draw_tokens(m);
     for (int way = 0; way < 2; way++)
         if (!join_all(m, way) || !compute(m, way)) return false;
-    if (!paired_measure(&w->pairs, &goal, decode_round, m)) return false;
-    add_row(w, "model", work, m->n_steps);
+    if (!paired_measure(&pairs, &goal, decode_round, m)) return false;
+    add_row("model", work, m->n_steps);
     return leave_all(m, SHARED) && leave_all(m, PRIVATE);
 }
 
-static bool run_prefill(never_worse *w, model_pair *m) {
-    const paired_goal goal = goal_of(w);
+static bool run_prefill(model_pair *m) {
+    const paired_goal goal = goal_of();
     char work[64];
     double seconds;
     snprintf(work, sizeof work, "prefill, %d x %d tokens", m->n, m->context);
     if (!prefill_round(m, SHARED, &seconds) || !prefill_round(m, PRIVATE, &seconds)) return false; /* touches the memory */
-    if (!paired_measure(&w->pairs, &goal, prefill_round, m)) return false;
-    add_row(w, "model", work, 1);
+    if (!paired_measure(&pairs, &goal, prefill_round, m)) return false;
+    add_row("model", work, 1);
     return true;
 }
 
@@ -359,16 +342,16 @@ static uint64_t budget_of(const cl_model_params *p, int32_t n, int32_t context) 
     return (uint64_t)n * (uint64_t)(context + DECODED + 128) * token * 5 / 4 + (UINT64_C(256) << 20);
 }
 
-static bool run_model_case(never_worse *w, const cl_model *model, bool prefill, int32_t n, int32_t context) {
+static bool run_model_case(const cl_model *model, bool prefill, int32_t n, int32_t context) {
     model_pair m = {.n = n, .context = context, .n_vocab = model->params.n_vocab, .n_steps = n == 1 ? 4 : 1};
-    w->pairs.n = 0;
-    bool ok = open_runners(&m, model, w->common->pool, budget_of(&model->params, n, context));
-    ok = ok && (prefill ? run_prefill(w, &m) : run_decode(w, &m));
+    pairs.n = 0;
+    bool ok = open_runners(&m, model, the->pool, budget_of(&model->params, n, context));
+    ok = ok && (prefill ? run_prefill(&m) : run_decode(&m));
     close_runners(&m);
     return ok;
 }
 
-static bool run_model(never_worse *w, const char *path) {
+static bool run_model(void) {
     static const struct {
         bool prefill;
         int32_t n, context;
@@ -376,33 +359,31 @@ static bool run_model(never_worse *w, const char *path) {
                  {false, 32, 1024}, {true, 1, 1024},  {true, 32, 64}};
     cl_model *model;
     cl_error error;
-    if (cl_model_load_on_pool(path, NULL, w->common->pool, &model, &error) != CL_OK) return report(error.message);
+    if (cl_model_load_on_pool(model_path, NULL, the->pool, &model, &error) != CL_OK) return report(error.message);
     bool ok = true;
     for (int i = 0; ok && i < N_OF(cases); i++)
-        ok = run_model_case(w, model, cases[i].prefill, cases[i].n, w->common->quick ? 16 : cases[i].context);
+        ok = run_model_case(model, cases[i].prefill, cases[i].n, the->quick ? 16 : cases[i].context);
     cl_model_free(&model);
     return ok;
 }
 
-int bench_never_worse(int argc, char **argv) {
-    static never_worse w;
-    bench_common common;
-    const char *model = NULL;
-    option_list list = {0};
-    w = (never_worse){.common = &common, .seconds = 15};
-    bench_common_options(&common, &list);
-    const option_row rows[] = {
-        {"model", OPTION_TEXT, &model, 0, 0, "GGUF file for the model level; without it, the kernel level alone", 0},
-        {"seconds", OPTION_INT, &w.seconds, 1, 3600, "most seconds for the rounds of a row", 0},
-    };
-    options_add(&list, rows, N_OF(rows));
-    const options_result read =
-        options_read(argc, argv, &list, "what sharing costs where nothing is shared, with confidence intervals");
-    if (read != OPTIONS_RUN) return read == OPTIONS_HELP ? 0 : 2;
-    if (!bench_common_start(&common, argv[0])) return 1;
-    w.results = results_open(&spec, &common);
-    bool ok = w.results && run_kernels(&w) && (!model || run_model(&w, model));
-    if (w.results) ok = results_close(w.results) && ok;
-    bench_common_stop(&common);
-    return ok ? 0 : 1;
+static bool measure(bench *b) {
+    the = b;
+    return run_kernels() && (!model_path || run_model());
 }
+
+const bench_command command_never_worse = {
+    .name = "never_worse",
+    .about = "what sharing costs where nothing is shared, with confidence intervals",
+    .options = {options},
+    .title = "Time with sharing on over time with sharing off, for sequences that have nothing in common",
+    .columns = columns,
+    .note =
+        "Each round times both modes in random order, one directly after the other; ratio: the median of the rounds' ratios; "
+        "95 %: the interval of the sign test. Rounds are added until both ends of the interval are within 0.01 of the ratio, "
+        "or the time for the row is over. Flags: worse, the interval lies above 1.01; interval too wide, an end is more than "
+        "0.01 from the ratio; too few rounds, fewer than six. kernel: attention of one layer; model: a step through "
+        "all layers, with joining or appending, planning and writing.\n",
+    .plot = &dots,
+    .measure = measure,
+};

@@ -8,11 +8,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "bench/bench.h"
 #include "bench/methods/library_internals.h"
-#include "bench/shared/results.h"
 #include "bench/shared/trace.h"
 #include "chunkattn/base/clock.h"
 
@@ -30,13 +28,15 @@ typedef struct policy {
 static const policy policies[] = {{"lru", CATTN_RETAIN_LRU}, {"learned", CATTN_RETAIN_LEARNED}};
 enum { N_POLICIES = sizeof policies / sizeof *policies };
 
-typedef struct bench {
-    bench_common common;
-    results *results;
-    int64_t requests, seed;
-    int64_t linear_ns, attention_ps;
-    const char *workloads;
-} bench;
+static int64_t requests, seed = 1, linear_ns = 353000, attention_ps = 173000;
+static const char *workloads = "bench/workloads";
+static const option_row options[] = {
+    {"requests", OPTION_INT, &requests, 0, 1000000, "requests of a trace; 0: 4000, and all of the workloads", 0},
+    {"seed", OPTION_INT, &seed, 0, INT32_MAX, "of the traces that are made", 0},
+    {"linear-ns", OPTION_INT, &linear_ns, 1, 1000000000, "prefill time of a token at position 0, in ns", 0},
+    {"attention-ps", OPTION_INT, &attention_ps, 0, 1000000000, "what each position before a token adds to that, in ps", 0},
+    {"workloads", OPTION_TEXT, &workloads, 0, 0, "folder of the bundled workloads", 0},
+    {0}};
 
 static void check(cattn_status status, const cattn_error *error) {
     if (status == CATTN_OK) return;
@@ -47,9 +47,9 @@ static void check(cattn_status status, const cattn_error *error) {
 /* ---- Cost model ---- */
 
 /* Milliseconds to prefill the first n tokens of a prompt: the token at position p takes linear + p * attention. */
-static double prefill_ms(const bench *b, int64_t n) {
+static double prefill_ms(int64_t n) {
     const double tokens = (double)n;
-    return ((double)b->linear_ns * tokens + 1e-3 * (double)b->attention_ps * tokens * (tokens - 1) / 2) * 1e-6;
+    return ((double)linear_ns * tokens + 1e-3 * (double)attention_ps * tokens * (tokens - 1) / 2) * 1e-6;
 }
 
 /* ---- Replay ---- */
@@ -83,7 +83,7 @@ typedef struct replay {
     double total_ms, saved_ms;
 } replay;
 
-static replay play(const bench *b, const trace *t, int64_t n_tokens, cattn_retention retention) {
+static replay play(const trace *t, int64_t n_tokens, cattn_retention retention) {
     replay sum = {0};
     cattn_cache *cache = open_cache(n_tokens, retention);
     cattn_seq running = 0;
@@ -104,8 +104,8 @@ static replay play(const bench *b, const trace *t, int64_t n_tokens, cattn_reten
         running = seq;
         sum.n_prompt += r->n_prompt;
         sum.n_found += found.n_ready;
-        sum.total_ms += prefill_ms(b, r->n_prompt);
-        sum.saved_ms += prefill_ms(b, found.n_ready);
+        sum.total_ms += prefill_ms(r->n_prompt);
+        sum.saved_ms += prefill_ms(found.n_ready);
     }
     cattn_cache_destroy(&cache);
     return sum;
@@ -118,14 +118,14 @@ static void compare(bench *b, const trace *t, const char *name, double size) {
     double lru_ms = 0;
     for (int i = 0; i < N_POLICIES; i++) {
         const double start = clock_seconds();
-        const replay sum = play(b, t, n_tokens, policies[i].retention);
+        const replay sum = play(t, n_tokens, policies[i].retention);
         const double us = (clock_seconds() - start) * 1e6 / (double)t->n;
         if (i == 0) lru_ms = sum.saved_ms;
-        results_add(b->results,
-                    json_pack("{ss sf sI ss sf sf sf so sf}", "trace", name, "size", size, "cache_tokens", (json_int_t)n_tokens,
-                              "policy", policies[i].name, "hit_percent", 100.0 * (double)sum.n_found / (double)sum.n_prompt,
-                              "saved_ms", sum.saved_ms, "saved_percent", 100 * sum.saved_ms / sum.total_ms, "over_lru",
-                              results_number(lru_ms > 0 ? sum.saved_ms / lru_ms : 0), "request_us", us));
+        bench_add(b,
+                  json_pack("{ss sf sI ss sf sf sf so sf}", "trace", name, "size", size, "cache_tokens", (json_int_t)n_tokens,
+                            "policy", policies[i].name, "hit_percent", 100.0 * (double)sum.n_found / (double)sum.n_prompt,
+                            "saved_ms", sum.saved_ms, "saved_percent", 100 * sum.saved_ms / sum.total_ms, "over_lru",
+                            bench_number(lru_ms > 0 ? sum.saved_ms / lru_ms : 0), "request_us", us));
     }
 }
 
@@ -149,49 +149,58 @@ static void time_eviction(bench *b, const policy *p, int32_t n_trunks, int32_t n
     const double us = (clock_seconds() - start) * 1e6 / (double)(n + n_trunks);
     char text[64];
     snprintf(text, sizeof text, "%" PRId64 " leaves", n);
-    results_add(b->results, json_pack("{ss ss sf}", "trace", text, "policy", p->name, "evict_us", us));
+    bench_add(b, json_pack("{ss ss sf}", "trace", text, "policy", p->name, "evict_us", us));
     cattn_cache_destroy(&cache);
 }
 
 static void time_evictions(bench *b) {
-    for (int i = 0; i < N_POLICIES; i++) time_eviction(b, &policies[i], b->common.quick ? 10 : 250, b->common.quick ? 10 : 400);
+    for (int i = 0; i < N_POLICIES; i++) time_eviction(b, &policies[i], b->quick ? 10 : 250, b->quick ? 10 : 400);
 }
 
 /* ---- The command ---- */
 
-static bool play_traces(bench *b) {
+static bool measure(bench *b) {
+    const int64_t n = requests ? requests : b->quick ? 100 : 4000;
     bool ok = true;
     for (int kind = 0; ok && kind < TRACE_KINDS; kind++) {
         trace t;
-        ok = trace_make(&t, kind, b->requests, (uint64_t)b->seed, b->workloads);
+        ok = trace_make(&t, kind, n, (uint64_t)seed, workloads);
         for (int i = 0; ok && i < N_SIZES; i++) compare(b, &t, trace_names[kind], sizes[i]);
         trace_free(&t);
     }
+    if (ok) time_evictions(b);
     return ok;
 }
 
-static const results_column columns[] = {
-    {"trace", "trace", -14},          {"size", "size", 2},           {"cache_tokens", "cache, tokens", 0},
-    {"policy", "policy", -8},         {"hit_percent", "hits, %", 2}, {"saved_ms", "saved ms", 0},
-    {"saved_percent", "saved, %", 2}, {"over_lru", "over lru", 3},   {"request_us", "µs/request", 1},
-    {"evict_us", "µs/eviction", 2}};
+static const bench_column columns[] = {{"trace", "trace", -14},
+                                       {"size", "size", 2},
+                                       {"cache_tokens", "cache, tokens", 0},
+                                       {"policy", "policy", -8},
+                                       {"hit_percent", "hits, %", 2},
+                                       {"saved_ms", "saved ms", 0},
+                                       {"saved_percent", "saved, %", 2},
+                                       {"over_lru", "over lru", 3},
+                                       {"request_us", "µs/request", 1},
+                                       {"evict_us", "µs/eviction", 2},
+                                       {0}};
 
-static const results_plot saved_plot = {.kind = "lines",
-                                        .x = "size",
-                                        .y = "saved_percent",
-                                        .series = "policy",
-                                        .panel = "trace",
-                                        .x_label = "cache size / working set",
-                                        .y_label = "prefill time saved, %",
-                                        .accent = "learned",
-                                        .log_x = true,
-                                        .from_zero = true};
+static const bench_plot saved_plot = {.kind = "lines",
+                                      .x = "size",
+                                      .y = "saved_percent",
+                                      .series = "policy",
+                                      .panel = "trace",
+                                      .x_label = "cache size / working set",
+                                      .y_label = "prefill time saved, %",
+                                      .accent = "learned",
+                                      .log_x = true,
+                                      .from_zero = true};
 
-static const results_spec spec = {
+const bench_command command_retention = {
     .name = "retention",
+    .about = "prefill that retained prefixes save, by retention policy and cache size",
+    .options = {options},
     .title = "Prefill time that retained prefixes save, by trace, cache size and retention policy",
     .columns = columns,
-    .n_columns = sizeof columns / sizeof *columns,
     .note =
         "size: of the cache over the trace's working set, which is the mean number of tokens that have been used and will be "
         "used again; the cache holds at least two of the longest requests. hits: tokens of prompts that were in the cache. "
@@ -199,30 +208,5 @@ static const results_spec spec = {
         "p takes linear-ns + p * attention-ps / 1000 ns. over lru: nothing where LRU saves nothing. µs/request: all calls of a "
         "request, without arithmetic. µs/eviction: for each chunk of as many retained leaves, all of which are evicted.\n",
     .plot = &saved_plot,
+    .measure = measure,
 };
-
-int bench_retention(int argc, char **argv) {
-    bench b = {.seed = 1, .linear_ns = 353000, .attention_ps = 173000, .workloads = "bench/workloads"};
-    option_list list = {0};
-    const option_row rows[] = {
-        {"requests", OPTION_INT, &b.requests, 0, 1000000, "requests of a trace; 0: 4000, and all of the workloads", 0},
-        {"seed", OPTION_INT, &b.seed, 0, INT32_MAX, "of the traces that are made", 0},
-        {"linear-ns", OPTION_INT, &b.linear_ns, 1, 1000000000, "prefill time of a token at position 0, in ns", 0},
-        {"attention-ps", OPTION_INT, &b.attention_ps, 0, 1000000000, "what each position before a token adds to that, in ps",
-         0},
-        {"workloads", OPTION_TEXT, &b.workloads, 0, 0, "folder of the bundled workloads", 0},
-    };
-    bench_common_options(&b.common, &list);
-    options_add(&list, rows, sizeof rows / sizeof *rows);
-    const options_result read =
-        options_read(argc, argv, &list, "prefill that retained prefixes save, by policy and cache size");
-    if (read != OPTIONS_RUN) return read == OPTIONS_HELP ? 0 : 2;
-    if (b.requests == 0) b.requests = b.common.quick ? 100 : 4000;
-    if (!bench_common_start(&b.common, argv[0])) return 1;
-    b.results = results_open(&spec, &b.common);
-    bool ok = b.results && play_traces(&b);
-    if (ok) time_evictions(&b);
-    if (b.results) ok &= results_close(b.results);
-    bench_common_stop(&b.common);
-    return ok ? 0 : 1;
-}

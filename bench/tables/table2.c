@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "bench/bench.h"
-#include "bench/shared/results.h"
 #include "bench/shared/shared_tokens.h"
 #include "bench/shared/workload.h"
 
@@ -17,7 +16,7 @@
 
 enum { MAX_PATH_SIZE = 4096 };
 
-static const results_column columns[] = {
+static const bench_column columns[] = {
     {"workload", "workload", -20},
     {"requests", "requests", 0},
     {"distinct", "distinct", 0},
@@ -25,15 +24,17 @@ static const results_column columns[] = {
     {"shared_average", "shared, average", 0},
     {"shared_maximum", "maximum", 0},
     {"tokens_average", "tokens, average", 0},
+    {0},
 };
 
-static const results_plot bars = {
+static const bench_plot bars = {
     .kind = "bars", .x = "workload", .y = "shared_average", .y_label = "shared tokens of a request, average"};
 
-static int fail(const cl_error *error) {
-    fprintf(stderr, "cattn-bench table2: %s\n", error->message);
-    return 1;
-}
+static const char *model_path, *paths = BUNDLED;
+static const option_row options[] = {
+    {"model", OPTION_TEXT, &model_path, 0, 0, "GGUF file whose tokenizer is used; without it CHUNKLLAMA_MODEL", 0},
+    {"files", OPTION_TEXT, &paths, 0, 0, "files of requests, separated by commas", 0},
+    {0}};
 
 /* "bench/workloads/chatbot.jsonl" -> "chatbot" */
 static void name_of(const char *path, char *name, size_t size) {
@@ -41,7 +42,7 @@ static void name_of(const char *path, char *name, size_t size) {
     snprintf(name, size, "%.*s", (int)(dot && dot > base ? (size_t)(dot - base) : strlen(base)), base);
 }
 
-static cl_status add_file(const char *path, const prompt_model *model, results *r, cl_error *error) {
+static cl_status add_file(const char *path, const prompt_model *model, bench *b, cl_error *error) {
     workload load = {0};
     cl_status status = workload_read(path, model, &load, error);
     token_span *spans = status == CL_OK ? calloc(load.n, sizeof *spans) : NULL;
@@ -52,10 +53,10 @@ static cl_status add_file(const char *path, const prompt_model *model, results *
     if (status == CL_OK) {
         char name[256];
         name_of(path, name, sizeof name);
-        results_add(r, json_pack("{ss sI sI sI sf sI sf}", "workload", name, "requests", (json_int_t)shared.n_requests,
-                                 "distinct", (json_int_t)shared.n_distinct, "prompts", (json_int_t)shared.n_prompts,
-                                 "shared_average", shared.average, "shared_maximum", (json_int_t)shared.maximum,
-                                 "tokens_average", shared.average_length));
+        bench_add(b, json_pack("{ss sI sI sI sf sI sf}", "workload", name, "requests", (json_int_t)shared.n_requests,
+                               "distinct", (json_int_t)shared.n_distinct, "prompts", (json_int_t)shared.n_prompts,
+                               "shared_average", shared.average, "shared_maximum", (json_int_t)shared.maximum, "tokens_average",
+                               shared.average_length));
     }
     free(spans);
     workload_free(&load);
@@ -63,7 +64,7 @@ static cl_status add_file(const char *path, const prompt_model *model, results *
 }
 
 /* Each of the names between commas. */
-static cl_status add_files(const char *paths, const prompt_model *model, results *r, cl_error *error) {
+static cl_status add_files(const prompt_model *model, bench *b, cl_error *error) {
     cl_status status = CL_OK;
     for (const char *at = paths; status == CL_OK && *at;) {
         const size_t length = strcspn(at, ",");
@@ -71,54 +72,43 @@ static cl_status add_files(const char *paths, const prompt_model *model, results
         if (length >= sizeof path)
             return cl_fail(error, CL_ERR_ARG, "--files has a name of more than %zu bytes", sizeof path - 1);
         snprintf(path, sizeof path, "%.*s", (int)length, at);
-        status = add_file(path, model, r, error);
+        status = add_file(path, model, b, error);
         at += length + (at[length] == ',');
     }
     return status;
 }
 
-static int run(const bench_common *common, const char *model_path, const char *paths) {
-    prompt_model model;
-    cl_error error;
-    if (prompt_model_open(model_path, &model, &error) != CL_OK) return fail(&error);
-    char title[512], name[256];
+static bool prepare(bench *b) {
+    char name[256];
+    if (!model_path) model_path = getenv("CHUNKLLAMA_MODEL");
+    if (!model_path)
+        return bench_fail(b, "no model; give a GGUF file with --model or in the environment variable CHUNKLLAMA_MODEL");
     name_of(model_path, name, sizeof name);
-    snprintf(title, sizeof title, "Leading tokens that a request has in common with some other request, tokenizer of %s", name);
-    const results_spec spec = {
-        .name = "table2",
-        .title = title,
-        .columns = columns,
-        .n_columns = sizeof columns / sizeof *columns,
-        .note =
-            "distinct: requests that differ; prompts: beginnings that two or more of them share; tokens: of a whole request.\n",
-        .plot = &bars,
-    };
-    results *r = results_open(&spec, common);
-    cl_status status = r ? add_files(paths, &model, r, &error) : CL_ERR_FILE;
-    const bool written = r && results_close(r);
-    prompt_model_close(&model);
-    if (r && status != CL_OK) return fail(&error);
-    return written ? 0 : 1;
+    snprintf(b->title, sizeof b->title, "Leading tokens that a request has in common with some other request, tokenizer of %s",
+             name);
+    return true;
 }
 
-int bench_table2(int argc, char **argv) {
-    const char *model = getenv("CHUNKLLAMA_MODEL"), *paths = BUNDLED;
-    const option_row rows[] = {
-        {"model", OPTION_TEXT, &model, 0, 0, "GGUF file whose tokenizer is used; without it CHUNKLLAMA_MODEL", 0},
-        {"files", OPTION_TEXT, &paths, 0, 0, "files of requests, separated by commas", 0},
-    };
-    bench_common common;
-    option_list list = {0};
-    options_add(&list, rows, sizeof rows / sizeof *rows);
-    bench_common_options(&common, &list);
-    const options_result read = options_read(argc, argv, &list, "tokens that the requests of a workload share");
-    if (read != OPTIONS_RUN) return read == OPTIONS_HELP ? 0 : 2;
-    if (!model) {
-        fputs("cattn-bench table2: no model; give a GGUF file with --model or in the environment variable CHUNKLLAMA_MODEL\n",
-              stderr);
-        return 2;
+static bool measure(bench *b) {
+    prompt_model model;
+    cl_error error;
+    cl_status status = prompt_model_open(model_path, &model, &error);
+    if (status == CL_OK) {
+        status = add_files(&model, b, &error);
+        prompt_model_close(&model);
     }
-    const int status = bench_common_start(&common, argv[0]) ? run(&common, model, paths) : 1;
-    bench_common_stop(&common);
-    return status;
+    return status == CL_OK || bench_fail(b, "%s", error.message);
 }
+
+const bench_command command_table2 = {
+    .name = "table2",
+    .about = "tokens that the requests of a workload share",
+    .options = {options},
+    .prepare = prepare,
+    .columns = columns,
+    .note = "distinct: requests that differ; prompts: beginnings that two or more of them share; tokens: of a whole request.\n",
+    .plot = &bars,
+    .measure = measure,
+    .in_paper = true,
+    .needs_model = true,
+};

@@ -94,18 +94,18 @@ def test_all_measures_and_stores_nothing_with_quick(bin_dir):
     before = sorted(RESULTS.rglob("*"))
     run("bench/all.sh", "--quick")
     made = {path.name for path in (ROOT / "build/results-quick").iterdir()}
-    assert {"table3.md", "fig4.jsonl", "never_worse.jsonl"} <= made and sorted(RESULTS.rglob("*")) == before
+    assert {"table3.jsonl", "fig4.jsonl", "never_worse.jsonl"} <= made and sorted(RESULTS.rglob("*")) == before
     rows = [json.loads(line) for line in (ROOT / "build/results-quick/never_worse.jsonl").read_text().splitlines()][1:]
     assert {row["level"] for row in rows} == {"kernel", "model", "served"}
 
 
 @pytest.fixture
-def store(bin_dir, tmp_path):
+def store(tmp_path):
     """Runs the tool on a copy of the results, or on another folder."""
 
     def store(*arguments, root=None, status=0):
         root = root or tmp_path / "results"
-        return run(sys.executable, "bench/tools/store_results", "--bin", bin_dir, "--root", root, *arguments, status=status)
+        return run(sys.executable, "bench/tools/store_results", "--root", root, *arguments, status=status)
 
     shutil.copytree(RESULTS, tmp_path / "results")
     return store
@@ -186,5 +186,4 @@ def test_results_that_mean_nothing_are_not_stored(store, bin_dir, tmp_path):
     (tmp_path / "empty").mkdir()
     assert "holds no results" in store(tmp_path / "empty", "zen9", status=1)
     assert "name the CPU" in store(tmp_path, status=2)
-    assert "build it, or give its folder with --bin" in store("--bin", tmp_path, status=2)
     assert not (tmp_path / "results/zen9.jsonl").exists()

@@ -10,9 +10,10 @@ static void assert_command(const char *const *arguments, int n, const char *comm
     const option_row rows[] = {{"steps", OPTION_INT, &number, 0, 100, "", 0},
                                {"quick", OPTION_FLAG, &flag, 0, 0, "", 0},
                                {"files", OPTION_TEXT, &text, 0, 0, "", 0},
-                               {"out", OPTION_TEXT, &dir, 0, 0, "", 'o'}};
+                               {"out", OPTION_TEXT, &dir, 0, 0, "", 'o'},
+                               {0}};
     char *argv[8] = {NULL};
-    options_add(&list, rows, sizeof rows / sizeof *rows);
+    options_add(&list, rows);
     for (int i = 0; i < n; i++) argv[i] = (char *)arguments[i];
     assert_int_equal(options_read(n, argv, &list, ""), OPTIONS_RUN);
     assert_string_equal(list.command, command);

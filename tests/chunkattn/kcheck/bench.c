@@ -6,12 +6,10 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
 #include "bench/shared/peaks.h"
-#include "chunkattn/base/cpu.h"
 #include "chunkattn/base/fp.h"
 
 enum { C = 64, HEADS = 32, CHUNKS = 64, REPEATS = 7 };
@@ -25,29 +23,9 @@ static double now(void) {
 
 /* ---- The peak of the instruction that a level multiplies with ----------------------------------------------------- */
 
-/* The kind of peak that a level's kernels of a K/V type are compared with; N_PEAK_KINDS: none. */
-static peak_kind kind_of(const char *level, cattn_type kv_type) {
-    const bool is_int8 = kv_type == CATTN_I8;
-    if (strcmp(level, "ref") == 0) return N_PEAK_KINDS;
-    if (strcmp(level, "amx") == 0) return is_int8 ? PEAK_INT8_TILES : PEAK_TILES;
-    if (strcmp(level, "avx512_bf16") == 0) return PEAK_BF16;
-    if (strcmp(level, "avx512_vnni") == 0) return PEAK_INT8;
-    return PEAK_FMA;
-}
-
-/* The last instruction of the list that the level may use; NULL: none. */
-static const peak *peak_of(const char *level, cattn_type kv_type) {
-    const peak *found = NULL;
-    const peak_kind kind = kind_of(level, kv_type);
-    const uint32_t features = strcmp(level, "avx2") == 0 ? CA_CPU_AVX2 : ca_cpu_features();
-    for (int i = 0; i < n_peaks; i++)
-        if (peaks[i].kind == kind && (peaks[i].features & ~features) == 0) found = &peaks[i];
-    return found;
-}
-
 double peak_gflops(const char *level, cattn_type kv_type) {
     enum { ROUNDS = 2000000 };
-    const peak *peak = peak_of(level, kv_type);
+    const peak *peak = peak_find(limit_of_level(level, kv_type));
     double best = 0;
     for (int repeat = 0; peak && repeat < REPEATS; repeat++) {
         const double start = now();
