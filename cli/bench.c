@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/loadgen/load_requests.h"
 #include "chunkattn/base/clock.h"
 #include "direct.h"
 #include "interrupt.h"
@@ -55,15 +56,6 @@ static cl_status compute(direct *d, const options *opt, direct_seq *seqs, int32_
     return status;
 }
 
-/* Fill tokens [n] with pseudo-random ids after the token `first`. Sequences with different first tokens share nothing. */
-static void fill_tokens(int32_t *tokens, int64_t n, int32_t n_vocab, uint64_t first) {
-    uint64_t state = first + 1;
-    for (int64_t i = 0; i < n; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        tokens[i] = (int32_t)(i ? (state >> 33) % (uint64_t)n_vocab : first % (uint64_t)n_vocab);
-    }
-}
-
 /*
  * Prefill pp tokens of each of n sequences, then decode --tg tokens of each, one per step, up to an interrupt. Adds the seconds
  * to *t_pp and *t_tg.
@@ -76,7 +68,7 @@ static cl_status measure(direct *d, const options *opt, int64_t pp, int32_t n, c
     direct_seq *seqs = calloc((size_t)n, sizeof *seqs);
     cl_status status = tokens && seqs ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for %d sequences", n);
     for (int32_t i = 0; status == CL_OK && i < n; i++) {
-        fill_tokens(tokens + i * length, length, n_vocab, opt->shared ? 0 : (uint64_t)i);
+        load_random_tokens(tokens + i * length, length, n_vocab, opt->shared ? 0 : (uint64_t)i);
         status = direct_join(d, tokens + i * length, pp, &seqs[i], error);
     }
     if (status == CL_OK) status = compute(d, opt, seqs, n, c, t_pp, error);

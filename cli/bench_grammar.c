@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/loadgen/quantiles.h"
 #include "chunkattn/base/clock.h"
 #include "interrupt.h"
 #include "progress.h"
@@ -134,16 +135,6 @@ static cl_status measure(const session *s, const options *opt, const cl_token_li
     return status;
 }
 
-static int compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int64_t n) {
-    qsort(values, (size_t)n, sizeof *values, compare);
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 enum { MAX_ROUNDS = 1000 };
 
 /* pairs: [rounds] the times of a step, with and without the grammar. */
@@ -186,8 +177,8 @@ static cl_status compare_workload(const session *s, const options *opt, const cl
     }
     progress_clear(&c->progress);
     if (status == CL_OK && i == opt->rounds)
-        print_line(opt, wl, &with, pairs, median(with_s, opt->rounds), median(without_s, opt->rounds),
-                   median(ratios, opt->rounds) - 1);
+        print_line(opt, wl, &with, pairs, load_median(with_s, (size_t)i), load_median(without_s, (size_t)i),
+                   load_median(ratios, (size_t)i) - 1);
     return status;
 }
 

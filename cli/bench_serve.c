@@ -13,7 +13,7 @@
 
 typedef struct bench {
     const options *opt;
-    endpoint target;
+    load_endpoint target;
     char *model;   /* the first that the endpoint lists, owned; NULL with --model-name */
     json_t *extra; /* --extra-body, owned */
     load_requests requests;
@@ -61,10 +61,10 @@ static load_shape shape_of(const options *opt, int64_t n, uint64_t seed) {
 static cl_status make_requests(bench *b, cl_error *error) {
     const options *opt = b->opt;
     const load_fields fields = {model_name(b), opt->completion_tokens, b->extra};
-    if (opt->input) return requests_read(opt->input, opt->requests, &fields, &b->requests, error);
+    if (opt->input) return load_requests_read(opt->input, opt->requests, &fields, &b->requests, error);
     const load_shape shape = shape_of(opt, opt->requests ? opt->requests : 100, (uint64_t)opt->seed);
-    return requests_synthetic(&shape, &fields, &b->requests) ? CL_OK
-                                                             : cl_fail(error, CL_ERR_NOMEM, "no memory for the prompts");
+    return load_requests_synthetic(&shape, &fields, &b->requests) ? CL_OK
+                                                                  : cl_fail(error, CL_ERR_NOMEM, "no memory for the prompts");
 }
 
 /* ---- Warm-up ---- */
@@ -80,11 +80,11 @@ static cl_status send_quietly(bench *b, load_requests *requests, int64_t at_once
     double *due = calloc(requests->n + 1, sizeof *due);
     cl_status status = due ? load_run(&config, requests, due, &result, error) : cl_fail(error, CL_ERR_NOMEM, "no memory");
     for (size_t i = 0; status == CL_OK && i < result.n; i++)
-        if (result.outcomes[i].status != OUTCOME_OK)
-            status = cl_fail(error, CL_ERR_FILE, "%s %zu failed, %s: %s", what, i, outcome_names[result.outcomes[i].status],
-                             result.outcomes[i].message);
+        if (result.outcomes[i].status != LOAD_OUTCOME_OK)
+            status = cl_fail(error, CL_ERR_FILE, "%s %zu failed, %s: %s", what, i,
+                             load_outcome_names[result.outcomes[i].status], result.outcomes[i].message);
     load_result_free(&result);
-    requests_free(requests);
+    load_requests_free(requests);
     free(due);
     return status;
 }
@@ -96,12 +96,13 @@ static cl_status warm_up(bench *b, cl_error *error) {
     const load_fields fields = {model_name(b), opt->completion_tokens ? opt->completion_tokens : 16, b->extra};
     load_shape shape = shape_of(opt, opt->warm_up, ~(uint64_t)opt->seed);
     if (opt->input) shape.prompt_tokens = 64, shape.shared_tokens = 0;
-    if (!requests_synthetic(&shape, &fields, &requests)) return cl_fail(error, CL_ERR_NOMEM, "no memory for the prompts");
+    if (!load_requests_synthetic(&shape, &fields, &requests)) return cl_fail(error, CL_ERR_NOMEM, "no memory for the prompts");
     cl_status status = send_quietly(b, &requests, opt->max_concurrency, "warm-up request", error);
     if (status != CL_OK || !opt->warm_prefixes) return status;
     const load_fields shortest = {model_name(b), 1, b->extra};
     shape.seed = (uint64_t)opt->seed;
-    if (!requests_prefixes(&shape, &shortest, &requests)) return cl_fail(error, CL_ERR_NOMEM, "no memory for the prefixes");
+    if (!load_requests_prefixes(&shape, &shortest, &requests))
+        return cl_fail(error, CL_ERR_NOMEM, "no memory for the prefixes");
     return send_quietly(b, &requests, 1, "shared prefix", error);
 }
 
@@ -127,7 +128,7 @@ static cl_status measure(bench *b, cl_error *error) {
     b->due = calloc(b->requests.n, sizeof *b->due);
     if (!b->due) return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu arrivals", b->requests.n);
     progress_begin(&b->progress);
-    arrivals_draw(b->due, b->requests.n, b->opt->rate, (uint64_t)b->opt->seed);
+    load_arrivals(b->due, b->requests.n, b->opt->rate, (uint64_t)b->opt->seed);
     const cl_status status = load_run(&config, &b->requests, b->due, &b->result, error);
     progress_clear(&b->progress);
     return status;
@@ -136,7 +137,7 @@ static cl_status measure(bench *b, cl_error *error) {
 /* The requests that were answered or failed, and not cut off. */
 static size_t n_ended(const bench *b) {
     size_t n = 0;
-    for (size_t i = 0; b->result.outcomes && i < b->result.n; i++) n += b->result.outcomes[i].status != OUTCOME_CUT;
+    for (size_t i = 0; b->result.outcomes && i < b->result.n; i++) n += b->result.outcomes[i].status != LOAD_OUTCOME_CUT;
     return n;
 }
 
@@ -165,10 +166,10 @@ static json_t *load_json(const bench *b) {
 }
 
 /* The settings and the report in one object; NULL if memory is lacking. */
-static json_t *results_json(const bench *b, const report *r) {
+static json_t *results_json(const bench *b, const load_report *r) {
     json_t *results = json_object();
     if (json_object_set_new(results, "load", load_json(b)) == 0 &&
-        json_object_update_new(results, report_json(r, &b->result)) == 0)
+        json_object_update_new(results, load_report_json(r, &b->result)) == 0)
         return results;
     json_decref(results);
     return NULL;
@@ -178,7 +179,7 @@ static json_t *results_json(const bench *b, const report *r) {
 static cl_status write_results(const bench *b, json_t *results, cl_error *error) {
     const char *path = b->opt->output;
     if (!path) return CL_OK;
-    if (json_object_update_new(results, report_distributions(&b->result)))
+    if (json_object_update_new(results, load_report_distributions(&b->result)))
         return cl_fail(error, CL_ERR_NOMEM, "no memory for the distributions");
     return json_dump_file(results, path, real_digits)
                ? cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", path, strerror(errno))
@@ -187,15 +188,15 @@ static cl_status write_results(const bench *b, json_t *results, cl_error *error)
 
 /* Print the results, and write them to --output if it is set. *failures: whether a request failed. */
 static cl_status print_results(const bench *b, bool *failures, cl_error *error) {
-    report r;
-    json_t *results = report_make(&b->result, b->opt->completion_tokens, &r) ? results_json(b, &r) : NULL;
+    load_report r;
+    json_t *results = load_report_make(&b->result, b->opt->completion_tokens, &r) ? results_json(b, &r) : NULL;
     if (!results) return cl_fail(error, CL_ERR_NOMEM, "no memory for the results");
-    *failures = r.n[OUTCOME_OK] < b->result.n;
+    *failures = r.n[LOAD_OUTCOME_OK] < b->result.n;
     if (b->opt->json) { /* main checks for write errors */
         json_dumpf(results, stdout, JSON_INDENT(2) | real_digits);
         putchar('\n');
     } else {
-        report_print(&r, &b->result);
+        load_report_print(&r, &b->result);
     }
     const cl_status status = write_results(b, results, error);
     json_decref(results);
@@ -209,16 +210,16 @@ int cmd_bench_serve(const options *opt) {
     interrupt_watch();
     cl_status status = check(opt, &error);
     if (status == CL_OK) status = parse_extra(&b, &error);
-    if (status == CL_OK) status = endpoint_open(&b.target, opt->url, opt->api_key, &error);
-    if (status == CL_OK && !opt->model_name) status = endpoint_model(&b.target, &b.model, &error);
+    if (status == CL_OK) status = load_endpoint_open(&b.target, opt->url, opt->api_key, &error);
+    if (status == CL_OK && !opt->model_name) status = load_endpoint_model(&b.target, &b.model, &error);
     if (status == CL_OK) status = make_requests(&b, &error);
     if (status == CL_OK) status = warm_up(&b, &error);
     if (status == CL_OK) status = measure(&b, &error);
     if (status == CL_OK) status = print_results(&b, &failures, &error);
     const size_t n_answered = n_ended(&b), n_requests = b.requests.n;
     load_result_free(&b.result);
-    requests_free(&b.requests);
-    endpoint_close(&b.target);
+    load_requests_free(&b.requests);
+    load_endpoint_close(&b.target);
     json_decref(b.extra);
     free(b.model);
     free(b.due);

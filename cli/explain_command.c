@@ -34,11 +34,11 @@ static cl_status read_request(const options *opt, char **body, cl_error *error) 
 }
 
 static cl_status ask(const options *opt, const char *body, json_t **answer, cl_error *error) {
-    endpoint server;
+    load_endpoint server;
     long http_status = 0;
-    cl_status status = endpoint_open(&server, opt->url, opt->api_key, error);
-    if (status == CL_OK) status = endpoint_post(&server, PATH, body, &http_status, answer, error);
-    endpoint_close(&server);
+    cl_status status = load_endpoint_open(&server, opt->url, opt->api_key, error);
+    if (status == CL_OK) status = load_endpoint_post(&server, PATH, body, &http_status, answer, error);
+    load_endpoint_close(&server);
     if (status != CL_OK || (http_status == 200 && json_is_object(*answer))) return status;
     const char *message = json_string_value(json_object_get(json_object_get(*answer, "error"), "message"));
     return cl_fail(error, CL_ERR_FORMAT, "%s%s answered HTTP %ld: %s", opt->url, PATH, http_status,

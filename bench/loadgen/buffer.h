@@ -6,19 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Zero-initialise; free with buffer_free. */
-typedef struct buffer {
+/* Zero-initialise; free with load_buffer_free. */
+typedef struct load_buffer {
     char *bytes; /* [size] and a zero behind them, owned; NULL until the first byte is added */
     size_t size, capacity;
-} buffer;
+} load_buffer;
 
-enum { BUFFER_MAX = 16 << 20 }; /* bytes */
+enum { LOAD_BUFFER_MAX = 16 << 20 }; /* bytes */
 
-static inline bool buffer_has_room(const buffer *b, size_t size) { return size <= BUFFER_MAX - b->size; }
+static inline bool load_buffer_has_room(const load_buffer *b, size_t size) { return size <= LOAD_BUFFER_MAX - b->size; }
 
-/* Append a copy of `size` bytes. False: memory is lacking or BUFFER_MAX exceeded; the buffer is unchanged. */
-static inline bool buffer_add(buffer *b, const char *bytes, size_t size) {
-    if (!buffer_has_room(b, size)) return false;
+/* Append a copy of `size` bytes. False: memory is lacking or LOAD_BUFFER_MAX exceeded; the buffer is unchanged. */
+static inline bool load_buffer_add(load_buffer *b, const char *bytes, size_t size) {
+    if (!load_buffer_has_room(b, size)) return false;
     if (b->size + size + 1 > b->capacity) {
         const size_t capacity = 2 * (b->size + size) + 64;
         char *grown = realloc(b->bytes, capacity);
@@ -33,11 +33,11 @@ static inline bool buffer_add(buffer *b, const char *bytes, size_t size) {
 }
 
 /* Make the buffer empty, but keep its memory. */
-static inline void buffer_clear(buffer *b) { b->size = 0; }
+static inline void load_buffer_clear(load_buffer *b) { b->size = 0; }
 
-static inline void buffer_free(buffer *b) {
+static inline void load_buffer_free(load_buffer *b) {
     free(b->bytes);
-    *b = (buffer){0};
+    *b = (load_buffer){0};
 }
 
 #endif

@@ -15,7 +15,7 @@ static const long poll_timeout_s = 5;
 typedef struct transfer {
     struct run *run;
     CURL *curl;
-    reply incoming;
+    load_reply incoming;
 } transfer;
 
 typedef struct run {
@@ -29,7 +29,7 @@ typedef struct run {
     int64_t n_outputs;
 
     CURL *metrics;                   /* the request for /metrics that is on its way; NULL: none */
-    buffer page;                     /* what has come of the page */
+    load_buffer page;                /* what has come of the page */
     double next_poll, next_progress; /* seconds after the start */
     bool no_metrics;                 /* the endpoint has no /metrics */
 } run;
@@ -46,17 +46,17 @@ static size_t on_body(char *bytes, size_t one, size_t size, void *ctx) {
     long http_status = 0;
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &http_status);
     const int64_t before = t->incoming.n_outputs;
-    const bool ok = reply_feed(&t->incoming, http_status, bytes, size, now(t->run));
+    const bool ok = load_reply_feed(&t->incoming, http_status, bytes, size, now(t->run));
     t->run->n_outputs += t->incoming.n_outputs - before;
     return ok ? size : CURL_WRITEFUNC_ERROR;
 }
 
 static cl_status start_request(run *r, cl_error *error) {
     const load_request *request = &r->requests->items[r->n_started];
-    outcome *o = &r->result->outcomes[r->n_started];
+    load_outcome *o = &r->result->outcomes[r->n_started];
     transfer *t = calloc(1, sizeof *t);
     CURL *curl =
-        t ? endpoint_request(r->config->target, request->chat ? "/v1/chat/completions" : "/v1/completions", request->body)
+        t ? load_endpoint_request(r->config->target, request->chat ? "/v1/chat/completions" : "/v1/completions", request->body)
           : NULL;
     if (!curl) {
         free(t);
@@ -67,7 +67,7 @@ static cl_status start_request(run *r, cl_error *error) {
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, t);
     curl_easy_setopt(curl, CURLOPT_PRIVATE, t);
     o->sent = now(r);
-    reply_begin(&t->incoming, o, request->chat);
+    load_reply_begin(&t->incoming, o, request->chat);
     curl_multi_add_handle(r->multi, curl);
     r->n_started++;
     r->running[r->n_running++] = t;
@@ -77,13 +77,13 @@ static cl_status start_request(run *r, cl_error *error) {
 
 /* transport_error: why the transfer failed; NULL: it did not. */
 static void end_request(run *r, transfer *t, const char *transport_error) {
-    outcome *o = t->incoming.result;
+    load_outcome *o = t->incoming.result;
     long http_status = 0;
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &http_status);
-    reply_end(&t->incoming, http_status, transport_error, now(r));
+    load_reply_end(&t->incoming, http_status, transport_error, now(r));
     if (o->end > r->result->seconds) r->result->seconds = o->end;
     r->n_done++;
-    r->n_failed += o->status != OUTCOME_OK;
+    r->n_failed += o->status != LOAD_OUTCOME_OK;
     curl_multi_remove_handle(r->multi, t->curl);
     curl_easy_cleanup(t->curl);
     size_t i = 0;
@@ -95,13 +95,13 @@ static void end_request(run *r, transfer *t, const char *transport_error) {
 /* End the requests that run, and do not send the others. `why` is a sentence for their outcomes. */
 static void cut_all(run *r, const char *why) {
     while (r->n_running) {
-        outcome *o = r->running[0]->incoming.result;
+        load_outcome *o = r->running[0]->incoming.result;
         end_request(r, r->running[0], why);
-        o->status = OUTCOME_CUT;
+        o->status = LOAD_OUTCOME_CUT;
     }
     for (; r->n_started < r->requests->n; r->n_started++) {
-        outcome *o = &r->result->outcomes[r->n_started];
-        o->status = OUTCOME_CUT;
+        load_outcome *o = &r->result->outcomes[r->n_started];
+        o->status = LOAD_OUTCOME_CUT;
         snprintf(o->message, sizeof o->message, "%s before it was sent", why);
         r->n_done++;
         r->n_failed++;
@@ -113,13 +113,13 @@ static void cut_all(run *r, const char *why) {
 /* libcurl's callback for a piece of a /metrics page. */
 static size_t on_page(char *bytes, size_t one, size_t size, void *ctx) {
     (void)one;
-    return buffer_add(ctx, bytes, size) ? size : CURL_WRITEFUNC_ERROR;
+    return load_buffer_add(ctx, bytes, size) ? size : CURL_WRITEFUNC_ERROR;
 }
 
 static void start_poll(run *r) {
-    r->metrics = endpoint_request(r->config->target, "/metrics", NULL);
+    r->metrics = load_endpoint_request(r->config->target, "/metrics", NULL);
     if (!r->metrics) return;
-    buffer_clear(&r->page);
+    load_buffer_clear(&r->page);
     curl_easy_setopt(r->metrics, CURLOPT_WRITEFUNCTION, on_page);
     curl_easy_setopt(r->metrics, CURLOPT_WRITEDATA, &r->page);
     curl_easy_setopt(r->metrics, CURLOPT_PRIVATE, NULL);
@@ -130,7 +130,7 @@ static void start_poll(run *r) {
 static void end_poll(run *r, CURLcode code) {
     long http_status = 0;
     curl_easy_getinfo(r->metrics, CURLINFO_RESPONSE_CODE, &http_status);
-    if (code == CURLE_OK && http_status == 200 && r->page.size) gauges_update(&r->result->peaks, r->page.bytes);
+    if (code == CURLE_OK && http_status == 200 && r->page.size) load_gauges_update(&r->result->peaks, r->page.bytes);
     r->no_metrics = code == CURLE_OK && http_status != 200;
     curl_multi_remove_handle(r->multi, r->metrics);
     curl_easy_cleanup(r->metrics);
@@ -205,7 +205,7 @@ static cl_status take_turn(run *r, cl_error *error) {
 cl_status load_run(const load_config *config, const load_requests *requests, const double *due, load_result *result,
                    cl_error *error) {
     run r = {.config = config, .requests = requests, .result = result};
-    *result = (load_result){.outcomes = calloc(requests->n, sizeof(outcome)), .n = requests->n};
+    *result = (load_result){.outcomes = calloc(requests->n, sizeof(load_outcome)), .n = requests->n};
     r.running = calloc(requests->n, sizeof *r.running);
     r.multi = curl_multi_init();
     cl_status status = result->outcomes && r.running && r.multi ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for the run");
@@ -221,13 +221,13 @@ cl_status load_run(const load_config *config, const load_requests *requests, con
     while (r.n_running) end_request(&r, r.running[0], "the run ended");
     if (r.metrics) end_poll(&r, CURLE_ABORTED_BY_CALLBACK);
     if (r.multi) curl_multi_cleanup(r.multi);
-    buffer_free(&r.page);
+    load_buffer_free(&r.page);
     free(r.running);
     return status;
 }
 
 void load_result_free(load_result *result) {
-    for (size_t i = 0; i < result->n && result->outcomes; i++) outcome_free(&result->outcomes[i]);
+    for (size_t i = 0; i < result->n && result->outcomes; i++) load_outcome_free(&result->outcomes[i]);
     free(result->outcomes);
     result->outcomes = NULL;
     result->n = 0;

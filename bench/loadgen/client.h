@@ -16,7 +16,7 @@ typedef struct load_progress {
 } load_progress;
 
 typedef struct load_config {
-    const endpoint *target;
+    const load_endpoint *target;
     int64_t max_concurrency;           /* requests that arrive beyond it wait, and their waiting counts; 0: no limit */
     double time_limit_s;               /* seconds after which all remaining requests are cut off; 0: no limit */
     bool watch_gauges;                 /* poll /metrics */
@@ -27,11 +27,11 @@ typedef struct load_config {
 } load_config;
 
 typedef struct load_result {
-    outcome *outcomes; /* [n], in the order of the requests */
+    load_outcome *outcomes; /* [n], in the order of the requests */
     size_t n;
     double seconds;        /* from the first request's arrival to the end of the last reply */
     size_t most_in_flight; /* the largest number of requests that the client had sent and that had not ended */
-    gauges peaks;
+    load_gauges peaks;
 } load_result;
 
 /*

@@ -7,8 +7,8 @@
 
 enum { MAX_URL = 1024 /* bytes */, GET_TIMEOUT_S = 30 };
 
-cl_status endpoint_open(endpoint *e, const char *url, const char *api_key, cl_error *error) {
-    *e = (endpoint){.url = url};
+cl_status load_endpoint_open(load_endpoint *e, const char *url, const char *api_key, cl_error *error) {
+    *e = (load_endpoint){.url = url};
     if (strlen(url) > MAX_URL / 2) return cl_fail(error, CL_ERR_ARG, "--url has more than %d characters", MAX_URL / 2);
     if (curl_global_init(CURL_GLOBAL_ALL) != CURLE_OK) return cl_fail(error, CL_ERR_NOMEM, "libcurl cannot start");
     char line[1024];
@@ -26,13 +26,13 @@ cl_status endpoint_open(endpoint *e, const char *url, const char *api_key, cl_er
     return CL_OK;
 }
 
-void endpoint_close(endpoint *e) {
+void load_endpoint_close(load_endpoint *e) {
     curl_slist_free_all(e->headers);
     e->headers = NULL;
     curl_global_cleanup();
 }
 
-CURL *endpoint_request(const endpoint *e, const char *path, const char *body) {
+CURL *load_endpoint_request(const load_endpoint *e, const char *path, const char *body) {
     char url[MAX_URL];
     const size_t size = strlen(e->url);
     snprintf(url, sizeof url, "%.*s%s", (int)(size && e->url[size - 1] == '/' ? size - 1 : size), e->url, path);
@@ -52,11 +52,11 @@ CURL *endpoint_request(const endpoint *e, const char *path, const char *body) {
 /* libcurl's callback: append the bytes to the buffer ctx. */
 static size_t keep(char *bytes, size_t one, size_t size, void *ctx) {
     (void)one;
-    return buffer_add(ctx, bytes, size) ? size : 0;
+    return load_buffer_add(ctx, bytes, size) ? size : 0;
 }
 
 /* Wait for the answer to a request of at most timeout_s seconds (0: no limit), and keep it. */
-static CURLcode perform(CURL *curl, long timeout_s, buffer *answer, long *http_status) {
+static CURLcode perform(CURL *curl, long timeout_s, load_buffer *answer, long *http_status) {
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, keep);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer);
     curl_easy_setopt(curl, CURLOPT_TIMEOUT, timeout_s);
@@ -66,30 +66,30 @@ static CURLcode perform(CURL *curl, long timeout_s, buffer *answer, long *http_s
     return code;
 }
 
-static cl_status unreachable(const endpoint *e, CURLcode code, cl_error *error) {
+static cl_status unreachable(const load_endpoint *e, CURLcode code, cl_error *error) {
     return cl_fail(error, CL_ERR_FILE, "cannot reach %s: %s; --url names the endpoint, without /v1", e->url,
                    curl_easy_strerror(code));
 }
 
-cl_status endpoint_post(const endpoint *e, const char *path, const char *body, long *http_status, json_t **answer,
-                        cl_error *error) {
-    buffer text = {0};
+cl_status load_endpoint_post(const load_endpoint *e, const char *path, const char *body, long *http_status, json_t **answer,
+                             cl_error *error) {
+    load_buffer text = {0};
     *answer = NULL;
-    CURL *curl = endpoint_request(e, path, body);
+    CURL *curl = load_endpoint_request(e, path, body);
     if (!curl) return cl_fail(error, CL_ERR_NOMEM, "no memory for a request");
     const CURLcode code = perform(curl, 0, &text, http_status);
     if (code == CURLE_OK) *answer = json_loadb(text.size ? text.bytes : "", text.size, 0, NULL);
-    buffer_free(&text);
+    load_buffer_free(&text);
     if (code == CURLE_WRITE_ERROR)
-        return cl_fail(error, CL_ERR_FORMAT, "the answer of %s%s has more than %d bytes", e->url, path, BUFFER_MAX);
+        return cl_fail(error, CL_ERR_FORMAT, "the answer of %s%s has more than %d bytes", e->url, path, LOAD_BUFFER_MAX);
     return code == CURLE_OK ? CL_OK : unreachable(e, code, error);
 }
 
-cl_status endpoint_model(const endpoint *e, char **name, cl_error *error) {
-    buffer body = {0};
+cl_status load_endpoint_model(const load_endpoint *e, char **name, cl_error *error) {
+    load_buffer body = {0};
     long http_status = 0;
     *name = NULL;
-    CURL *curl = endpoint_request(e, "/v1/models", NULL);
+    CURL *curl = load_endpoint_request(e, "/v1/models", NULL);
     if (!curl) return cl_fail(error, CL_ERR_NOMEM, "no memory for a request");
     const CURLcode code = perform(curl, GET_TIMEOUT_S, &body, &http_status);
     json_t *list = json_loadb(body.size ? body.bytes : "", body.size, 0, NULL);
@@ -97,7 +97,7 @@ cl_status endpoint_model(const endpoint *e, char **name, cl_error *error) {
     cl_status status = CL_OK;
     if (code == CURLE_WRITE_ERROR)
         status = cl_fail(error, CL_ERR_FORMAT, "%s/v1/models has more than %d bytes; name the model with --model-name", e->url,
-                         BUFFER_MAX);
+                         LOAD_BUFFER_MAX);
     else if (code != CURLE_OK)
         status = unreachable(e, code, error);
     else if (http_status == 404)
@@ -109,6 +109,6 @@ cl_status endpoint_model(const endpoint *e, char **name, cl_error *error) {
     else if (!(*name = strdup(id)))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for the model's name");
     json_decref(list);
-    buffer_free(&body);
+    load_buffer_free(&body);
     return status;
 }

@@ -7,18 +7,18 @@
 
 enum { MAX_NAMES = 3 };
 
-const char *const gauge_names[N_GAUGES] = {"batch", "waiting", "kv_usage", "kv_bytes", "kv_bytes_unshared"};
+const char *const load_gauge_names[N_LOAD_GAUGES] = {"batch", "waiting", "kv_usage", "kv_bytes", "kv_bytes_unshared"};
 
 /* The metrics of each gauge. */
 static const struct {
     const char *now[MAX_NAMES]; /* its present value, by the first of these names that a page has */
     const char *peak;           /* its largest value since the endpoint's start; NULL: no server reports it */
-} metrics[N_GAUGES] = {
-    [GAUGE_BATCH] = {{"vllm:num_requests_running", "llamacpp:requests_processing"}, "chunkattn_batch_peak"},
-    [GAUGE_WAITING] = {{"vllm:num_requests_waiting", "llamacpp:requests_deferred"}, NULL},
-    [GAUGE_KV_USAGE] = {{"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "llamacpp:kv_cache_usage_ratio"}, NULL},
-    [GAUGE_KV_BYTES] = {{"chunkattn_kv_bytes_live"}, "chunkattn_kv_bytes_live_peak"},
-    [GAUGE_KV_BYTES_UNSHARED] = {{"chunkattn_kv_bytes_unshared"}, "chunkattn_kv_bytes_unshared_peak"},
+} metrics[N_LOAD_GAUGES] = {
+    [LOAD_GAUGE_BATCH] = {{"vllm:num_requests_running", "llamacpp:requests_processing"}, "chunkattn_batch_peak"},
+    [LOAD_GAUGE_WAITING] = {{"vllm:num_requests_waiting", "llamacpp:requests_deferred"}, NULL},
+    [LOAD_GAUGE_KV_USAGE] = {{"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "llamacpp:kv_cache_usage_ratio"}, NULL},
+    [LOAD_GAUGE_KV_BYTES] = {{"chunkattn_kv_bytes_live"}, "chunkattn_kv_bytes_live_peak"},
+    [LOAD_GAUGE_KV_BYTES_UNSHARED] = {{"chunkattn_kv_bytes_unshared"}, "chunkattn_kv_bytes_unshared_peak"},
 };
 
 /* Set *value to the sum of a name's samples, whatever their labels. Only finite numbers count. False: the page has none. */
@@ -43,13 +43,13 @@ static bool read_metric(const char *page, const char *name, double *value) {
     return found;
 }
 
-static void raise_peak(gauges *g, gauge i, double value) {
+static void raise_peak(load_gauges *g, load_gauge i, double value) {
     if (!g->known[i] || value > g->peak[i]) g->peak[i] = value;
     g->known[i] = true;
 }
 
-void gauges_update(gauges *g, const char *page) {
-    for (gauge i = 0; i < N_GAUGES; i++) {
+void load_gauges_update(load_gauges *g, const char *page) {
+    for (load_gauge i = 0; i < N_LOAD_GAUGES; i++) {
         double value;
         for (int k = 0; k < MAX_NAMES && metrics[i].now[k]; k++) {
             if (!read_metric(page, metrics[i].now[k], &value)) continue;

@@ -54,7 +54,7 @@ static bool add_request(load_requests *requests, json_t *body, const load_fields
     return grown != NULL;
 }
 
-void requests_free(load_requests *requests) {
+void load_requests_free(load_requests *requests) {
     for (size_t i = 0; i < requests->n; i++) free(requests->items[i].body);
     free(requests->items);
     *requests = (load_requests){0};
@@ -105,16 +105,24 @@ static bool add_synthetic(const load_shape *s, const load_fields *fields, int64_
     return add_request(requests, json_pack("{s:o}", "prompt", prompt), fields);
 }
 
-bool requests_synthetic(const load_shape *shape, const load_fields *fields, load_requests *requests) {
+bool load_requests_synthetic(const load_shape *shape, const load_fields *fields, load_requests *requests) {
     for (int64_t i = 0; i < shape->n; i++)
         if (!add_synthetic(shape, fields, i, shape->prompt_tokens, requests)) return false;
     return true;
 }
 
-bool requests_prefixes(const load_shape *shape, const load_fields *fields, load_requests *requests) {
+bool load_requests_prefixes(const load_shape *shape, const load_fields *fields, load_requests *requests) {
     for (int64_t i = 0; i < shape->n_prefixes; i++)
         if (!add_synthetic(shape, fields, i, shape->shared_tokens, requests)) return false;
     return true;
+}
+
+void load_random_tokens(int32_t *tokens, int64_t n, int32_t n_vocab, uint64_t seed) {
+    tokens[0] = (int32_t)(seed % (uint64_t)n_vocab);
+    for (int64_t i = 1; i < n; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        tokens[i] = (int32_t)((seed >> 33) % (uint64_t)n_vocab);
+    }
 }
 
 /* ---- Requests of a file ---- */
@@ -137,7 +145,7 @@ static json_t *read_line(const char *text, size_t size, const char *path, size_t
     return body;
 }
 
-cl_status requests_read(const char *path, int64_t n, const load_fields *fields, load_requests *requests, cl_error *error) {
+cl_status load_requests_read(const char *path, int64_t n, const load_fields *fields, load_requests *requests, cl_error *error) {
     FILE *f = fopen(path, "rbe");
     if (!f) return cl_fail(error, CL_ERR_FILE, "cannot open %s: %s", path, strerror(errno));
     char *text = NULL;
@@ -168,7 +176,7 @@ cl_status requests_read(const char *path, int64_t n, const load_fields *fields, 
 
 /* ---- Arrival times ---- */
 
-void arrivals_draw(double *at, size_t n, double rate, uint64_t seed) {
+void load_arrivals(double *at, size_t n, double rate, uint64_t seed) {
     double now = 0;
     for (size_t i = 0; i < n; i++) {
         at[i] = now;

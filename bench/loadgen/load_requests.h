@@ -14,7 +14,7 @@ typedef struct load_request {
     bool chat;  /* for /v1/chat/completions; otherwise for /v1/completions */
 } load_request;
 
-/* Zero-initialise; free with requests_free. The functions that make requests append to it, also before a failure. */
+/* Zero-initialise; free with load_requests_free. The functions that make requests append to it, also before a failure. */
 typedef struct load_requests {
     load_request *items; /* [n] */
     size_t n;
@@ -44,10 +44,10 @@ enum { LOAD_FIRST_TOKEN = 256 }; /* in most vocabularies the ids below are speci
  * Append shape->n random prompts. Two prompts with the same prefix differ in the first token after it, if the vocabulary is
  * large enough. Returns false if memory is lacking.
  */
-bool requests_synthetic(const load_shape *shape, const load_fields *fields, load_requests *requests);
+bool load_requests_synthetic(const load_shape *shape, const load_fields *fields, load_requests *requests);
 
 /* Append the shared prefixes of the shape alone, one request for each. Returns false if memory is lacking. */
-bool requests_prefixes(const load_shape *shape, const load_fields *fields, load_requests *requests);
+bool load_requests_prefixes(const load_shape *shape, const load_fields *fields, load_requests *requests);
 
 /*
  * Append the first n requests (0: all) of a JSONL file in the forms that `batch` reads: {"messages" or "prompt", ...}, or such
@@ -55,15 +55,18 @@ bool requests_prefixes(const load_shape *shape, const load_fields *fields, load_
  *
  * Errors: CL_ERR_FILE: the file cannot be read; CL_ERR_FORMAT: it holds no requests, or a line is wrong; CL_ERR_NOMEM.
  */
-cl_status requests_read(const char *path, int64_t n, const load_fields *fields, load_requests *requests, cl_error *error);
+cl_status load_requests_read(const char *path, int64_t n, const load_fields *fields, load_requests *requests, cl_error *error);
 
-void requests_free(load_requests *requests);
+void load_requests_free(load_requests *requests);
+
+/* Fill tokens [n] with random ids below n_vocab, of which the first is seed modulo n_vocab. */
+void load_random_tokens(int32_t *tokens, int64_t n, int32_t n_vocab, uint64_t seed);
 
 /*
  * Draw the arrival times of a Poisson process with `rate` requests per second (INFINITY: all at once).
  *
  * at: [n] seconds, ascending from 0; the gaps are exponential with mean 1 / rate.
  */
-void arrivals_draw(double *at, size_t n, double rate, uint64_t seed);
+void load_arrivals(double *at, size_t n, double rate, uint64_t seed);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "bench/loadgen/quantiles.h"
 #include "memory.h"
 
 enum { FLOOD = 1000, SENT = 5, PLACES = 32, DECODED = 64 };
@@ -56,7 +57,7 @@ static bool ttft(void *ctx, paired_way way, double *seconds) {
         if (!driver_submit(&f->d, &r, 1) || !driver_wait_for(&f->d, &r)) return false;
         times[i] = r.first - r.submitted;
     }
-    *seconds = statistics_median(times, SENT);
+    *seconds = load_median(times, SENT);
     if (way == MEASURED) driver_cancel(&f->d, f->requests, (size_t)f->n_requests);
     return driver_wait(&f->d);
 }

@@ -5,10 +5,10 @@
  * at the window's end; what has been computed of it stays in the cache, so that it goes on in the next such window. So the
  * windows of a pair follow each other directly, and all depths of the prompt are measured.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bench/loadgen/quantiles.h"
 #include "memory.h"
 
 enum { CHATS = 16 };
@@ -26,16 +26,11 @@ typedef struct itl_bench {
     int64_t depths[PAIRED_MAX_ROUNDS]; /* tokens of the long prompt that the cache held when the round began */
 } itl_bench;
 
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* A percentile of the last window's ITL, which this sorts. */
-static double percentile(itl_bench *t, double percent) {
+/* A quantile of the last window's ITL, which this sorts. */
+static double quantile(itl_bench *t, double p) {
     const size_t n = CHATS * (size_t)(t->n_completion - 1);
-    qsort(t->itl, n, sizeof *t->itl, ascending);
-    return t->itl[(size_t)ceil(percent / 100 * (double)n) - 1];
+    load_sort(t->itl, n);
+    return load_quantile(t->itl, n, p);
 }
 
 /* The long prompt comes in: the one of the last window, or another one if that was computed. */
@@ -64,7 +59,7 @@ static bool window_p99(void *ctx, paired_way way, double *seconds) {
     itl_bench *t = ctx;
     if (!run_window(t, way == MEASURED)) return false;
     if (way == MEASURED) t->depths[t->b->pairs.n] = t->long_request.n_cached;
-    *seconds = percentile(t, 99);
+    *seconds = quantile(t, 0.99);
     return true;
 }
 
@@ -110,7 +105,7 @@ static bool measure_without_target(itl_bench *t, double *target_s) {
     memory_bench *b = t->b;
     const int64_t seconds = b->seconds;
     bool ok = open_engine(t, 0) && run_window(t, false);
-    *target_s = target_ratio * percentile(t, 50);
+    *target_s = target_ratio * quantile(t, 0.5);
     b->seconds = seconds / 5 + 1;
     ok = ok && memory_measure(b, 0.05, window_p99, t);
     if (ok) add_rows(t, 0);

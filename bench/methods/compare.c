@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/loadgen/quantiles.h"
 #include "bench/shared/formulas.h"
-#include "bench/shared/statistics.h"
 #include "chunkattn/base/clock.h"
 #include "chunkattn/base/cpu.h"
 
@@ -240,7 +240,7 @@ bool compare_run_chunk(const bench *b, shape *s, comparison *c) {
 double compare_us(const comparison *c, int i) {
     double us[COMPARE_MAX_STEPS];
     memcpy(us, c->us[i], (size_t)c->n_steps * sizeof *us);
-    return statistics_median(us, c->n_steps);
+    return load_median(us, (size_t)c->n_steps);
 }
 
 /* How many times faster method i is than j. */
@@ -248,14 +248,14 @@ static double speedup(const comparison *c, int i, int j) {
     if (c->set_of[i] != c->set_of[j]) return compare_us(c, j) / compare_us(c, i);
     double ratios[COMPARE_MAX_STEPS];
     for (int k = 0; k < c->n_steps; k++) ratios[k] = c->us[j][k] / c->us[i][k];
-    return statistics_median(ratios, c->n_steps);
+    return load_median(ratios, (size_t)c->n_steps);
 }
 
 /* The median over the rounds of amount (in 1e9) / time / limit[round]. */
 static double fraction(const comparison *c, int i, double amount, const double *limit) {
     double fractions[COMPARE_MAX_STEPS];
     for (int k = 0; k < c->n_steps; k++) fractions[k] = limit[k] > 0 ? amount / (c->us[i][k] * 1e-6) / limit[k] : 0;
-    return statistics_median(fractions, c->n_steps);
+    return load_median(fractions, (size_t)c->n_steps);
 }
 
 json_t *compare_row(const bench *b, const comparison *c, int i) {

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <strings.h>
 
+#include "bench/loadgen/quantiles.h"
 #include "chunkattn/base/clock.h"
 #include "chunkattn/base/half.h"
 #include "chunkllama/tensor/weight_type.h"
-#include "statistics.h"
 
 enum { MAX_MATRICES = 3, MAX_STEPS = 1000, N_WARMUP = 1 };
 
@@ -181,5 +181,5 @@ double linear_timer_us(linear_timer *t, int32_t n_rows, int n_steps) {
         step(t, n_rows);
         if (i >= 0) us[i] = (clock_seconds() - start) * 1e6;
     }
-    return statistics_median(us, n_steps);
+    return load_median(us, (size_t)n_steps);
 }

@@ -1,24 +1,12 @@
-/* Medians, and paired timing of two ways to do the same work: see statistics.h. */
+/* Paired timing of two ways to do the same work: see statistics.h. */
 #include "statistics.h"
 
 #include <math.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "bench/loadgen/quantiles.h"
 #include "chunkattn/base/clock.h"
-
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double statistics_median(double *x, int n) {
-    qsort(x, (size_t)n, sizeof *x, ascending);
-    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
-}
-
-/* ---- Pairs ---- */
 
 /* Index of the interval's lower end among n sorted ratios: the rank (n - 1.96 sqrt(n)) / 2 counts from 1. */
 static int lower_index(int n) {
@@ -31,10 +19,10 @@ paired_ratio paired_evaluate(const paired *p) {
     paired_ratio r = {.n = p->n};
     for (int way = 0; way < 2; way++) {
         memcpy(sorted, p->seconds[way], (size_t)p->n * sizeof *sorted);
-        r.seconds[way] = statistics_median(sorted, p->n);
+        r.seconds[way] = load_median(sorted, (size_t)p->n);
     }
     for (int i = 0; i < p->n; i++) sorted[i] = p->seconds[PAIRED_A][i] / p->seconds[PAIRED_B][i];
-    r.ratio = statistics_median(sorted, p->n);
+    r.ratio = load_median(sorted, (size_t)p->n);
     r.low = sorted[lower_index(p->n)];
     r.high = sorted[p->n - 1 - lower_index(p->n)];
     return r;

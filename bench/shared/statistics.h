@@ -1,5 +1,5 @@
 /*
- * Medians, and paired timing: two ways to do the same work are timed in pairs until the ratio of their times is precise enough.
+ * Paired timing: two ways to do the same work are timed in pairs until the ratio of their times is precise enough.
  *
  * A round times both, in random order, one directly after the other, so that what disturbs the machine for longer than a round
  * disturbs both. The ratio is the median of the rounds' ratios. Its 95 % interval is that of the sign test: from the rank
@@ -15,9 +15,6 @@
 #define BENCH_SHARED_STATISTICS_H
 
 #include <stdbool.h>
-
-/* Median of x [n], n >= 1; sorts x. */
-double statistics_median(double *x, int n);
 
 enum { PAIRED_LEAST_ROUNDS = 6, PAIRED_MAX_ROUNDS = 4000 }; /* fewer rounds have no 95 % interval */
 

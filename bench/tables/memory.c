@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/loadgen/load_requests.h"
 #include "bench/memory/memory.h"
 #include "chunkllama/model/model.h"
 
@@ -65,13 +66,7 @@ cl_engine_config memory_config(const memory_bench *b, int32_t max_seqs, int64_t 
 }
 
 void memory_fill(memory_bench *b, int32_t *tokens, int64_t n) {
-    const uint64_t n_vocab = (uint64_t)b->model->params.n_vocab;
-    uint64_t state = b->n_prompts++;
-    tokens[0] = (int32_t)(state % n_vocab);
-    for (int64_t i = 1; i < n; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        tokens[i] = (int32_t)((state >> 33) % n_vocab);
-    }
+    load_random_tokens(tokens, n, b->model->params.n_vocab, b->n_prompts++);
 }
 
 void *memory_alloc(size_t n, size_t size) {

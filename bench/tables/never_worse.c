@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "bench/loadgen/load_requests.h"
 #include "bench/methods/method.h"
 #include "bench/shared/statistics.h"
 #include "chunkattn/base/clock.h"
@@ -223,15 +224,8 @@ static bool compute(model_pair *m, paired_way way) {
 
 /* Random tokens, of which the first differs between any two prompts of the last n_vocab. */
 static void draw_tokens(model_pair *m) {
-    for (int32_t i = 0; i < m->n; i++) {
-        int32_t *tokens = m->tokens + (size_t)i * (size_t)(m->context + DECODED);
-        uint64_t state = m->n_prompts++;
-        tokens[0] = (int32_t)(state % (uint64_t)m->n_vocab);
-        for (int32_t k = 1; k < m->context + DECODED; k++) {
-            state = state * 6364136223846793005u + 1442695040888963407u;
-            tokens[k] = (int32_t)((state >> 33) % (uint64_t)m->n_vocab);
-        }
-    }
+    const int64_t n = m->context + DECODED;
+    for (int32_t i = 0; i < m->n; i++) load_random_tokens(m->tokens + i * n, n, m->n_vocab, m->n_prompts++);
 }
 
 static bool join_all(model_pair *m, paired_way way) {

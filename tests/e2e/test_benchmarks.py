@@ -162,7 +162,8 @@ def test_table_of_memory_is_of_the_newest_results(store, tmp_path):
     root = tmp_path / "new/results"
     root.mkdir(parents=True)
     for date, cpu in (("2026-01-02", "zen8"), ("2026-01-01", "zen9")):
-        head = {"title": "t", "command": "c", "cpu": "a CPU", "compiler": "gcc", "columns": [], "date": date, "commit": "0123abc"}
+        head = {"title": "t", "command": "c", "cpu": "a CPU", "threads": 2, "compiler": "gcc", "flags": "-O3",
+                "columns": [], "date": date, "commit": "0123abc"}
         lines = [head | {"results": "memory"}, row, row | {"bar": ""},
                  head | {"results": "soak"}, start, start | {"growth": 1.03, "verdict": "missed"}]
         (root / f"{cpu}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

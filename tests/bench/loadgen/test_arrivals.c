@@ -14,7 +14,7 @@ static void test_rate_and_shape(void **state) {
     static const double rates[] = {0.5, 5, 50};
     for (size_t k = 0; k < sizeof rates / sizeof *rates; k++) {
         const double rate = rates[k];
-        arrivals_draw(at, N, rate, 7);
+        load_arrivals(at, N, rate, 7);
         int n_long = 0;
         double squares = 0;
         for (int i = 1; i < N; i++) {
@@ -33,18 +33,18 @@ static void test_rate_and_shape(void **state) {
 
 static void test_seed(void **state) {
     (void)state;
-    arrivals_draw(at, N, 3, 1);
-    arrivals_draw(again, N, 3, 1);
+    load_arrivals(at, N, 3, 1);
+    load_arrivals(again, N, 3, 1);
     assert_memory_equal(at, again, sizeof at);
-    arrivals_draw(again, N, 3, 2);
+    load_arrivals(again, N, 3, 2);
     assert_true(memcmp(at, again, sizeof at) != 0);
-    arrivals_draw(again, 10, 3, 1); /* fewer are the first of more */
+    load_arrivals(again, 10, 3, 1); /* fewer are the first of more */
     assert_memory_equal(at, again, 10 * sizeof *at);
 }
 
 static void test_all_at_once(void **state) {
     (void)state;
-    arrivals_draw(at, 100, INFINITY, 1);
+    load_arrivals(at, 100, INFINITY, 1);
     for (int i = 0; i < 100; i++) assert_true(at[i] == 0);
 }
 

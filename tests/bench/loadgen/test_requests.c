@@ -38,7 +38,7 @@ static void test_sharing(void **state) {
                                  {12, 40, 30, 3, 1000, false, 1}};
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
         const load_shape *s = &shapes[k];
-        assert_true(requests_synthetic(s, &fields, &made));
+        assert_true(load_requests_synthetic(s, &fields, &made));
         assert_int_equal(made.n, 12);
         for (size_t i = 0; i < made.n; i++) {
             json_t *b = body(i);
@@ -57,28 +57,28 @@ static void test_sharing(void **state) {
                     assert_true(common(i, j) < 4); /* by chance */
             }
         }
-        requests_free(&made);
+        load_requests_free(&made);
     }
 }
 
 static void test_prefixes(void **state) {
     (void)state;
     const load_shape s = {6, 40, 30, 3, 1000, false, 1};
-    assert_true(requests_synthetic(&s, &fields, &made) && requests_prefixes(&s, &fields, &made));
+    assert_true(load_requests_synthetic(&s, &fields, &made) && load_requests_prefixes(&s, &fields, &made));
     assert_int_equal(made.n, 9);
     for (size_t i = 0; i < 3; i++) assert_int_equal(common(6 + i, i), 30);
-    requests_free(&made);
+    load_requests_free(&made);
 }
 
 static void test_seed(void **state) {
     (void)state;
     load_shape s = {1, 40, 30, 1, 1000, false, 1};
-    assert_true(requests_synthetic(&s, &fields, &made) && requests_synthetic(&s, &fields, &made));
+    assert_true(load_requests_synthetic(&s, &fields, &made) && load_requests_synthetic(&s, &fields, &made));
     s.seed = 2;
-    assert_true(requests_synthetic(&s, &fields, &made));
+    assert_true(load_requests_synthetic(&s, &fields, &made));
     assert_string_equal(made.items[0].body, made.items[1].body);
     assert_true(common(0, 2) < 4);
-    requests_free(&made);
+    load_requests_free(&made);
 }
 
 static void test_fields(void **state) {
@@ -86,7 +86,7 @@ static void test_fields(void **state) {
     json_t *extra = json_pack("{s:i, s:s}", "id_slot", 3, "model", "other");
     const load_fields f = {"m", 5, extra};
     const load_shape s = {1, 3, 0, 1, 1000, true, 1};
-    assert_true(requests_synthetic(&s, &f, &made));
+    assert_true(load_requests_synthetic(&s, &f, &made));
     json_t *b = body(0);
     assert_int_equal(number(b, "max_tokens"), 5);
     assert_int_equal(number(b, "id_slot"), 3);
@@ -99,7 +99,7 @@ static void test_fields(void **state) {
     assert_int_equal(n_blanks, 3);
     json_decref(b);
     json_decref(extra);
-    requests_free(&made);
+    load_requests_free(&made);
 }
 
 /* ---- Files ---- */
@@ -110,8 +110,8 @@ static cl_status read_file(const char *text, int64_t n, const load_fields *f, cl
     FILE *file = fopen(path, "w");
     fputs(text, file);
     fclose(file);
-    requests_free(&made);
-    return requests_read(path, n, f, &made, error);
+    load_requests_free(&made);
+    return load_requests_read(path, n, f, &made, error);
 }
 
 static void test_file(void **state) {
@@ -138,7 +138,7 @@ static void test_file(void **state) {
     json_decref(b);
     assert_int_equal(read_file(text, 1, &fields, &error), CL_OK);
     assert_int_equal(made.n, 1);
-    requests_free(&made);
+    load_requests_free(&made);
 }
 
 static void test_wrong_files(void **state) {
@@ -149,9 +149,9 @@ static void test_wrong_files(void **state) {
     assert_int_equal(read_file("{", 0, &fields, &error), CL_ERR_FORMAT);
     assert_int_equal(read_file("\n \n", 7, &fields, &error), CL_ERR_FORMAT);
     assert_non_null(strstr(error.message, "holds no requests"));
-    requests_free(&made);
-    assert_int_equal(requests_read("/nowhere.jsonl", 0, &fields, &made, &error), CL_ERR_FILE);
-    requests_free(&made);
+    load_requests_free(&made);
+    assert_int_equal(load_requests_read("/nowhere.jsonl", 0, &fields, &made, &error), CL_ERR_FILE);
+    load_requests_free(&made);
 }
 
 int main(void) {

@@ -17,13 +17,13 @@ static bool on_event(void *ctx, const char *data, size_t size) {
     return ++n_events != stop_after;
 }
 
-static bool feed(sse *s, const char *text, size_t size) { return sse_feed(s, text, size, on_event, NULL); }
+static bool feed(load_sse *s, const char *text, size_t size) { return load_sse_feed(s, text, size, on_event, NULL); }
 
 /* Parse a stream cut at every place, and byte by byte. It must give `events`, and end inside an event if `unfinished`. */
 static void check(const char *stream, const char *events, bool unfinished) {
     const size_t size = strlen(stream);
     for (size_t cut = 0; cut <= size + 1; cut++) {
-        sse s = {0};
+        load_sse s = {0};
         *seen = 0;
         n_events = stop_after = 0;
         if (cut <= size) {
@@ -33,8 +33,8 @@ static void check(const char *stream, const char *events, bool unfinished) {
             for (size_t i = 0; i < size; i++) assert_true(feed(&s, stream + i, 1));
         }
         assert_string_equal(seen, events);
-        assert_true(sse_unfinished(&s) == unfinished);
-        sse_free(&s);
+        assert_true(load_sse_unfinished(&s) == unfinished);
+        load_sse_free(&s);
     }
 }
 
@@ -56,34 +56,35 @@ static void test_streams(void **state) {
 
 static void test_handler_stops(void **state) {
     (void)state;
-    sse s = {0};
+    load_sse s = {0};
     *seen = 0;
     n_events = 0;
     stop_after = 2;
     assert_false(feed(&s, "data: 1\n\ndata: 2\n\ndata: 3\n\n", 27));
     assert_string_equal(seen, "<1><2>");
-    sse_free(&s);
+    load_sse_free(&s);
 }
 
 static void test_long_lines(void **state) {
     (void)state;
-    sse s = {0};
+    load_sse s = {0};
     static char line[900];
     memset(line, 'x', sizeof line - 1);
     *seen = 0;
     n_events = stop_after = 0;
     assert_true(feed(&s, "data: ", 6) && feed(&s, line, strlen(line)) && feed(&s, "\n\n", 2));
     assert_int_equal(strlen(seen), strlen(line) + 2);
-    sse_free(&s);
+    load_sse_free(&s);
 }
 
 /* Feed `text` repeatedly; the number of bytes accepted before one is refused. 0: none is refused. */
 static size_t refused_after(const char *text, size_t size) {
-    sse s = {0};
+    load_sse s = {0};
     size_t fed = 0;
-    while (fed < 4 * (size_t)BUFFER_MAX && feed(&s, text, size)) fed += size;
-    const bool refused = s.too_large && s.line.capacity <= 2 * (BUFFER_MAX + 64) && s.data.capacity <= 2 * (BUFFER_MAX + 64);
-    sse_free(&s);
+    while (fed < 4 * (size_t)LOAD_BUFFER_MAX && feed(&s, text, size)) fed += size;
+    const bool refused =
+        s.too_large && s.line.capacity <= 2 * (LOAD_BUFFER_MAX + 64) && s.data.capacity <= 2 * (LOAD_BUFFER_MAX + 64);
+    load_sse_free(&s);
     return refused ? fed : 0;
 }
 
@@ -92,9 +93,9 @@ static void test_endless(void **state) {
     enum { SIZE = 1 << 20 };
     static char text[SIZE] = "data: ";
     memset(text + 6, 'x', SIZE - 6);
-    assert_int_equal(refused_after(text, SIZE), BUFFER_MAX); /* a line */
+    assert_int_equal(refused_after(text, SIZE), LOAD_BUFFER_MAX); /* a line */
     text[SIZE - 1] = '\n';
-    assert_int_equal(refused_after(text, SIZE), BUFFER_MAX); /* an event of many lines */
+    assert_int_equal(refused_after(text, SIZE), LOAD_BUFFER_MAX); /* an event of many lines */
     text[0] = ':';
     assert_int_equal(refused_after(text, SIZE), 0); /* comments are ignored */
 }
