@@ -5,13 +5,13 @@
 #include <stdlib.h>
 
 static int compare(const void *a, const void *b) {
-    const token_span *x = a, *y = b;
+    const cl_token_list *x = a, *y = b;
     for (size_t i = 0; i < x->n && i < y->n; i++)
         if (x->ids[i] != y->ids[i]) return x->ids[i] < y->ids[i] ? -1 : 1;
     return (x->n > y->n) - (x->n < y->n);
 }
 
-static size_t common(const token_span *x, const token_span *y) {
+static size_t common(const cl_token_list *x, const cl_token_list *y) {
     size_t i = 0;
     while (i < x->n && i < y->n && x->ids[i] == y->ids[i]) i++;
     return i;
@@ -35,7 +35,7 @@ static size_t count_prompts(const size_t *between, size_t n) {
     return n_prompts;
 }
 
-bool shared_tokens_count(token_span *requests, size_t n, shared_tokens *result) {
+bool shared_tokens_count(cl_token_list *requests, size_t n, shared_tokens *result) {
     *result = (shared_tokens){.n_requests = n};
     size_t *between = calloc(n + 1, sizeof *between);
     if (!between) return false;

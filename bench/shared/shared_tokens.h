@@ -7,14 +7,9 @@
 #ifndef BENCH_SHARED_SHARED_TOKENS_H
 #define BENCH_SHARED_SHARED_TOKENS_H
 
+#include <chunkllama.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
-
-typedef struct token_span {
-    const int32_t *ids;
-    size_t n;
-} token_span;
 
 typedef struct shared_tokens {
     size_t n_requests;
@@ -31,6 +26,6 @@ typedef struct shared_tokens {
 } shared_tokens;
 
 /* Sorts the requests. False without memory. */
-bool shared_tokens_count(token_span *requests, size_t n, shared_tokens *result);
+bool shared_tokens_count(cl_token_list *requests, size_t n, shared_tokens *result);
 
 #endif

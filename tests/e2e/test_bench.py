@@ -64,17 +64,17 @@ def test_messages_are_rendered_as_batch_does(table2, file, chunkllama):
 
 
 @pytest.mark.parametrize("line, message", [
-    ("{", "line 2: not a JSON object"),
-    ("[1]", "line 2: not a JSON object"),
-    ({"id": 1}, "line 2: the request must have messages, or a prompt"),
-    ({"prompt": 5}, "line 2: the request must have messages, or a prompt"),
-    ({"prompt": [1, "a"]}, "line 2: prompt[1] must be a token id from 0 to"),
-    ({"prompt": [-1]}, "line 2: prompt[0] must be a token id from 0 to"),
-    ({"prompt": [1 << 40]}, "line 2: prompt[0] must be a token id from 0 to"),
-    ({"messages": []}, "line 2: messages must be an array of at least one message"),
-    ({"messages": [{"role": "user"}]}, "line 2: messages[0] must have a role and a content, both strings"),
-    ({"messages": [{"role": 1, "content": "x"}]}, "line 2: messages[0] must have a role and a content, both strings"),
-    ({"body": 3}, "line 2: not a JSON object"),
+    ("{", "line 2: the line is not valid JSON"),
+    ("[1]", "line 2: the line is not a JSON object"),
+    ({"id": 1}, "line 2: the request has neither messages nor prompt"),
+    ({"prompt": 5}, "line 2: 'prompt' must be a string or an array of token ids"),
+    ({"prompt": [1, "a"]}, "line 2: 'prompt[1]' must be an integer, a token id"),
+    ({"prompt": [-1]}, "line 2: 'prompt[0]' is -1; token ids of this model are from 0 to"),
+    ({"prompt": [1 << 40]}, "line 2: 'prompt[0]' is 1099511627776; token ids of this model are from 0 to"),
+    ({"messages": []}, "line 2: 'messages' must be an array of at least one message"),
+    ({"messages": [{"role": "user"}]}, "line 2: 'messages[0].content' must be a string or an array"),
+    ({"messages": [{"role": 1, "content": "x"}]}, "line 2: 'messages[0].role' must be a string"),
+    ({"body": 3}, "line 2: body must be an object"),
 ])
 def test_wrong_lines(line, message, table2, file):
     assert message in table2(file({"prompt": "fine"}, line), status=1)

@@ -9,7 +9,7 @@
 enum { MAX_REQUESTS = 60, MAX_TOKENS = 400 };
 
 static int32_t data[MAX_REQUESTS][MAX_TOKENS];
-static token_span spans[MAX_REQUESTS];
+static cl_token_list spans[MAX_REQUESTS];
 
 static uint32_t next(void) {
     static uint64_t state = 42;
@@ -30,7 +30,7 @@ static void test_against_all_pairs(void **state) {
         for (size_t i = 0; i < n; i++) {
             const size_t length = next() % 12;
             for (size_t k = 0; k < length; k++) data[i][k] = (int32_t)(next() % 2);
-            spans[i] = (token_span){data[i], length};
+            spans[i] = (cl_token_list){.ids = data[i], .n = length};
         }
         double sum = 0, length = 0;
         size_t maximum = 0, n_distinct = 0;
@@ -64,7 +64,7 @@ static void make(size_t n, size_t n_prompts, size_t common, size_t prompt, size_
         for (size_t k = 0; k < prompt + own; k++)
             data[i][k] = (int32_t)(k < common ? k : k < prompt ? 1000 * (1 + i % n_prompts) + k : next() % 8);
         data[i][prompt + own - 1] = (int32_t)(100 + i);
-        spans[i] = (token_span){data[i], prompt + own};
+        spans[i] = (cl_token_list){.ids = data[i], .n = prompt + own};
     }
 }
 
