@@ -198,13 +198,10 @@ static bool results_agree(const contest *t) {
 
 static bool make_inputs(contest *t) {
     const shape *s = t->c->shape;
-    const size_t row = (size_t)s->heads * (size_t)s->head_dim, n_rows = (size_t)method_rows(s);
-    t->n_out = n_rows * row;
-    t->q = malloc(t->n_out * sizeof(float));
+    t->n_out = (size_t)method_rows(s) * (size_t)s->heads * (size_t)s->head_dim;
+    t->q = method_queries(s);
     bool ok = t->q && (t->b->quick || (t->probe = limits_probe_create(t->b->pool)));
     for (int i = 0; i < t->c->n; i++) ok = (t->out[i] = malloc(t->n_out * sizeof(float))) && ok;
-    method_rows_init();
-    for (size_t i = 0; ok && i < n_rows; i++) memcpy(t->q + i * row, method_query((int64_t)i), row * sizeof(float));
     return ok || bench_fail(t->b, "no memory for the rows of a step");
 }
 

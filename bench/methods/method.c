@@ -2,20 +2,15 @@
  * V. */
 #include "method.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 static const char *const names[N_METHODS] = {"naive", "flash", "paged", "paged_shared", "chunk"};
 
 const char *method_name(method_id id) { return names[id]; }
 
 bool method_shares(method_id id) { return id >= METHOD_PAGED_SHARED; }
 bool method_is_exact(method_id id) { return id != METHOD_NAIVE; }
-
-method *method_create(method_id id, const shape *s, ca_pool *pool) {
-    switch (id) {
-    case METHOD_NAIVE: return method_create_naive(s, pool);
-    case METHOD_FLASH: return method_create_flash(s, pool);
-    default: return method_create_cached(id, s, pool);
-    }
-}
 
 size_t method_token_bytes(method_id id, const shape *s) {
     const bool wide = id == METHOD_NAIVE || s->kv_type == CATTN_F32;
@@ -64,7 +59,7 @@ static uint64_t mix(uint64_t x) {
     return x ^ x >> 31;
 }
 
-void method_rows_init(void) {
+static void init_rows(void) {
     for (int i = 0; i < (1 << TABLE_BITS) + METHOD_MAX_ROW; i++) table[i] = 0x1p-31f * (float)(int32_t)mix((uint64_t)i + 1);
 }
 
@@ -75,4 +70,19 @@ const float *method_kv_row(const shape *s, int32_t layer, int32_t seq, int64_t p
     return row_at(mix(mix(mix(owner) + (uint64_t)position) + (uint64_t)layer * 2 + (uint64_t)v));
 }
 
-const float *method_query(int64_t row) { return row_at(mix(mix(UINT64_MAX) + (uint64_t)row)); }
+float *method_queries(const shape *s) {
+    const size_t row = (size_t)s->heads * (size_t)s->head_dim, n_rows = (size_t)method_rows(s);
+    float *q = malloc(n_rows * row * sizeof *q);
+    init_rows();
+    for (size_t i = 0; q && i < n_rows; i++) memcpy(q + i * row, row_at(mix(mix(UINT64_MAX) + i)), row * sizeof *q);
+    return q;
+}
+
+method *method_create(method_id id, const shape *s, ca_pool *pool) {
+    init_rows();
+    switch (id) {
+    case METHOD_NAIVE: return method_create_naive(s, pool);
+    case METHOD_FLASH: return method_create_flash(s, pool);
+    default: return method_create_cached(id, s, pool);
+    }
+}

@@ -60,14 +60,11 @@ double method_layer_bytes(method_id id, const shape *s);
 double method_bytes(method_id id, const shape *s);
 int32_t method_n_layers(method_id id, const shape *s);
 
-/* Must be called before any method is created. */
-void method_rows_init(void);
-
 /* K (v = 0) or V (v = 1) of a sequence's token: [kv_heads][head_dim], the same for all sequences that share it. */
 const float *method_kv_row(const shape *s, int32_t layer, int32_t seq, int64_t position, int v);
 
-/* The query of a row of a step: [heads][head_dim]. */
-const float *method_query(int64_t row);
+/* Random queries of a step, the same for all methods: [rows][heads][head_dim], for the caller to free. NULL without memory. */
+float *method_queries(const shape *s);
 
 static inline size_t method_row_size(const shape *s) { return (size_t)s->kv_heads * (size_t)s->head_dim; }
 

@@ -7,7 +7,6 @@
  * measured.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "bench/bench.h"
 #include "bench/loadgen/load_requests.h"
@@ -164,12 +163,11 @@ static bool run_kernel_shape(int h, int32_t batch, int64_t context) {
         .kv_type = CATTN_BF16,
     };
     s.cold_bytes = cold_bytes_of(&s, the->quick);
-    const size_t row = (size_t)s.heads * (size_t)s.head_dim, n = (size_t)batch * row;
-    kernel_pair k = {.q = malloc(n * sizeof(float)), .out = malloc(n * sizeof(float))};
+    kernel_pair k = {.q = method_queries(&s)};
+    k.out = malloc((size_t)(batch * s.heads * s.head_dim) * sizeof(float));
     char work[64];
     snprintf(work, sizeof work, "%d x %d tokens, heads %d/%d of %d", batch, (int)context, s.heads, s.kv_heads, s.head_dim);
     bool ok = (k.q && k.out) || report("no memory for queries");
-    for (int32_t i = 0; ok && i < batch; i++) memcpy(k.q + (size_t)i * row, method_query(i), row * sizeof(float));
     ok = ok && run_kernel(&s, &k, work);
     free(k.q);
     free(k.out);
@@ -177,7 +175,6 @@ static bool run_kernel_shape(int h, int32_t batch, int64_t context) {
 }
 
 static bool run_kernels(void) {
-    method_rows_init();
     for (int h = 0; h < N_OF(head_shapes); h++)
         for (int b = 0; b < N_OF(batches); b++)
             for (int c = 0; c < N_OF(contexts); c++)
