@@ -90,9 +90,11 @@ typedef struct contest {
     limits_probe *probe; /* NULL: the limits of the bench */
     int begin, end;      /* the methods whose K/V are in memory together */
     method *methods[N_METHODS];
-    size_t n_out;
-    float *q, *out[N_METHODS];
+    size_t n_out;   /* elements of a step's output */
+    float *q, *out; /* out: [n][n_out] */
 } contest;
+
+static float *out_of(const contest *t, int i) { return t->out + (size_t)i * t->n_out; }
 
 static double available_bytes(void) {
     FILE *f = fopen("/proc/meminfo", "re");
@@ -142,14 +144,14 @@ static void time_rounds(const contest *t) {
         for (int i = t->begin; i < t->end; i++) {
             method *m = t->methods[i];
             const double start = clock_seconds();
-            m->attend(m, (step + N_WARMUP) % m->n_layers, t->q, t->out[i]);
+            m->attend(m, (step + N_WARMUP) % m->n_layers, t->q, out_of(t, i));
             if (step < 0) continue;
             c->us[i][step] = (clock_seconds() - start) * 1e6;
             c->read_gbs[i][step] = read[i];
             c->peak_gflops[i][step] = peak[i];
         }
     }
-    for (int i = t->begin; i < t->end; i++) t->methods[i]->attend(t->methods[i], 0, t->q, t->out[i]);
+    for (int i = t->begin; i < t->end; i++) t->methods[i]->attend(t->methods[i], 0, t->q, out_of(t, i));
 }
 
 static void describe(const contest *t, int number) {
@@ -183,14 +185,13 @@ static bool results_agree(const contest *t) {
     const comparison *c = t->c;
     for (int i = 1; i < c->n; i++) {
         const bool exact = method_is_exact(c->of[i]) && method_is_exact(c->of[i - 1]);
+        const float *a = out_of(t, i), *b = out_of(t, i - 1);
         double worst = 0;
         for (size_t k = 0; k < t->n_out; k++) {
-            const double error = fabs((double)t->out[i][k] - (double)t->out[i - 1][k]);
+            const double error = fabs((double)a[k] - (double)b[k]);
             if (!(error <= worst)) worst = error;
         }
-        if (exact ? memcmp(t->out[i], t->out[i - 1], t->n_out * sizeof(float)) == 0
-                  : worst < types[c->shape->kv_type].tolerance)
-            continue;
+        if (exact ? memcmp(a, b, t->n_out * sizeof *a) == 0 : worst < types[c->shape->kv_type].tolerance) continue;
         return bench_fail(t->b, "%s and %s disagree by %g", method_name(c->of[i]), method_name(c->of[i - 1]), worst);
     }
     return true;
@@ -200,8 +201,8 @@ static bool make_inputs(contest *t) {
     const shape *s = t->c->shape;
     t->n_out = (size_t)method_rows(s) * (size_t)s->heads * (size_t)s->head_dim;
     t->q = method_queries(s);
-    bool ok = t->q && (t->b->quick || (t->probe = limits_probe_create(t->b->pool)));
-    for (int i = 0; i < t->c->n; i++) ok = (t->out[i] = malloc(t->n_out * sizeof(float))) && ok;
+    t->out = malloc((size_t)t->c->n * t->n_out * sizeof(float));
+    const bool ok = t->q && t->out && (t->b->quick || (t->probe = limits_probe_create(t->b->pool)));
     return ok || bench_fail(t->b, "no memory for the rows of a step");
 }
 
@@ -217,7 +218,7 @@ static bool contest_run(const bench *b, const method_id *methods, int n, shape *
     for (int number = 0; ok && t.begin < n; t.begin = t.end, number++) ok = choose_set(&t) && run_set(&t, number);
     ok = ok && results_agree(&t);
     limits_probe_destroy(&t.probe);
-    for (int i = 0; i < n; i++) free(t.out[i]);
+    free(t.out);
     free(t.q);
     return ok;
 }
