@@ -254,7 +254,8 @@ void ca_node_trim(ca_tree *tree, ca_node *node, int64_t n_tokens) {
         ca_chunk_at(tree->pool, node->chunks[n_chunks - 1])->fill = ca_slot_of(tree, end - 1) + 1;
         if (ca_slot_of(tree, end) != 0) { /* it is not full any more */
             ca_chunk_leave_tier(tree, node->chunks[n_chunks - 1]);
-            ca_chunk_at(tree->pool, node->chunks[n_chunks - 1])->prefix = 0;
+            ca_chunk *last = ca_chunk_at(tree->pool, node->chunks[n_chunks - 1]);
+            last->prefix = last->n_uses = 0;
         }
     }
 

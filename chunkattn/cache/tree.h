@@ -35,11 +35,11 @@
  * The files of this folder, from the lowest up. A file calls only those that stand before it here (scripts/check_floors.py).
  *
  *   chunks      layout.c chunk_pool.c kv_commands.c
- *   retention   reuse.c duel.c evicted.c pack.c evict.c
+ *   retention   reuse.c pack.c evict.c
  *   nodes       node.c seq.c split.c match.c path.c
  *   budget      branch.c budget.c
  *   calls       join.c append.c fork.c truncate.c restore.c write_behind.c import.c
- *   the tree    superseded.c fit.c look.c explain.c tree.c
+ *   the tree    fit.c look.c explain.c tree.c
  *   the plan    section.c walk.c tasks.c plan.c
  */
 #ifndef CHUNKATTN_CACHE_TREE_H
@@ -162,7 +162,7 @@ const ca_node *ca_tree_next(const ca_node *n, int32_t *depth);
 
 const ca_tree_counts *ca_tree_get_counts(const ca_tree *tree);
 
-/* The number of superseded chunks (superseded.c), in time proportional to the nodes that running sequences cover. */
+/* The number of superseded chunks (look.c), in time proportional to the nodes that running sequences cover. */
 uint64_t ca_tree_count_superseded(ca_tree *tree);
 
 /* Update the peak counters. Called when a step begins, so that joins that admission undoes do not count. */

@@ -12,8 +12,6 @@
 #include "chunkattn/base/clock.h"
 #include "chunkattn/base/fail.h"
 #include "chunkattn/tier/tier.h"
-#include "duel.h"
-#include "evicted.h"
 #include "reuse.h"
 #include "tree.h"
 
@@ -62,15 +60,13 @@ struct ca_tree {
     uint64_t clock; /* of ca_node.last_use: advances by 1 when a path is touched, and by the chunks of a prompt that joins */
     ca_seq_slot *slots; /* [slots_capacity] running sequences, by the low bits of their ids */
     size_t slots_capacity, free_slot;
-    ca_reuse reuse;                     /* n_sets is 0 unless the retention is learned */
-    ca_duels duels;                     /* whether it chooses well */
+    ca_reuse reuse;                     /* n_sets is 0 if nothing is retained */
     ca_node *evictable[CA_USE_CLASSES]; /* treaps of the leaves that no sequence covers; NULL: empty */
     size_t n_evictable;
     ca_packing packing;
     CA_ARRAY(ca_restore) restores; /* in the order in which they began, so that each comes after those above it */
     uint32_t n_restore_ids;
     double born;                    /* seconds of the clock when the tree was created */
-    ca_evicted evicted;             /* what was evicted, and when */
     ca_walk walks[CATTN_MAX_WALKS]; /* by their serials */
     uint64_t n_walks;               /* suspended so far: the last serial */
     uint64_t n_looks;               /* of the counting of covered sequences: ca_node.seen */
