@@ -123,7 +123,6 @@ void ca_budget_provide(ca_tree *tree, int64_t n_chunks, int64_t n_needed) {
     const size_t excess = ca_chunk_pool_excess(tree->pool, 0);
     if (excess > 0) make_room(tree, excess, n_needed);
     while ((int64_t)ca_chunk_pool_n_committed_free(tree->pool) < n_chunks) {
-        if (ca_pack_one(tree)) continue;
         const bool evicted = ca_budget_evict_one(tree);
         assert(evicted); /* the chunks have been secured */
         if (!evicted) break;

@@ -76,7 +76,6 @@ static ca_node *end_of(ca_node *root, int side) {
 
 void ca_evict_forget(ca_tree *tree, ca_node *node) {
     if (!node->is_evictable) return;
-    ca_pack_forget(tree, node);
     take_out(&tree->evictable[node->use_class], node);
     node->is_evictable = false;
     tree->n_evictable--;
@@ -89,7 +88,6 @@ void ca_evict_update(ca_tree *tree, ca_node *node) {
     node->is_evictable = true;
     tree->n_evictable++;
     insert(&tree->evictable[node->use_class], node);
-    ca_pack_list(tree, node);
 }
 
 /* ---- The choice ---- */
@@ -130,8 +128,7 @@ static ca_node *choose(const ca_tree *tree) {
 /* Tokens [start, end) of a node that lie in one absolute chunk, which they fill to its end: the chunk; otherwise NULL. */
 static ca_chunk *full_chunk(const ca_tree *tree, const ca_node *node, int64_t end) {
     if (ca_slot_of(tree, end) != 0) return NULL;
-    ca_chunk *chunk = ca_chunk_at(tree->pool, node->chunks[ca_chunk_of(tree, end - 1) - ca_chunk_of(tree, node->start)]);
-    return chunk->packed == 0 ? chunk : NULL;
+    return ca_chunk_at(tree->pool, node->chunks[ca_chunk_of(tree, end - 1) - ca_chunk_of(tree, node->start)]);
 }
 
 /*

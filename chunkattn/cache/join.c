@@ -27,7 +27,6 @@ typedef struct joining {
     ca_branch branch;
     ca_seq *seq;
     int64_t n_new, n_chunks; /* tokens and chunks of the new leaf */
-    int64_t n_unpacked;      /* chunks into which what is matched is unpacked */
     int64_t n_needed;        /* of ca_budget_secure */
 } joining;
 
@@ -41,31 +40,17 @@ static cattn_status join_prepare(ca_tree *tree, const int32_t *tokens, int64_t n
         return ca_no_memory(error, "join");
     j->seq = ca_seq_new(tree);
     j->n_chunks = ca_branch_chunks(tree, &j->branch, j->n_new, NULL);
-    j->n_unpacked = ca_pack_n_to_take(tree, j->match.node, j->match.n_node_tokens);
-    /* While the matched part is unpacked, the rest of the node cannot be evicted. */
-    const int64_t n_kept = j->n_unpacked > 0 ? j->match.node->n_tokens : j->match.n_node_tokens;
     const ca_demand demand = {.call = "join",
                               .branch = &j->branch,
-                              .n_chunks = j->n_unpacked + j->n_chunks,
+                              .n_chunks = j->n_chunks,
                               .n_reserved = ca_reservation(tree, n_tokens, n_tokens + reserve_tokens, true),
-                              .n_revived = retained_on_path(tree, j->match.node, n_kept),
+                              .n_revived = retained_on_path(tree, j->match.node, j->match.n_node_tokens),
                               .unreserved = true};
     const cattn_status status = j->seq ? ca_budget_secure(tree, &demand, &j->n_needed, error) : ca_no_memory(error, "join");
     if (status == CATTN_OK) return CATTN_OK;
     ca_seq_free(tree, j->seq);
     ca_branch_abandon(tree, &j->branch);
     return status;
-}
-
-/* Unpack what is matched, which no other leaf may take the place of meanwhile. */
-static void unpack(ca_tree *tree, const joining *j) {
-    ca_node *node = j->match.node;
-    if (node->packed[0] == 0 && node->packed[1] == 0) return;
-    ca_evict_forget(tree, node);
-    ca_node_pin(tree, node);
-    ca_pack_unpack_in_place(tree, node, j->match.n_node_tokens);
-    ca_budget_provide(tree, ca_pack_n_to_take(tree, node, j->match.n_node_tokens), j->n_needed);
-    ca_pack_unpack(tree, node, j->match.n_node_tokens);
 }
 
 cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain, int64_t reserve_tokens,
@@ -91,12 +76,11 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
     ca_branch *branch = &j.branch;
     ca_seq *seq = j.seq;
 
-    unpack(tree, &j);
     ca_branch_cut(tree, branch);
     ca_path_cover(tree, branch->at);
     for (ca_node *node = branch->at; node->parent; node = node->parent) node->n_hits++;
     ca_node_pin(tree, branch->at);
-    ca_budget_provide(tree, j.n_chunks, j.n_needed - j.n_unpacked);
+    ca_budget_provide(tree, j.n_chunks, j.n_needed);
     branch->leaf->domain = domain;
     ca_node_add_leaf(tree, branch->at, branch->leaf, tokens + j.match.n_tokens, j.n_new, NULL);
     seq->domain = domain;

@@ -10,7 +10,6 @@
  *   append at an odd length  copy: the sequence's last token, into its new leaf             (a) before the next step's rows
  *   truncate to odd length   copy: the sequence's new last token, into its new leaf         (a)
  *   fork, CATTN_PRIVATE      copy: the ready slots of each chunk                            (a)
- *   packing, unpacking       copy: a leaf's slots of one chunk, to other slots of another   (a)
  *   step                     transpose: a slot group that the step's rows fill              (b) before the step's rows
  *   step                     copy: a branch's first slots from its parent's last chunk      (c) after the step's rows
  *
@@ -49,7 +48,7 @@
 #include "layout.h"
 
 typedef enum ca_kv_kind {
-    CA_KV_COPY,      /* slots [begin, end) of `from` to slots [begin + shift, end + shift) of `to`, another chunk */
+    CA_KV_COPY,      /* slots [begin, end) of `from` to the same slots of `to`, another chunk */
     CA_KV_TRANSPOSE, /* the slot group [begin, end) of `to`, which equals `from`: open before, closed after */
 } ca_kv_kind;
 
@@ -59,7 +58,6 @@ typedef struct ca_kv_command {
     ca_chunk_id from, to;
     int32_t begin, end;          /* slots */
     uint32_t from_open, to_open; /* open slot groups of each chunk before the command; a copy changes none */
-    int32_t shift;               /* slots, even; not 0 only where leaves are packed (pack.c) */
 } ca_kv_command;
 
 /* Commands in the order in which they are carried out. */
@@ -86,10 +84,6 @@ typedef struct ca_kv_pending {
 /* Record a copy of slots [begin, end). The slot groups that are open now, in both chunks, are noted in the command. */
 void ca_kv_record_copy(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id to, ca_chunk_id from, int32_t begin,
                        int32_t end);
-
-/* The same to slots [begin + shift, end + shift). shift is even. */
-void ca_kv_record_move(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id to, ca_chunk_id from, int32_t begin,
-                       int32_t end, int32_t shift);
 
 /* Whether a pending command reads or writes slots of a chunk. */
 bool ca_kv_touches(const ca_kv_pending *pending, ca_chunk_id id);

@@ -89,7 +89,7 @@ int32_t ca_path_branch_copies(const ca_tree *tree, const ca_node *leaf, int64_t 
         if (!end) continue;
         const ca_chunk_id from = node->parent->chunks[node->parent->n_chunks - 1];
         *--end = (ca_kv_command){
-            CA_KV_COPY, from, node->chunks[0], to->n_copied, (int32_t)n_due, ca_chunk_open(tree->pool, from), to->open, 0};
+            CA_KV_COPY, from, node->chunks[0], to->n_copied, (int32_t)n_due, ca_chunk_open(tree->pool, from), to->open};
         to->n_copied = (int32_t)n_due;
     }
     return n;

@@ -10,7 +10,6 @@ cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const 
     *t = (ca_tree){.config = *config, .layout = layout, .pool = pool, .alloc = alloc, .free_slot = SIZE_MAX};
     t->commands.executor = config->executor;
     t->born = clock_seconds();
-    ca_pack_init(t);
     t->root = ca_node_new(t, 0, 0, 0);
     if (!t->root) goto fail_root;
     if (ca_tree_retains(t) && ca_reuse_init(&t->reuse, alloc, ca_chunk_pool_capacity(pool), layout->chunk_bytes))

@@ -27,15 +27,13 @@
  * them. If a node has tokens on the way, all tokens of its ancestors are ready or on the way. A restore reads them (restore.c).
  *
  * A node that no sequence covers keeps only ready tokens. Such nodes are evicted leaves first (evict.c).
- * Before a leaf is evicted because a chunk is needed, leaves are packed: what they have of a chunk that they fill only in part
- * moves to another leaf's chunk, at other slots (pack.c). A leaf that a join matches is unpacked first.
  *
  * A call that fails leaves the tree as it was. One thread at a time may use a tree.
  *
  * The files of this folder, from the lowest up. A file calls only those that stand before it here (scripts/check_floors.py).
  *
  *   chunks      layout.c chunk_pool.c kv_commands.c
- *   retention   reuse.c pack.c evict.c
+ *   retention   reuse.c evict.c
  *   nodes       node.c seq.c split.c match.c path.c
  *   budget      branch.c budget.c
  *   calls       join.c append.c fork.c truncate.c restore.c write_behind.c import.c
@@ -87,11 +85,6 @@ struct ca_node {
     uint64_t last_use; /* the tree's clock when a sequence that covers the node last came or left */
     ca_evict_links evict;
     uint32_t domain;
-    /* Of a leaf that no sequence covers: the slots of its first chunk [0] and of its last, if that is another [1], which are
-     * its own, if the chunk is a packing chunk (ca_chunk.packed); otherwise 0. */
-    uint32_t packed[2];
-    bool to_pack; /* it is in the tree's list of leaves to pack, linked by the next two */
-    ca_node *pack_next, *pack_prev;
     /* The planner's notes on a child of the root, zero in a new node. The tree does not read them. Here they share a cache line
      * with what an update reads anyway; in a table of the planner they made updates of large batches slower. */
     int32_t plan_section; /* index of its section in the last plan */
@@ -135,7 +128,6 @@ typedef struct ca_tree_config {
     cattn_sharing sharing;
     cattn_retention retention;
     ca_kv_executor executor; /* runs, inside the tree's calls, K/V commands that cannot wait for a step */
-    bool packs;              /* leaves are packed; the executor can shift slots */
     struct ca_tier *tier;    /* borrowed until the tree is destroyed; NULL: none */
 } ca_tree_config;
 

@@ -20,16 +20,6 @@ typedef struct ca_seq_slot {
     size_t next_free; /* of a free slot; SIZE_MAX if it is the last */
 } ca_seq_slot;
 
-enum { CA_PACK_UNITS = 32 }; /* most units of slots in a chunk */
-
-/* Packing chunks, and leaves that can be packed. */
-typedef struct ca_packing {
-    ca_node *first, *last;                 /* leaves to pack, in the order in which they have become evictable */
-    size_t n_leaves;                       /* in this list */
-    ca_chunk_id chunks[CA_PACK_UNITS + 1]; /* first packing chunk whose longest run of free units has this length; -1: none */
-    uint64_t lengths;                      /* bit n: chunks[n] is not -1 */
-} ca_packing;
-
 /* Consecutive chunks of a path that are being read from the file tier. */
 typedef struct ca_restore {
     ca_seq *seq;              /* covers the path up to the end of the last chunk */
@@ -63,7 +53,6 @@ struct ca_tree {
     ca_reuse reuse;                     /* n_sets is 0 if nothing is retained */
     ca_node *evictable[CA_USE_CLASSES]; /* treaps of the leaves that no sequence covers; NULL: empty */
     size_t n_evictable;
-    ca_packing packing;
     CA_ARRAY(ca_restore) restores; /* in the order in which they began, so that each comes after those above it */
     uint32_t n_restore_ids;
     double born;                    /* seconds of the clock when the tree was created */
@@ -134,37 +123,6 @@ static inline void ca_node_keep_progress(ca_node *node, int64_t n_tokens) {
 static inline cattn_status ca_no_memory(cattn_error *error, const char *call) {
     return ca_fail(error, CATTN_ERR_NOMEM, -1, "%s: the allocator gave no memory", call);
 }
-
-/* ---- pack.c: several leaves in one chunk ---- */
-
-void ca_pack_init(ca_tree *tree);
-
-/* Add a leaf that has become evictable to the list of those to pack, if that may free a chunk; or remove it from the list. */
-void ca_pack_list(ca_tree *tree, ca_node *leaf);
-void ca_pack_forget(ca_tree *tree, ca_node *leaf);
-
-/*
- * Pack a part of the leaf that has been evictable longest. This records at most two K/V commands. True if something has
- * changed, though it need not have freed a chunk; false if nothing can be packed now.
- */
-bool ca_pack_one(ca_tree *tree);
-
-/* Whether node's last chunk is a packing chunk. */
-bool ca_pack_has_last(const ca_node *node);
-
-/* Let the units of a piece of node be free, in the chunk that it is about to release. */
-void ca_pack_release(ca_tree *tree, ca_node *node, int piece, ca_chunk_id id);
-
-/* Chunks that ca_pack_unpack will take from the pool for a match of the first n_node_tokens tokens of node. */
-int64_t ca_pack_n_to_take(const ca_tree *tree, const ca_node *node, int64_t n_node_tokens);
-
-/*
- * Give node chunks of its own for its first n_node_tokens tokens, so that it can be cut and covered: first those in which it is
- * alone and at its own slots, before other leaves may move in; then others, for which ca_pack_n_to_take chunks must be free.
- * Node is pinned and no longer evictable.
- */
-void ca_pack_unpack_in_place(ca_tree *tree, ca_node *node, int64_t n_node_tokens);
-void ca_pack_unpack(ca_tree *tree, ca_node *node, int64_t n_node_tokens);
 
 /* ---- evict.c: the leaves that can be evicted, and the choice among them ---- */
 

@@ -27,7 +27,6 @@ static bool has_thread;
 static void evict(world_cpu_run *x) {
     for (int n = (int)rng_range(&x->t.r, 0, 3); n > 0; n--) ca_budget_evict_one(x->t.cache->tree);
     if (rng_chance(&x->t.r, 20)) cattn_cache_drop_retained(x->t.cache, NULL);
-    if (rng_chance(&x->t.r, 4)) ca_pack_one(x->t.cache->tree);
 }
 
 /* Between steps: tokens are evicted, and the disk works for a while, or the caller waits for it where a step had no rows. */
@@ -50,12 +49,10 @@ static void damage(rng *r, size_t slot_bytes) {
         if (rng_chance(r, 6)) the_disk.bytes[at + (size_t)rng_below(r, slot_bytes)] ^= (uint8_t)(1 << rng_below(r, 8));
 }
 
-static void no_disturbance(world_cpu_run *x) { (void)x; }
-
 static void run_world(world *w, const world_variant *how, const char *level) {
     static const world_rates rates = {
         .append_many = 4, .most_appended = 4, .fork = 40, .truncate = 30, .leave = 12, .drop = 60};
-    world_cpu_run x = {.t = world_run_of(w, how, &rates), .before = how->expected ? no_disturbance : disturb};
+    world_cpu_run x = {.t = world_run_of(w, how, &rates), .before = how->expected ? NULL : disturb};
     const ca_file_tier_hooks hooks = {.files = &the_disk.files, .no_thread = !has_thread};
     cattn_config config = w->config;
     config.sharing = how->sharing;
