@@ -43,10 +43,10 @@ static void disturb(world_cpu_run *x) {
     if (x->n_rows == 0) sum.waits += cattn_cache_wait(x->t.cache, 1);
 }
 
-/* Change a byte in some of the slots of the file, so that their records are damaged. */
-static void damage(rng *r, size_t slot_bytes) {
-    for (size_t at = 0; at + slot_bytes <= the_disk.size; at += slot_bytes)
-        if (rng_chance(r, 6)) the_disk.bytes[at + (size_t)rng_below(r, slot_bytes)] ^= (uint8_t)(1 << rng_below(r, 8));
+/* Change a byte in some of the cells of the file, so that their records are damaged. */
+static void damage(rng *r, size_t cell_bytes) {
+    for (size_t at = 0; at + cell_bytes <= the_disk.size; at += cell_bytes)
+        if (rng_chance(r, 6)) the_disk.bytes[at + (size_t)rng_below(r, cell_bytes)] ^= (uint8_t)(1 << rng_below(r, 8));
 }
 
 static void run_world(world *w, const world_variant *how, const char *level) {
@@ -87,7 +87,7 @@ static void run_world(world *w, const world_variant *how, const char *level) {
           (unsigned long long)w->seed, how->name);
     the_disk.read_error = 0;
     cattn_cache_destroy(&x.t.cache);
-    damage(&x.t.r, tier.slot_bytes);
+    damage(&x.t.r, tier.cell_bytes);
     world_cpu_free(&x);
 }
 
