@@ -40,6 +40,7 @@ static void the_least_recently_used_leaf_is_evicted_first(void **state) {
         for (int i = 0; i < PROMPT / C; i++) assert_true(ca_budget_evict_one(w.tree));
         assert_int_equal(found(&w, 3), 0);
         assert_int_equal(found(&w, 1), PROMPT);
+        assert_int_equal(ca_tree_get_counts(w.tree)->tokens_evicted, 2 * PROMPT);
         check_tree(w.tree, w.pool, &w.layout);
         teardown(&w);
     }
