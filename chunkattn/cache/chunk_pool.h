@@ -51,7 +51,7 @@ cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t 
                                   uint64_t budget_bytes);
 
 /*
- * The same for chunks whose memory is elsewhere, all of it from the beginning. The pool keeps only their records, other memory
+ * The same for chunks whose memory is elsewhere, all of it from the beginning. The pool keeps only their states, other memory
  * does not count against the budget, ca_chunk_pool_prefault has nothing to do, and ca_chunk_tile must not be called.
  */
 cattn_status ca_chunk_pool_create_elsewhere(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes,
@@ -84,7 +84,7 @@ bool ca_chunk_pool_prefault(ca_chunk_pool *pool, size_t n_chunks);
 /* Free a chunk with refs == 0. */
 void ca_chunk_pool_put(ca_chunk_pool *pool, ca_chunk_id id);
 
-/* The chunk's record, valid until the pool is destroyed, and its open slot groups. */
+/* The state of a chunk, valid until the pool is destroyed, and its open slot groups. */
 ca_chunk *ca_chunk_at(ca_chunk_pool *pool, ca_chunk_id id);
 uint32_t ca_chunk_open(const ca_chunk_pool *pool, ca_chunk_id id);
 

@@ -78,7 +78,6 @@ void ca_evict_forget(ca_tree *tree, ca_node *node) {
     if (!node->is_evictable) return;
     take_out(&tree->evictable[node->use_class], node);
     node->is_evictable = false;
-    tree->n_evictable--;
 }
 
 void ca_evict_update(ca_tree *tree, ca_node *node) {
@@ -86,7 +85,6 @@ void ca_evict_update(ca_tree *tree, ca_node *node) {
     if (!node->parent || node->n_seqs > 0 || node->n_children > 0) return;
     node->use_class = (uint8_t)ca_use_class(ca_chunk_at(tree->pool, node->chunks[node->n_chunks - 1])->n_uses);
     node->is_evictable = true;
-    tree->n_evictable++;
     insert(&tree->evictable[node->use_class], node);
 }
 
@@ -125,7 +123,7 @@ static ca_node *choose(const ca_tree *tree) {
 
 /* ---- The memory of what was evicted ---- */
 
-/* Tokens [start, end) of a node that lie in one absolute chunk, which they fill to its end: the chunk; otherwise NULL. */
+/* The chunk that ends with the token of node before position `end`; NULL: none does. */
 static ca_chunk *full_chunk(const ca_tree *tree, const ca_node *node, int64_t end) {
     if (ca_slot_of(tree, end) != 0) return NULL;
     return ca_chunk_at(tree->pool, node->chunks[ca_chunk_of(tree, end - 1) - ca_chunk_of(tree, node->start)]);
@@ -181,14 +179,12 @@ void ca_evict_note_leave(ca_tree *tree, const ca_seq *seq, int64_t n_ready) {
         hash += ca_reuse_hash(node->tokens, node->start, node->n_tokens);
     for (const ca_node *node = seq->leaf; node->parent; node = node->parent) {
         for (int64_t end = ca_node_end(node), start; end > node->start; end = start) {
-            const int64_t chunk = ca_chunk_of(tree, end - 1);
-            start = ca_max(node->start, chunk * c);
-            if (end == (chunk + 1) * c && end <= n_ready) {
-                const ca_chunk_id id = node->chunks[chunk - ca_chunk_of(tree, node->start)];
-                ca_chunk *full = ca_chunk_at(tree->pool, id);
+            ca_chunk *full = end <= n_ready ? full_chunk(tree, node, end) : NULL;
+            if (full) {
                 full->prefix = hash;
                 full->n_uses = ca_reuse_note(&tree->reuse, hash, (uint32_t)seq->joined, now);
             }
+            start = ca_max(node->start, (end - 1) / c * c);
             hash -= ca_reuse_hash(node->tokens + (start - node->start), start, end - start);
         }
     }

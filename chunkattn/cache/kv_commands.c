@@ -1,11 +1,11 @@
-/* Recording K/V commands. */
+/* Noting K/V commands. */
 #include "kv_commands.h"
 
 #include <assert.h>
 #include <string.h>
 
-void ca_kv_record_copy(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id to, ca_chunk_id from, int32_t begin,
-                       int32_t end) {
+void ca_kv_note_copy(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id to, ca_chunk_id from, int32_t begin,
+                     int32_t end) {
     assert(begin < end && to != from);
     if (pending->n == CA_KV_PENDING) ca_kv_carry_out(pending);
     pending->at[pending->n++] =

@@ -21,8 +21,8 @@ static void add_to_path(ca_tree *tree, ca_node *node, size_t count) {
 
 void ca_tree_count_covered(ca_tree *tree) {
     tree->n_looks++;
-    for (size_t i = 0; i < tree->slots_capacity; i++) {
-        const ca_seq *seq = tree->slots[i].seq;
+    for (size_t i = 0; i < tree->seqs_capacity; i++) {
+        const ca_seq *seq = tree->seqs[i].seq;
         if (seq && seq->is_pin) add_to_path(tree, seq->leaf, offsetof(ca_node, n_pins));
         if (seq && seq->is_restore) add_to_path(tree, seq->leaf, offsetof(ca_node, n_restores));
     }
@@ -121,8 +121,8 @@ static bool only_passes(const ca_tree *tree, const ca_node *node) {
 static uint64_t visit(ca_tree *tree, bool counts) {
     const uint64_t round = ++tree->n_rounds;
     uint64_t n = 0;
-    for (size_t i = 0; i < tree->slots_capacity; i++) {
-        const ca_seq *seq = tree->slots[i].seq;
+    for (size_t i = 0; i < tree->seqs_capacity; i++) {
+        const ca_seq *seq = tree->seqs[i].seq;
         ca_node *node = seq && !seq->is_restore ? seq->leaf : NULL;
         for (; node && node->parent && node->round != round; node = node->parent) {
             node->round = round;

@@ -106,3 +106,11 @@ ca_chunk_id ca_path_chunk(const ca_tree *tree, const ca_node *leaf, int64_t posi
     while (node->start > position) node = node->parent;
     return node->chunks[ca_chunk_of(tree, position) - ca_chunk_of(tree, node->start)];
 }
+
+int64_t ca_path_own_begin(const ca_tree *tree, const ca_node *leaf, int64_t last) {
+    const int64_t start = last - ca_slot_of(tree, last);
+    const ca_node *node = leaf;
+    while (node->start > last) node = node->parent;
+    while (node->start > start && ca_node_shares_first_chunk(node)) node = node->parent;
+    return ca_max(node->start, start);
+}

@@ -56,14 +56,14 @@ void ca_node_split(ca_tree *tree, ca_node *node, int64_t n_tokens, ca_node *lowe
     ca_node_changed(tree, node);
 }
 
-static bool is_pinned(const ca_tree *tree, const ca_node *node) {
-    return tree->pinned && (node == tree->pinned || node == tree->pinned->parent);
+static bool is_held(const ca_tree *tree, const ca_node *node) {
+    return tree->held && (node == tree->held || node == tree->held->parent);
 }
 
 void ca_node_try_merge(ca_tree *tree, ca_node *node) {
     if (!node->parent || node->n_children != 1 || node->ending) return;
     ca_node *child = node->children[0];
-    if (is_pinned(tree, node) || is_pinned(tree, child)) return;
+    if (is_held(tree, node) || is_held(tree, child)) return;
     const bool same_chunk = ca_node_shares_first_chunk(child);
     if (!same_chunk && ca_slot_of(tree, child->start) != 0) return;
     if (ca_node_reserve_merge(tree, node, child) != 0) return;
@@ -89,11 +89,11 @@ void ca_node_try_merge(ca_tree *tree, ca_node *node) {
     ca_node_changed(tree, node);
 }
 
-void ca_node_pin(ca_tree *tree, ca_node *node) { tree->pinned = node; }
+void ca_node_hold(ca_tree *tree, ca_node *node) { tree->held = node; }
 
-void ca_node_unpin(ca_tree *tree) {
-    ca_node *node = tree->pinned;
-    tree->pinned = NULL;
+void ca_node_end_hold(ca_tree *tree) {
+    ca_node *node = tree->held;
+    tree->held = NULL;
     for (int i = 0; i < 3 && node; i++) { /* the node, its parent, and that node's parent */
         ca_node_try_merge(tree, node);
         node = node->parent;

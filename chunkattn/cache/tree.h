@@ -87,12 +87,14 @@ struct ca_node {
     uint32_t domain;
     /* The planner's notes on a child of the root, zero in a new node. The tree does not read them. Here they share a cache line
      * with what an update reads anyway; in a table of the planner they made updates of large batches slower. */
-    int32_t plan_section; /* index of its section in the last plan */
-    int32_t plan_rows;    /* rows of the batch below it; as the next two, valid during an update only */
-    bool plan_met;        /* it has such rows */
-    bool plan_moved;      /* only positions within their chunks have changed */
-    bool is_evictable;    /* it is a leaf that no sequence covers, and in the treap of its class */
-    uint8_t use_class;    /* of an evictable leaf */
+    struct {
+        int32_t section; /* index of its section in the last plan */
+        int32_t n_rows;  /* of the batch below it; as the next two, valid during an update only */
+        bool met;        /* it has such rows */
+        bool moved;      /* only positions within their chunks have changed */
+    } plan;
+    bool is_evictable; /* it is a leaf that no sequence covers, and in the treap of its class */
+    uint8_t use_class; /* of an evictable leaf */
     /* Of the counting of superseded chunks: the last rounds in which it was visited, and in which a child continued its tail.
      */
     uint64_t round, continued;
@@ -283,7 +285,10 @@ void ca_tree_drop_retained(ca_tree *tree);
  */
 bool ca_tree_make_room(ca_tree *tree, size_t bytes);
 
-/* Evict and return memory as far as it exceeds the pool's budget and is neither live nor reserved. */
+/*
+ * Evict and return memory as far as it exceeds the pool's budget and is neither live nor reserved. Also the last stage of each
+ * call that changes the tree.
+ */
 void ca_tree_shrink(ca_tree *tree);
 
 /* Whether ca_tree_make_room could return `bytes` bytes. */
@@ -331,7 +336,7 @@ int64_t ca_path_claim(ca_node *leaf, int64_t max_rows);
 void ca_path_commit(ca_node *leaf);
 void ca_path_unclaim(ca_node *leaf);
 
-/* K/V commands that calls have recorded since the last step, which takes them with ca_kv_take. */
+/* K/V commands that calls have noted since the last step, which takes them with ca_kv_take. */
 ca_kv_pending *ca_tree_pending(ca_tree *tree);
 
 /*

@@ -128,19 +128,8 @@ static void check_reservations(ca_tree *tree, const ca_node *node, totals *sum) 
 }
 
 static void visit(ca_tree *tree, void (*fn)(ca_tree *, const ca_node *, totals *), totals *sum) {
-    const ca_node *node = tree->root;
-    size_t next = 0;
-    for (;;) { /* no recursion, since trees are deep */
-        if (next < node->n_children) {
-            node = node->children[next];
-            next = 0;
-            fn(tree, node, sum);
-        } else {
-            if (!node->parent) return;
-            next = ca_node_index(node) + 1;
-            node = node->parent;
-        }
-    }
+    int32_t depth = 0;
+    for (const ca_node *node = tree->root; (node = ca_tree_next(node, &depth));) fn(tree, node, sum);
 }
 
 /* Visit the leaves of one class in their order, and return their number. */
@@ -201,7 +190,7 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     sum.live = sum.refs + MAX_CHUNKS;
     sum.fill = sum.live + MAX_CHUNKS;
     sum.attended = sum.fill + MAX_CHUNKS;
-    assert_null(tree->pinned);
+    assert_null(tree->held);
     visit(tree, check_node, &sum);
     visit(tree, check_reservations, &sum);
 
@@ -239,7 +228,6 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     uint64_t n_evictable = 0;
     for (int i = 0; i < CA_USE_CLASSES; i++) n_evictable += check_treap(tree->evictable[i], i);
     assert_int_equal(n_evictable, sum.n_evictable);
-    assert_int_equal(n_evictable, tree->n_evictable);
 
     /* Memory backs all reservations, and every chunk is either used or free. */
     const size_t n_free = ca_chunk_pool_n_committed_free(pool);
@@ -286,19 +274,8 @@ void draw_tree(ca_tree *tree, const ca_layout *layout, const cattn_seq *seqs, in
     ca_chunk_id names[64];
     size_t n_names = 0;
     text[0] = 0;
-    const ca_node *node = tree->root;
-    size_t next = 0;
-    for (int depth = -1;;) {
-        if (next >= node->n_children) {
-            if (!node->parent) return;
-            next = ca_node_index(node) + 1;
-            node = node->parent;
-            depth--;
-            continue;
-        }
-        node = node->children[next];
-        next = 0;
-        depth++;
+    int32_t depth = -1;
+    for (const ca_node *node = tree->root; (node = ca_tree_next(node, &depth));) {
         const int64_t end = node->start + node->n_tokens;
         put(&p, "%*s%d..%d ", 2 * depth, "", (int)node->start, (int)end - 1);
         for (int64_t i = 0; i < node->n_tokens; i++) put(&p, "%c", 'a' + node->tokens[i]);
@@ -373,18 +350,9 @@ uint64_t hash_tree(ca_tree *tree, ca_chunk_pool *pool) {
     hash_state s = {.pool = pool};
     const ca_tree_counts *counts = ca_tree_get_counts(tree);
     for (size_t i = 0; i < sizeof *counts / sizeof(uint64_t); i++) mix(&s.h, ((const uint64_t *)counts)[i]);
-    const ca_node *node = tree->root;
-    for (size_t next = 0;;) {
-        if (next < node->n_children) {
-            node = node->children[next];
-            next = 0;
-            hash_node(&s, node);
-        } else {
-            if (!node->parent) return s.h;
-            next = ca_node_index(node) + 1;
-            node = node->parent;
-        }
-    }
+    int32_t depth = 0;
+    for (const ca_node *node = tree->root; (node = ca_tree_next(node, &depth));) hash_node(&s, node);
+    return s.h;
 }
 
 static void mix_for_plan(uint64_t *h, const ca_node *node) {
@@ -398,17 +366,8 @@ static void mix_for_plan(uint64_t *h, const ca_node *node) {
 
 uint64_t hash_for_plan(const ca_node *root) {
     uint64_t h = 1;
-    mix_for_plan(&h, root);
-    const ca_node *node = root;
-    for (size_t next = 0;;) {
-        if (next < node->n_children) {
-            node = node->children[next];
-            next = 0;
-            mix_for_plan(&h, node);
-        } else {
-            if (node == root) return h;
-            next = ca_node_index(node) + 1;
-            node = node->parent;
-        }
-    }
+    int32_t depth = 0;
+    for (const ca_node *node = root; node && (node == root || depth > 0); node = ca_tree_next(node, &depth))
+        mix_for_plan(&h, node);
+    return h;
 }
