@@ -110,7 +110,7 @@ typedef enum cattn_retention {
     CATTN_RETAIN_NONE = 1, /* tokens are dropped as soon as no sequence covers them, as in the paper */
     /*
      * As CATTN_RETAIN_LRU, but the cache learns from the sequences that leave how often and how soon tokens come back, and
-     * evicts the leaf that is therefore worth least, in those cases in which this has proved better than the least recent use.
+     * evicts the leaf that is therefore worth least.
      * Prompts that are used once do not displace those that are used again and again, and of cyclic prompts that exceed the
      * cache a part stays.
      */

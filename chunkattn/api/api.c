@@ -90,7 +90,7 @@ static cattn_status create_parts(cattn_cache *c, const cattn_config *config, con
     cattn_status s;
     if ((s = create_pool(c, error)) || (s = b->create_cache(c, config, error))) return s;
     if (config->tier_dir && (s = b->open_tier(c, config, hooks, error))) return s;
-    const ca_tree_config tree = {config->sharing, config->retention, {b->execute, c}, b->packs, c->tier};
+    const ca_tree_config tree = {config->sharing, config->retention, {b->execute, c}, c->tier};
     if ((s = ca_tree_create(&c->tree, &tree, &c->layout, c->pool, &c->alloc)))
         return ca_fail(error, s, -1, "no memory for the prefix tree");
     if ((s = create_plans(c, config))) return ca_fail(error, s, -1, "no memory for the plans");

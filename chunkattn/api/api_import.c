@@ -100,7 +100,7 @@ static void scatter(const cattn_cache *c, const char *payload, const ca_place *p
         memcpy(staging, payload, l->tile_bytes); /* the caller's bytes may have any alignment */
         for (int32_t i = 0; i < n; i++) {
             const ca_kv_tile to = {ca_chunk_tile(c->pool, places[i].chunk, tile), ca_chunk_open(c->pool, places[i].chunk)};
-            ca_kv_copy_tile(l, to, (ca_kv_tile){staging, 0}, places[i].begin, places[i].end, 0);
+            ca_kv_copy_tile(l, to, (ca_kv_tile){staging, 0}, places[i].begin, places[i].end);
         }
     }
 }

@@ -194,7 +194,6 @@ const ca_backend ca_backend_cpu = {
     .steps = {"cattn_step_", "chunkattn.h"},
     .pages = {"cattn_pages_", "chunkattn_pages.h"},
     .max_tokens = INT64_MAX,
-    .packs = true,
     .destroy = destroy,
     .plan_config = plan_config,
     .create_cache = create_cache,

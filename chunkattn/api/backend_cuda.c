@@ -139,7 +139,6 @@ const ca_backend ca_backend_cuda = {
     .pages = {"cattn_cuda_pages_", "chunkattn_cuda.h"},
     .max_tokens = CA_CUDA_MAX_TOKENS, /* a job line holds a segment's index in 16 bits */
     .page_chunk = CA_CUDA_CHUNK,
-    .packs = false, /* the copy kernel keeps a slot's place in its tile */
     .destroy = destroy,
     .plan_config = plan_config,
     .add_plan = add_plan,

@@ -49,7 +49,7 @@ static void gather(const cattn_cache *c, const ca_seq *seq, int64_t start, int64
                 memcpy(payload, from, l->tile_bytes);
             else
                 ca_kv_copy_tile(l, (ca_kv_tile){payload, 0}, (ca_kv_tile){from, ca_chunk_open(c->pool, places[i].chunk)},
-                                places[i].begin, places[i].end, 0);
+                                places[i].begin, places[i].end);
         }
 }
 

@@ -68,7 +68,7 @@ void ca_file_tier_stats(const cattn_cache *c, cattn_stats *stats) {
     stats->tokens_restored = ca_tree_get_counts(c->tree)->tokens_restored;
     stats->tier_file_bytes = t.file_bytes;
     stats->tier_chunks = t.n_records;
-    stats->tier_chunks_capacity = t.n_slots;
+    stats->tier_chunks_capacity = t.n_cells;
     stats->tier_reads = t.n_reads;
     stats->tier_writes = t.n_writes;
     stats->tier_queued = t.n_queued_reads + t.n_queued_writes;

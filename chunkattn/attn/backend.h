@@ -46,7 +46,6 @@ struct ca_backend {
     ca_calls steps, pages; /* its public calls */
     int64_t max_tokens;    /* of a sequence */
     int32_t page_chunk;    /* slots of a chunk in plans over foreign pages; 0: those of a page */
-    bool packs;            /* `execute` can shift slots, so retained leaves are packed (chunkattn/cache/pack.c) */
 
     /* ---- Caches and foreign pages ---- */
 

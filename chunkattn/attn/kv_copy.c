@@ -39,11 +39,11 @@ void ca_kv_transpose(const ca_layout *l, void *k_tile, int group) {
  * Copy the words of a slot that fill whole 16 x 16 blocks. Each tile holds them contiguously where the slot's group is open in
  * it, one on each line where it is closed.
  */
-static void copy_open_slot(const ca_layout *l, ca_kv_tile dst, ca_kv_tile src, int slot, int shift) {
+static void copy_open_slot(const ca_layout *l, ca_kv_tile dst, ca_kv_tile src, int slot) {
     const size_t line = 4 * (size_t)l->c;
-    const size_t to_step = is_open(dst.open, slot + shift) ? 4 : line, from_step = is_open(src.open, slot) ? 4 : line;
+    const size_t to_step = is_open(dst.open, slot) ? 4 : line, from_step = is_open(src.open, slot) ? 4 : line;
     for (int block = 0; block < l->open_words; block += CA_SLOT_GROUP) {
-        char *to = (char *)dst.data + word_at(l, dst.open, slot + shift, block);
+        char *to = (char *)dst.data + word_at(l, dst.open, slot, block);
         const char *from = (const char *)src.data + word_at(l, src.open, slot, block);
         for (size_t i = 0; i < CA_SLOT_GROUP; i++) memcpy(to + i * to_step, from + i * from_step, 4);
     }
@@ -56,17 +56,17 @@ static void copy_lines(char *to, const char *from, size_t n_lines, size_t line, 
 }
 
 /* Slots [begin, end) of K, which are in one group of each tile. */
-static void copy_group(const ca_layout *l, ca_kv_tile dst, ca_kv_tile src, int begin, int end, int shift) {
-    const bool closed = !is_open(src.open, begin) && !is_open(dst.open, begin + shift);
-    for (int slot = begin; slot < end && !closed; slot++) copy_open_slot(l, dst, src, slot, shift);
+static void copy_group(const ca_layout *l, ca_kv_tile dst, ca_kv_tile src, int begin, int end) {
+    const bool closed = !is_open(src.open, begin) && !is_open(dst.open, begin);
+    for (int slot = begin; slot < end && !closed; slot++) copy_open_slot(l, dst, src, slot);
     const int first = closed ? 0 : l->open_words;
     const size_t word = word_bytes(l);
-    copy_lines((char *)dst.data + word_at(l, 0, begin + shift, first), (const char *)src.data + word_at(l, 0, begin, first),
+    copy_lines((char *)dst.data + word_at(l, 0, begin, first), (const char *)src.data + word_at(l, 0, begin, first),
                (size_t)(k_words(l) - first), word * (size_t)l->c, word * (size_t)(end - begin));
 }
 
-static void copy_scales(void *dst, const void *src, size_t scales, int begin, int end, int shift) {
-    float *to = (float *)((char *)dst + scales) + begin + shift;
+static void copy_scales(void *dst, const void *src, size_t scales, int begin, int end) {
+    float *to = (float *)((char *)dst + scales) + begin;
     memcpy(to, (const float *)((const char *)src + scales) + begin, (size_t)(end - begin) * sizeof(float));
 }
 
@@ -75,35 +75,35 @@ static int next_group(int slot) { return (slot / CA_SLOT_GROUP + 1) * CA_SLOT_GR
 
 static int least(int a, int b) { return a < b ? a : b; }
 
-static void copy_keys(const ca_layout *l, ca_kv_tile dst, ca_kv_tile src, int begin, int end, int shift) {
+static void copy_keys(const ca_layout *l, ca_kv_tile dst, ca_kv_tile src, int begin, int end) {
     for (int slot = begin, next; slot < end; slot = next) {
-        next = least(end, least(next_group(slot), next_group(slot + shift) - shift));
-        copy_group(l, dst, src, slot, next, shift);
+        next = least(end, next_group(slot));
+        copy_group(l, dst, src, slot, next);
     }
-    if (l->type == CATTN_I8) copy_scales(dst.data, src.data, ca_layout_scales(l->d_k, l->c), begin, end, shift);
+    if (l->type == CATTN_I8) copy_scales(dst.data, src.data, ca_layout_scales(l->d_k, l->c), begin, end);
 }
 
-static void copy_values(const ca_layout *l, void *dst, const void *src, int begin, int end, int shift) {
+static void copy_values(const ca_layout *l, void *dst, const void *src, int begin, int end) {
     const size_t size = ca_type_size(l->type), word = word_bytes(l);
     const int per = (int)ca_type_neighbours(l->type);
     char *to = dst;
     const char *from = src;
     for (int slot = begin; slot < end;) {
-        const size_t to_at = ca_layout_v_index(l, slot + shift, 0) * size, at = ca_layout_v_index(l, slot, 0) * size;
-        if (slot % per == 0 && shift % per == 0 && end - slot >= per) {
-            memcpy(to + to_at, from + at, (size_t)l->d_v * word);
+        const size_t at = ca_layout_v_index(l, slot, 0) * size;
+        if (slot % per == 0 && end - slot >= per) {
+            memcpy(to + at, from + at, (size_t)l->d_v * word);
             slot += per;
         } else {
-            for (size_t i = 0; i < (size_t)l->d_v; i++) memcpy(to + to_at + i * word, from + at + i * word, size);
+            for (size_t i = 0; i < (size_t)l->d_v; i++) memcpy(to + at + i * word, from + at + i * word, size);
             slot++;
         }
     }
-    if (l->type == CATTN_I8) copy_scales(dst, src, ca_layout_scales(l->d_v, l->c), begin, end, shift);
+    if (l->type == CATTN_I8) copy_scales(dst, src, ca_layout_scales(l->d_v, l->c), begin, end);
 }
 
-void ca_kv_copy_tile(const ca_layout *l, ca_kv_tile dst, ca_kv_tile src, int begin, int end, int shift) {
-    copy_keys(l, dst, src, begin, end, shift);
-    copy_values(l, (char *)dst.data + l->k_bytes, (const char *)src.data + l->k_bytes, begin, end, shift);
+void ca_kv_copy_tile(const ca_layout *l, ca_kv_tile dst, ca_kv_tile src, int begin, int end) {
+    copy_keys(l, dst, src, begin, end);
+    copy_values(l, (char *)dst.data + l->k_bytes, (const char *)src.data + l->k_bytes, begin, end);
 }
 
 /* ---- Commands ---- */
@@ -124,6 +124,6 @@ void ca_kv_execute(const ca_layout *l, const ca_chunk_pool *pool, int32_t layer,
             memcpy(to, from, l->tile_bytes);
         else
             ca_kv_copy_tile(l, (ca_kv_tile){to, command->to_open}, (ca_kv_tile){from, command->from_open}, command->begin,
-                            command->end, command->shift);
+                            command->end);
     }
 }

@@ -13,10 +13,9 @@ typedef struct ca_kv_tile {
 } ca_kv_tile;
 
 /*
- * Copy slots [begin, end) of a K tile and the V tile behind it to slots [begin + shift, end + shift) of others, open or closed
- * as each says. shift is even.
+ * Copy slots [begin, end) of a K tile and the V tile behind it to the same slots of others, open or closed as each says.
  */
-void ca_kv_copy_tile(const ca_layout *l, ca_kv_tile dst, ca_kv_tile src, int begin, int end, int shift);
+void ca_kv_copy_tile(const ca_layout *l, ca_kv_tile dst, ca_kv_tile src, int begin, int end);
 
 /* Transpose a slot group of a K tile: open becomes closed, closed open. */
 void ca_kv_transpose(const ca_layout *l, void *k_tile, int group);

@@ -17,15 +17,15 @@ static cattn_status append_in_place(ca_tree *tree, ca_seq *seq, const int32_t *t
         int64_t n_needed;
         const cattn_status status = ca_budget_secure(tree, &demand, &n_needed, error);
         if (status != CATTN_OK) return status;
-        ca_node_pin(tree, leaf);
+        ca_node_hold(tree, leaf);
         ca_budget_provide(tree, n_chunks, n_needed);
     }
     ca_node_extend(tree, leaf, tokens, n_tokens);
     ca_seq_resize(tree, seq, n_after);
     if (n_chunks > 0 || growth > 0) {
         ca_reservation_update(tree, leaf);
-        ca_node_unpin(tree);
-        ca_budget_restore(tree);
+        ca_node_end_hold(tree);
+        ca_tree_shrink(tree);
     }
     return CATTN_OK;
 }
@@ -40,7 +40,6 @@ static cattn_status append_in_place(ca_tree *tree, ca_seq *seq, const int32_t *t
 static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tokens, int64_t n_tokens, cattn_error *error) {
     ca_node *old = seq->leaf;
     const int64_t n_odd = old->n_tokens % 2, n_after = seq->n_tokens + n_tokens;
-    const bool odd_ready = old->n_ready == old->n_tokens;
     ca_branch branch;
     const int64_t n_slack = ca_leaf_slack(tree, seq->reserve_to - n_after);
     if (ca_branch_prepare(tree, &branch, old, old->n_tokens - n_odd, n_odd + n_tokens + n_slack) != 0)
@@ -52,27 +51,18 @@ static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tok
                               .unreserved = n_after > seq->reserve_to};
     int64_t n_needed;
     const cattn_status status = ca_budget_secure(tree, &demand, &n_needed, error);
-    if (status != CATTN_OK) {
-        ca_branch_abandon(tree, &branch);
-        return status;
-    }
+    if (status != CATTN_OK) return status;
 
     ca_branch_cut(tree, &branch);
     old = seq->leaf; /* the lower part, if the node was cut */
-    ca_node_pin(tree, branch.at);
+    ca_node_hold(tree, branch.at);
     ca_budget_provide(tree, demand.n_chunks, n_needed);
-    branch.leaf->domain = seq->domain;
     if (n_odd > 0) {
-        const ca_chunk_id from = old->chunks[old->n_chunks - 1];
-        ca_node_add_leaf(tree, branch.at, branch.leaf, old->tokens + old->n_tokens - 1, 1, seq);
-        if (odd_ready) {
-            const int32_t slot = ca_slot_of(tree, seq->n_tokens - 1);
-            ca_kv_record_copy(&tree->commands, tree->pool, branch.leaf->chunks[0], from, slot, slot + 1);
-            branch.leaf->n_ready = branch.leaf->n_claimed = 1;
-        }
+        ca_branch_add_copy(tree, &branch, seq->domain, old, seq);
         ca_node_extend(tree, branch.leaf, tokens, n_tokens);
         ca_node_uncover(tree, old); /* other sequences still cover it */
     } else {
+        branch.leaf->domain = seq->domain;
         ca_node_add_leaf(tree, branch.at, branch.leaf, tokens, n_tokens, seq);
     }
     ca_seq_unlink(tree, seq);
@@ -81,8 +71,8 @@ static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tok
     ca_reservation_update(tree, branch.leaf);
     ca_reservation_update(tree, old);
     ca_node_changed(tree, old); /* its root may be another than the new leaf's */
-    ca_node_unpin(tree);
-    ca_budget_restore(tree);
+    ca_node_end_hold(tree);
+    ca_tree_shrink(tree);
     return CATTN_OK;
 }
 

@@ -39,6 +39,17 @@ int64_t ca_branch_chunks(const ca_tree *tree, const ca_branch *branch, int64_t n
     return ca_chunks_for(tree, position + n_tokens) - ca_chunk_of(tree, position) - takes_tail;
 }
 
+void ca_branch_add_copy(ca_tree *tree, ca_branch *branch, uint32_t domain, const ca_node *from, const ca_seq *appender) {
+    ca_node *leaf = branch->leaf;
+    assert(leaf->start == from->start);
+    leaf->domain = domain;
+    ca_node_add_leaf(tree, branch->at, leaf, from->tokens, 1, appender);
+    if (from->n_ready == 0) return;
+    const int32_t slot = ca_slot_of(tree, leaf->start);
+    ca_kv_note_copy(&tree->commands, tree->pool, leaf->chunks[0], from->chunks[0], slot, slot + 1);
+    leaf->n_ready = leaf->n_claimed = 1;
+}
+
 int64_t ca_leaf_slack(const ca_tree *tree, int64_t n_reserved) {
     const int64_t c = tree->layout->c;
     return ca_max(c, ca_min(n_reserved, 16 * c));

@@ -62,7 +62,7 @@ static int allocate_growth(ca_tree *tree, const ca_demand *demand) {
     return demand->grows ? ca_node_reserve_tokens(tree, demand->grows, demand->grows_to) : 0;
 }
 
-cattn_status ca_budget_secure(ca_tree *tree, const ca_demand *demand, int64_t *n_needed, cattn_error *error) {
+static cattn_status secure(ca_tree *tree, const ca_demand *demand, int64_t *n_needed, cattn_error *error) {
     *n_needed = (int64_t)tree->counts.chunks_reserved + n_taken(demand);
     const int64_t unreserved = n_taken(demand) + demand->n_revived - demand->n_released;
     if (unreserved > 0 || demand->unreserved) {
@@ -79,6 +79,12 @@ cattn_status ca_budget_secure(ca_tree *tree, const ca_demand *demand, int64_t *n
     if (n_commit <= 0 || ca_chunk_pool_prepare(tree->pool, (size_t)n_commit) == CATTN_OK) return CATTN_OK;
     return ca_fail(error, CATTN_ERR_NOMEM, -1, "%s: the system gave no memory for %lld chunks", demand->call,
                    (long long)n_commit);
+}
+
+cattn_status ca_budget_secure(ca_tree *tree, const ca_demand *demand, int64_t *n_needed, cattn_error *error) {
+    const cattn_status status = secure(tree, demand, n_needed, error);
+    if (status != CATTN_OK && demand->branch) ca_branch_abandon(tree, demand->branch);
+    return status;
 }
 
 /* Chunks that must stay free because n_needed are reserved or about to be taken; the retained chunks back part of them. */
@@ -123,14 +129,13 @@ void ca_budget_provide(ca_tree *tree, int64_t n_chunks, int64_t n_needed) {
     const size_t excess = ca_chunk_pool_excess(tree->pool, 0);
     if (excess > 0) make_room(tree, excess, n_needed);
     while ((int64_t)ca_chunk_pool_n_committed_free(tree->pool) < n_chunks) {
-        if (ca_pack_one(tree)) continue;
         const bool evicted = ca_budget_evict_one(tree);
         assert(evicted); /* the chunks have been secured */
         if (!evicted) break;
     }
 }
 
-void ca_budget_restore(ca_tree *tree) {
+void ca_tree_shrink(ca_tree *tree) {
     const size_t excess = ca_chunk_pool_excess(tree->pool, 0);
     if (excess > 0) ca_tree_make_room(tree, excess);
 }
@@ -160,8 +165,6 @@ void ca_tree_drop_retained(ca_tree *tree) {
     }
     ca_budget_trim(tree, SIZE_MAX, n_keep(tree, (int64_t)tree->counts.chunks_reserved));
 }
-
-void ca_tree_shrink(ca_tree *tree) { ca_budget_restore(tree); }
 
 bool ca_tree_may_have_room(const ca_tree *tree, size_t bytes) {
     return returnable(tree, (int64_t)tree->counts.chunks_reserved) >= bytes;

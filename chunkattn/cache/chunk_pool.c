@@ -205,12 +205,12 @@ cattn_status ca_chunk_pool_get(ca_chunk_pool *p, ca_chunk_id *id) {
     lowest->free = p->chunks[*id].next;
     lowest->n_taken++;
     p->n_free--;
-    p->chunks[*id] = (ca_chunk){.next = -1, .prev = -1};
+    p->chunks[*id] = (ca_chunk){.next = -1};
     return CATTN_OK;
 }
 
 void ca_chunk_pool_put(ca_chunk_pool *p, ca_chunk_id id) {
-    assert(p->chunks[id].refs == 0 && p->chunks[id].live == 0 && p->chunks[id].packed == 0);
+    assert(p->chunks[id].refs == 0 && p->chunks[id].live == 0);
     slab *owner = slab_of(p, id);
     const size_t s = (size_t)(owner - p->slabs);
     assert(owner->committed && owner->n_taken > 0);

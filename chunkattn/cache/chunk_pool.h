@@ -16,9 +16,6 @@
  * fill - 1 can continue in the chunk. If the chunk's first node does not begin with slot 0, the first n_copied slots hold
  * copies of what its ancestors have in these slots (ca_path_branch_copies). `open` is the set of open slot groups (layout.h).
  *
- * A packing chunk holds pieces of several retained leaves (pack.c). Its `packed` is the set of slots that they use, and `refs`
- * counts the pieces; `fill` means nothing. In all other chunks `packed` is 0.
- *
  * One thread at a time may use a pool, except that ca_chunk_open and ca_chunk_tile may be called from several threads while no
  * thread changes it.
  */
@@ -38,10 +35,9 @@ typedef struct ca_chunk {
     int32_t refs, live;     /* nodes */
     int32_t fill, n_copied; /* slots */
     uint32_t open;          /* ca_slot_group_bit */
-    uint32_t packed;        /* a bit for each unit of slots (pack.c) */
     uint32_t n_uses;        /* sequences that have used its tokens when it was full, as the history says (reuse.h) */
     uint32_t prefix;        /* when it was full: the hash of all tokens up to its end (reuse.h); 0: not known */
-    ca_chunk_id next, prev; /* of a free chunk: private; of a packing chunk: in the tree's list; -1: none */
+    ca_chunk_id next;       /* of a free chunk: private; otherwise -1 */
 } ca_chunk;
 
 typedef struct ca_chunk_pool ca_chunk_pool;
@@ -55,7 +51,7 @@ cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t 
                                   uint64_t budget_bytes);
 
 /*
- * The same for chunks whose memory is elsewhere, all of it from the beginning. The pool keeps only their records, other memory
+ * The same for chunks whose memory is elsewhere, all of it from the beginning. The pool keeps only their states, other memory
  * does not count against the budget, ca_chunk_pool_prefault has nothing to do, and ca_chunk_tile must not be called.
  */
 cattn_status ca_chunk_pool_create_elsewhere(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes,
@@ -70,7 +66,7 @@ void ca_chunk_pool_set_budget(ca_chunk_pool *pool, uint64_t budget_bytes);
 void ca_chunk_pool_destroy(ca_chunk_pool **pool);
 
 /*
- * Take a free chunk, whose refs, live, fill, n_copied, open, packed and n_uses are 0. CATTN_ERR_BUDGET if no chunk is free and
+ * Take a free chunk, whose refs, live, fill, n_copied, open and n_uses are 0. CATTN_ERR_BUDGET if no chunk is free and
  * the budget has no room for another slab; CATTN_ERR_NOMEM if the system gives no memory.
  */
 cattn_status ca_chunk_pool_get(ca_chunk_pool *pool, ca_chunk_id *id);
@@ -88,7 +84,7 @@ bool ca_chunk_pool_prefault(ca_chunk_pool *pool, size_t n_chunks);
 /* Free a chunk with refs == 0. */
 void ca_chunk_pool_put(ca_chunk_pool *pool, ca_chunk_id id);
 
-/* The chunk's record, valid until the pool is destroyed, and its open slot groups. */
+/* The state of a chunk, valid until the pool is destroyed, and its open slot groups. */
 ca_chunk *ca_chunk_at(ca_chunk_pool *pool, ca_chunk_id id);
 uint32_t ca_chunk_open(const ca_chunk_pool *pool, ca_chunk_id id);
 

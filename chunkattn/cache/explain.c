@@ -60,7 +60,7 @@ static void find_evicted(const ca_tree *tree, const int32_t *tokens, int64_t n_t
     uint32_t hash = domain + ca_reuse_hash(tokens, 0, e->n_matched), time;
     for (int64_t n = e->n_matched; n < n_tokens; n++) {
         hash += ca_reuse_hash(tokens + n, n, 1);
-        if (!ca_evicted_find(&tree->evicted, hash, &time)) continue;
+        if (!ca_reuse_find_evicted(&tree->reuse, hash, &time)) continue;
         if (e->n_evicted == 0) e->evicted_seconds = (double)(ca_tree_time(tree) - time) / 10;
         e->n_evicted = n + 1;
     }

@@ -31,10 +31,10 @@ static int64_t grown_ids(const ca_tree *tree, int64_t n_tokens) {
 }
 
 uint64_t ca_fit_metadata(const ca_tree *tree, const ca_fit *of) {
-    enum { MIN_SLOTS = 16 }; /* the smallest table of sequences */
+    enum { MIN_REFS = 16 }; /* the smallest table of sequences */
     const ca_fit fit = clamped(of);
     const uint64_t n_seqs = (uint64_t)fit.n_seqs;
-    const uint64_t seqs = n_seqs * sizeof(ca_seq) + (2 * n_seqs > MIN_SLOTS ? 2 * n_seqs : MIN_SLOTS) * sizeof(ca_seq_slot);
+    const uint64_t seqs = n_seqs * sizeof(ca_seq) + (2 * n_seqs > MIN_REFS ? 2 * n_seqs : MIN_REFS) * sizeof(ca_seq_ref);
     const bool is_private = tree->config.sharing == CATTN_PRIVATE;
     const uint64_t prompt = node_bytes(tree, fit.n_tokens + ca_leaf_slack(tree, fit.reserve_tokens));
     if (fit.reserve_tokens == 0) return seqs + (is_private ? n_seqs : 1) * prompt;

@@ -32,15 +32,6 @@ int64_t ca_tree_begin_import(ca_tree *tree, const ca_seq *seq) {
     return ca_path_n_ready(seq->leaf);
 }
 
-/* The first slot of the chunk `id` that a node of the path to leaf uses; `last` is a position that the path has in it. */
-static int32_t first_slot(const ca_tree *tree, const ca_node *leaf, int64_t last) {
-    const int64_t start = last - ca_slot_of(tree, last);
-    const ca_node *node = leaf;
-    while (node->start > last) node = node->parent;
-    while (node->start > start && ca_node_shares_first_chunk(node)) node = node->parent;
-    return ca_slot_of(tree, ca_max(node->start, start));
-}
-
 /* Open and close the slot groups of a place, for tokens that fill it. */
 static void open_and_close(ca_tree *tree, const ca_place *place) {
     ca_kv_command closing[CA_RECORD_MAX_TOKENS / CA_SLOT_GROUP];
@@ -56,7 +47,7 @@ int32_t ca_tree_places_to_write(ca_tree *tree, const ca_seq *seq, int64_t begin,
     int32_t n_all = n;
     for (int32_t i = 0; i < n; i++) {
         ca_chunk *chunk = ca_chunk_at(tree->pool, places[i].chunk);
-        const int32_t first = first_slot(tree, seq->leaf, start + places[i].end - 1);
+        const int32_t first = ca_slot_of(tree, ca_path_own_begin(tree, seq->leaf, start + places[i].end - 1));
         open_and_close(tree, &places[i]);
         if (chunk->n_copied >= first) continue;
         places[n_all++] = (ca_place){places[i].chunk, chunk->n_copied, first};

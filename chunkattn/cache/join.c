@@ -27,7 +27,6 @@ typedef struct joining {
     ca_branch branch;
     ca_seq *seq;
     int64_t n_new, n_chunks; /* tokens and chunks of the new leaf */
-    int64_t n_unpacked;      /* chunks into which what is matched is unpacked */
     int64_t n_needed;        /* of ca_budget_secure */
 } joining;
 
@@ -37,35 +36,21 @@ static cattn_status join_prepare(ca_tree *tree, const int32_t *tokens, int64_t n
     j->match = ca_tree_match(tree, tokens, limit, domain);
     j->n_new = n_tokens - j->match.n_tokens;
     const int64_t n_slack = ca_leaf_slack(tree, reserve_tokens);
-    if (ca_branch_prepare(tree, &j->branch, j->match.node, j->match.n_node_tokens, j->n_new + n_slack) != 0)
-        return ca_no_memory(error, "join");
     j->seq = ca_seq_new(tree);
+    if (!j->seq || ca_branch_prepare(tree, &j->branch, j->match.node, j->match.n_node_tokens, j->n_new + n_slack) != 0) {
+        ca_seq_free(tree, j->seq);
+        return ca_no_memory(error, "join");
+    }
     j->n_chunks = ca_branch_chunks(tree, &j->branch, j->n_new, NULL);
-    j->n_unpacked = ca_pack_n_to_take(tree, j->match.node, j->match.n_node_tokens);
-    /* While the matched part is unpacked, the rest of the node cannot be evicted. */
-    const int64_t n_kept = j->n_unpacked > 0 ? j->match.node->n_tokens : j->match.n_node_tokens;
     const ca_demand demand = {.call = "join",
                               .branch = &j->branch,
-                              .n_chunks = j->n_unpacked + j->n_chunks,
+                              .n_chunks = j->n_chunks,
                               .n_reserved = ca_reservation(tree, n_tokens, n_tokens + reserve_tokens, true),
-                              .n_revived = retained_on_path(tree, j->match.node, n_kept),
+                              .n_revived = retained_on_path(tree, j->match.node, j->match.n_node_tokens),
                               .unreserved = true};
-    const cattn_status status = j->seq ? ca_budget_secure(tree, &demand, &j->n_needed, error) : ca_no_memory(error, "join");
-    if (status == CATTN_OK) return CATTN_OK;
-    ca_seq_free(tree, j->seq);
-    ca_branch_abandon(tree, &j->branch);
+    const cattn_status status = ca_budget_secure(tree, &demand, &j->n_needed, error);
+    if (status != CATTN_OK) ca_seq_free(tree, j->seq);
     return status;
-}
-
-/* Unpack what is matched, which no other leaf may take the place of meanwhile. */
-static void unpack(ca_tree *tree, const joining *j) {
-    ca_node *node = j->match.node;
-    if (node->packed[0] == 0 && node->packed[1] == 0) return;
-    ca_evict_forget(tree, node);
-    ca_node_pin(tree, node);
-    ca_pack_unpack_in_place(tree, node, j->match.n_node_tokens);
-    ca_budget_provide(tree, ca_pack_n_to_take(tree, node, j->match.n_node_tokens), j->n_needed);
-    ca_pack_unpack(tree, node, j->match.n_node_tokens);
 }
 
 cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain, int64_t reserve_tokens,
@@ -91,12 +76,11 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
     ca_branch *branch = &j.branch;
     ca_seq *seq = j.seq;
 
-    unpack(tree, &j);
     ca_branch_cut(tree, branch);
     ca_path_cover(tree, branch->at);
     for (ca_node *node = branch->at; node->parent; node = node->parent) node->n_hits++;
-    ca_node_pin(tree, branch->at);
-    ca_budget_provide(tree, j.n_chunks, j.n_needed - j.n_unpacked);
+    ca_node_hold(tree, branch->at);
+    ca_budget_provide(tree, j.n_chunks, j.n_needed);
     branch->leaf->domain = domain;
     ca_node_add_leaf(tree, branch->at, branch->leaf, tokens + j.match.n_tokens, j.n_new, NULL);
     seq->domain = domain;
@@ -107,10 +91,10 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
     ca_seq_resize(tree, seq, n_tokens);
     ca_seq_link(tree, seq, branch->leaf);
     ca_reservation_update(tree, branch->leaf);
-    ca_node_unpin(tree);
+    ca_node_end_hold(tree);
     tree->counts.tokens_joined += (uint64_t)n_tokens;
     tree->counts.tokens_matched += (uint64_t)j.match.n_tokens;
-    ca_budget_restore(tree);
+    ca_tree_shrink(tree);
     *id = seq->id;
     if (result) *result = (cattn_join_result){.n_matched = j.match.n_tokens, .n_ready = ca_path_n_ready(seq->leaf)};
     return CATTN_OK;
@@ -118,8 +102,9 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
 
 /*
  * Keep the tokens of a leaf that its only sequence is about to leave once, if they are also stored beside it: a match ends
- * before a prompt's last token, so a prompt that is repeated adds a leaf each time, with a chunk of its own. Returns the
- * position up to which the sequence's tokens are retained.
+ * before a prompt's last token, so a prompt that is repeated adds a leaf each time, with a chunk of its own. Where prompts
+ * repeat with the same answers, 26 % more tokens would be computed without this (docs/experiments.md, "Retention"). Returns
+ * the position up to which the sequence's tokens are retained.
  */
 static int64_t drop_twins(ca_tree *tree, const ca_seq *seq) {
     for (;;) {
@@ -150,5 +135,5 @@ void ca_tree_leave(ca_tree *tree, ca_seq *seq) {
     ca_path_release(tree, leaf, tree->root, retain_to);
     ca_node_uncover(tree, tree->root);
     ca_seq_free(tree, seq);
-    ca_budget_restore(tree);
+    ca_tree_shrink(tree);
 }

@@ -1,20 +1,15 @@
-/* Recording K/V commands. */
+/* Noting K/V commands. */
 #include "kv_commands.h"
 
 #include <assert.h>
 #include <string.h>
 
-void ca_kv_record_copy(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id to, ca_chunk_id from, int32_t begin,
-                       int32_t end) {
-    ca_kv_record_move(pending, pool, to, from, begin, end, 0);
-}
-
-void ca_kv_record_move(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id to, ca_chunk_id from, int32_t begin,
-                       int32_t end, int32_t shift) {
-    assert(begin < end && begin + shift >= 0 && shift % 2 == 0 && to != from);
+void ca_kv_note_copy(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id to, ca_chunk_id from, int32_t begin,
+                     int32_t end) {
+    assert(begin < end && to != from);
     if (pending->n == CA_KV_PENDING) ca_kv_carry_out(pending);
     pending->at[pending->n++] =
-        (ca_kv_command){CA_KV_COPY, from, to, begin, end, ca_chunk_open(pool, from), ca_chunk_open(pool, to), shift};
+        (ca_kv_command){CA_KV_COPY, from, to, begin, end, ca_chunk_open(pool, from), ca_chunk_open(pool, to)};
 }
 
 bool ca_kv_touches(const ca_kv_pending *pending, ca_chunk_id id) {
@@ -48,7 +43,7 @@ void ca_kv_open_and_close(const ca_layout *layout, ca_chunk_pool *pool, ca_chunk
         const int32_t first = __builtin_ctz(left) * CA_SLOT_GROUP;
         assert(commands->n < commands->capacity);
         commands->at[commands->n++] =
-            (ca_kv_command){CA_KV_TRANSPOSE, id, id, first, first + CA_SLOT_GROUP, chunk->open, chunk->open, 0};
+            (ca_kv_command){CA_KV_TRANSPOSE, id, id, first, first + CA_SLOT_GROUP, chunk->open, chunk->open};
         chunk->open &= ~ca_slot_group_bit(first);
     }
     if (opens) chunk->open |= ca_slot_group_bit(last);

@@ -1,16 +1,15 @@
 /*
- * K/V commands: every move of K/V between slots that the tree or a step needs, recorded for an executor.
+ * K/V commands: every move of K/V between slots that the tree or a step needs, noted for an executor.
  *
  * The tree decides which chunk holds a token's K/V but never touches the K/V. They may be in this process's memory, on a device
  * or in another tier of memory, where only the executor can reach them. On a CPU the executor is chunkattn/attn/kv_copy.c.
  *
  * Where commands come from:
  *
- *   recorded by              command                                                        carried out
+ *   noted by                 command                                                        carried out
  *   append at an odd length  copy: the sequence's last token, into its new leaf             (a) before the next step's rows
  *   truncate to odd length   copy: the sequence's new last token, into its new leaf         (a)
  *   fork, CATTN_PRIVATE      copy: the ready slots of each chunk                            (a)
- *   packing, unpacking       copy: a leaf's slots of one chunk, to other slots of another   (a)
  *   step                     transpose: a slot group that the step's rows fill              (b) before the step's rows
  *   step                     copy: a branch's first slots from its parent's last chunk      (c) after the step's rows
  *
@@ -28,13 +27,13 @@
  * copies have been made.
  *   4. Before memory returns to the system (ca_chunk_pool_trim), all pending commands are carried out.
  *   5. A command itself says which slot groups are open (layout.h) in its chunks at its place in the order. ca_chunk.open is
- * the state after the last command recorded.
- *   6. Recording neither fails nor allocates. At most CA_KV_PENDING commands of kind (a) are pending; before one more is
- *      recorded, all of them are carried out. Commands (b) and (c) go to a list for which a step makes room before it changes
+ * the state after the last command noted.
+ *   6. Noting neither fails nor allocates. At most CA_KV_PENDING commands of kind (a) are pending; before one more is
+ *      noted, all of them are carried out. Commands (b) and (c) go to a list for which a step makes room before it changes
  *      anything.
  *
- * An aborted step carries out (a) and (b), which do not depend on its rows, and undoes the recording of (c): the next step that
- * computes these rows records them again. A step that fails to begin leaves (a) pending.
+ * An aborted step carries out (a) and (b), which do not depend on its rows, and undoes the noting of (c): the next step that
+ * computes these rows notes them again. A step that fails to begin leaves (a) pending.
  *
  * On a device (chunkattn/cuda/device_step.c) commands (a) are carried out when the next step begins, for all layers, and (c) in
  * each layer behind its rows, all in stream order. It has no open groups, hence no (b).
@@ -49,7 +48,7 @@
 #include "layout.h"
 
 typedef enum ca_kv_kind {
-    CA_KV_COPY,      /* slots [begin, end) of `from` to slots [begin + shift, end + shift) of `to`, another chunk */
+    CA_KV_COPY,      /* slots [begin, end) of `from` to the same slots of `to`, another chunk */
     CA_KV_TRANSPOSE, /* the slot group [begin, end) of `to`, which equals `from`: open before, closed after */
 } ca_kv_kind;
 
@@ -59,7 +58,6 @@ typedef struct ca_kv_command {
     ca_chunk_id from, to;
     int32_t begin, end;          /* slots */
     uint32_t from_open, to_open; /* open slot groups of each chunk before the command; a copy changes none */
-    int32_t shift;               /* slots, even; not 0 only where leaves are packed (pack.c) */
 } ca_kv_command;
 
 /* Commands in the order in which they are carried out. */
@@ -76,20 +74,15 @@ typedef struct ca_kv_executor {
 
 enum { CA_KV_PENDING = 512 };
 
-/* Commands of kind (a) that have been recorded and not carried out, in order. */
+/* Commands of kind (a) that have been noted and not carried out, in order. */
 typedef struct ca_kv_pending {
     ca_kv_executor executor;
     size_t n;
     ca_kv_command at[CA_KV_PENDING];
 } ca_kv_pending;
 
-/* Record a copy of slots [begin, end). The slot groups that are open now, in both chunks, are noted in the command. */
-void ca_kv_record_copy(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id to, ca_chunk_id from, int32_t begin,
-                       int32_t end);
-
-/* The same to slots [begin + shift, end + shift). shift is even. */
-void ca_kv_record_move(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id to, ca_chunk_id from, int32_t begin,
-                       int32_t end, int32_t shift);
+/* Note a copy of slots [begin, end). The slot groups that are open now, in both chunks, are noted in the command. */
+void ca_kv_note_copy(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id to, ca_chunk_id from, int32_t begin, int32_t end);
 
 /* Whether a pending command reads or writes slots of a chunk. */
 bool ca_kv_touches(const ca_kv_pending *pending, ca_chunk_id id);

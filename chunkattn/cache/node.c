@@ -22,7 +22,7 @@ fail:
 
 void ca_node_free(ca_tree *tree, ca_node *node) {
     if (!node) return;
-    assert(node->n_chunks == 0 && !node->is_evictable && !node->to_pack);
+    assert(node->n_chunks == 0 && !node->is_evictable);
     ca_delete(tree->alloc, node->tokens, node->tokens_capacity, sizeof *node->tokens);
     ca_delete(tree->alloc, node->chunks, node->chunks_capacity, sizeof *node->chunks);
     ca_delete(tree->alloc, node->children, node->children_capacity, sizeof *node->children);
@@ -168,14 +168,12 @@ void ca_node_push_chunk(ca_tree *tree, ca_node *node, ca_chunk_id id) {
 
 void ca_node_pop_chunk(ca_tree *tree, ca_node *node) {
     const ca_chunk_id id = node->chunks[node->n_chunks - 1];
-    ca_pack_release(tree, node, node->n_chunks > 1, id);
     node->n_chunks--;
     if (node->n_seqs > 0) uncover_chunk(tree, id);
     ca_chunk_unref(tree, id);
 }
 
 void ca_node_cover(ca_tree *tree, ca_node *node) {
-    assert(node->packed[0] == 0 && node->packed[1] == 0);
     if (node->n_seqs++ > 0) return;
     tree->counts.tokens_retained -= (uint64_t)node->n_tokens;
     for (size_t i = 0; i < node->n_chunks; i++) cover_chunk(tree, node->chunks[i]);
@@ -191,7 +189,6 @@ void ca_node_uncover(ca_tree *tree, ca_node *node) {
 bool ca_node_tail_is_free(const ca_tree *tree, const ca_node *node, const ca_seq *appender) {
     const int32_t slot = ca_slot_of(tree, ca_node_end(node));
     if (slot == 0 || node->n_chunks == 0) return false;
-    if (ca_pack_has_last(node)) return true; /* once it is unpacked */
     if (node->ending && (node->ending != appender || appender->next)) return false;
     return ca_chunk_at(tree->pool, node->chunks[node->n_chunks - 1])->fill == slot;
 }
@@ -254,7 +251,8 @@ void ca_node_trim(ca_tree *tree, ca_node *node, int64_t n_tokens) {
         ca_chunk_at(tree->pool, node->chunks[n_chunks - 1])->fill = ca_slot_of(tree, end - 1) + 1;
         if (ca_slot_of(tree, end) != 0) { /* it is not full any more */
             ca_chunk_leave_tier(tree, node->chunks[n_chunks - 1]);
-            ca_chunk_at(tree->pool, node->chunks[n_chunks - 1])->prefix = 0;
+            ca_chunk *last = ca_chunk_at(tree->pool, node->chunks[n_chunks - 1]);
+            last->prefix = last->n_uses = 0;
         }
     }
 

@@ -89,7 +89,7 @@ int32_t ca_path_branch_copies(const ca_tree *tree, const ca_node *leaf, int64_t 
         if (!end) continue;
         const ca_chunk_id from = node->parent->chunks[node->parent->n_chunks - 1];
         *--end = (ca_kv_command){
-            CA_KV_COPY, from, node->chunks[0], to->n_copied, (int32_t)n_due, ca_chunk_open(tree->pool, from), to->open, 0};
+            CA_KV_COPY, from, node->chunks[0], to->n_copied, (int32_t)n_due, ca_chunk_open(tree->pool, from), to->open};
         to->n_copied = (int32_t)n_due;
     }
     return n;
@@ -105,4 +105,12 @@ ca_chunk_id ca_path_chunk(const ca_tree *tree, const ca_node *leaf, int64_t posi
     const ca_node *node = leaf;
     while (node->start > position) node = node->parent;
     return node->chunks[ca_chunk_of(tree, position) - ca_chunk_of(tree, node->start)];
+}
+
+int64_t ca_path_own_begin(const ca_tree *tree, const ca_node *leaf, int64_t last) {
+    const int64_t start = last - ca_slot_of(tree, last);
+    const ca_node *node = leaf;
+    while (node->start > last) node = node->parent;
+    while (node->start > start && ca_node_shares_first_chunk(node)) node = node->parent;
+    return ca_max(node->start, start);
 }

@@ -79,14 +79,14 @@ static __attribute__((noinline)) cattn_status find_roots(ca_plan *plan, const ca
         e->seq->step_entry = i;
         if (e->n_rows == 0) continue;
         ca_node *root = e->seq->root;
-        if (!root->plan_met) {
-            root->plan_met = true;
-            root->plan_moved = true;
-            root->plan_rows = 0;
+        if (!root->plan.met) {
+            root->plan.met = true;
+            root->plan.moved = true;
+            root->plan.n_rows = 0;
             plan->roots.at[plan->roots.n++] = root;
         }
-        root->plan_moved &= moves;
-        root->plan_rows += e->n_rows;
+        root->plan.moved &= moves;
+        root->plan.n_rows += e->n_rows;
     }
     return CATTN_OK;
 }
@@ -94,18 +94,18 @@ static __attribute__((noinline)) cattn_status find_roots(ca_plan *plan, const ca
 /* Undo the marks of find_roots, even if the update has failed. */
 static void clear_marks(ca_plan *plan, const ca_plan_entry *entries, int32_t n_entries) {
     for (int32_t i = 0; i < n_entries; i++) entries[i].seq->step_entry = -1;
-    for (size_t i = 0; i < plan->roots.n; i++) plan->roots.at[i]->plan_met = false;
+    for (size_t i = 0; i < plan->roots.n; i++) plan->roots.at[i]->plan.met = false;
 }
 
 /* ---- Sections ---- */
 
 /* Take the section that was built for a root from the old list, if it still holds; NULL if it does not. */
 static ca_section *take_section(ca_plan *plan, const ca_node *root, const ca_plan_entry *entries) {
-    const size_t at = (size_t)root->plan_section;
+    const size_t at = (size_t)root->plan.section;
     if (at >= plan->sections.n) return NULL;
     ca_section *s = plan->sections.at[at];
-    if (!s || s->root_id != root->id || s->version != root->version || s->n_rows != root->plan_rows) return NULL;
-    if (!root->plan_moved && !ca_section_refresh(plan, s, entries)) return NULL;
+    if (!s || s->root_id != root->id || s->version != root->version || s->n_rows != root->plan.n_rows) return NULL;
+    if (!root->plan.moved && !ca_section_refresh(plan, s, entries)) return NULL;
     plan->sections.at[at] = NULL;
     return s;
 }
@@ -137,7 +137,7 @@ static cattn_status update_sections(ca_plan *plan, const ca_plan_entry *entries,
         return CATTN_ERR_NOMEM;
     for (size_t i = 0; i < n_roots; i++) {
         ca_section *s = take_section(plan, plan->roots.at[i], entries);
-        if (!s || (size_t)plan->roots.at[i]->plan_section != i) *changed = true;
+        if (!s || (size_t)plan->roots.at[i]->plan.section != i) *changed = true;
         plan->next.at[plan->next.n++] = s;
     }
     for (size_t i = 0; i < n_old; i++)
@@ -182,6 +182,6 @@ cattn_status ca_plan_update(ca_plan *plans, size_t n_plans, const ca_plan_entry 
     for (size_t i = 0; i < n_plans && status != CATTN_OK; i++) drop_sections(&plans[i]);
     /* All plans have their sections in the same order, and each has found its old ones by the order before. */
     for (ca_plan *plan = plans; plan < plans + n_plans; plan++)
-        for (size_t i = 0; !plan->only_moved && i < plan->sections.n; i++) plan->roots.at[i]->plan_section = (int32_t)i;
+        for (size_t i = 0; !plan->only_moved && i < plan->sections.n; i++) plan->roots.at[i]->plan.section = (int32_t)i;
     return status;
 }

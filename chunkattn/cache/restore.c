@@ -43,15 +43,6 @@ bool ca_tree_restores(const ca_tree *tree) { return tree->restores.n > 0; }
 
 /* ---- What can be restored ---- */
 
-/* The position of the first token of the path to leaf that is stored in the chunk in which the path has `last`. */
-static int64_t own_begin(const ca_tree *tree, const ca_node *leaf, int64_t last) {
-    const int64_t start = last - ca_slot_of(tree, last);
-    const ca_node *node = leaf;
-    while (node->start > last) node = node->parent;
-    while (node->start > start && ca_node_shares_first_chunk(node)) node = node->parent;
-    return ca_max(node->start, start);
-}
-
 /* Chunks to restore, the tokens [begin, end) that become ready, the key before the first chunk, and that of the last. */
 typedef struct found {
     int64_t begin, end;
@@ -68,7 +59,7 @@ static found find(ca_tree *tree, const ca_seq *seq, const int32_t *tokens) {
     const int log2_c = tree->layout->log2_c;
     found f = {.begin = ca_path_n_coming(seq->leaf)};
     const int64_t first = ca_chunk_of(tree, f.begin), limit = seq->n_tokens >> log2_c;
-    if (first >= limit || own_begin(tree, seq->leaf, ((first + 1) << log2_c) - 1) != f.begin) return f;
+    if (first >= limit || ca_path_own_begin(tree, seq->leaf, ((first + 1) << log2_c) - 1) != f.begin) return f;
     if ((first + 1) << log2_c == seq->n_tokens && ca_slot_of(tree, f.begin) > 0) return f;
     f.parent = ca_tier_root(tier, seq->domain);
     for (int64_t i = 0; i < first; i++) f.parent = ca_tier_next(tier, f.parent, tokens + (i << log2_c));
@@ -76,7 +67,7 @@ static found find(ca_tree *tree, const ca_seq *seq, const int32_t *tokens) {
     for (int64_t i = first; i < limit; i++, f.n_chunks++) {
         key = ca_tier_next(tier, key, tokens + (i << log2_c));
         if (!ca_tier_has(tier, key)) break;
-        if (i > first && own_begin(tree, seq->leaf, ((i + 1) << log2_c) - 1) != i << log2_c) break;
+        if (i > first && ca_path_own_begin(tree, seq->leaf, ((i + 1) << log2_c) - 1) != i << log2_c) break;
         f.last = key;
     }
     f.end = ca_min((first + f.n_chunks) << log2_c, ca_even(seq->n_tokens - 1));
@@ -97,26 +88,15 @@ static bool pays(const ca_tree *tree, int64_t n_chunks, double row_seconds) {
 
 /* A sequence that covers the first n_tokens tokens of seq, whole chunks. NULL without memory. */
 static ca_seq *cover(ca_tree *tree, const ca_seq *seq, int64_t n_tokens) {
-    ca_node *node = seq->leaf;
-    while (node->start >= n_tokens) node = node->parent;
-    ca_branch branch;
-    if (ca_branch_prepare(tree, &branch, node, n_tokens - node->start, 0) != 0) return NULL;
     ca_seq *own = ca_seq_new(tree);
-    const ca_demand demand = {.call = "restore", .branch = branch.lower ? &branch : NULL, .unreserved = true};
-    int64_t n_needed;
-    if (!own || ca_budget_secure(tree, &demand, &n_needed, NULL) != CATTN_OK) {
-        ca_seq_free(tree, own);
-        ca_branch_abandon(tree, &branch);
-        return NULL;
-    }
+    if (!own) return NULL;
     own->is_restore = true;
     tree->counts.n_seqs--;
-    own->domain = seq->domain;
-    own->n_tokens = n_tokens;
-    ca_branch_cut(tree, &branch);
-    ca_path_cover(tree, branch.at);
-    ca_seq_link(tree, own, branch.at);
-    ca_budget_restore(tree);
+    if (ca_seq_enter(tree, "restore", seq, n_tokens, own, NULL) != CATTN_OK) {
+        ca_seq_free(tree, own);
+        return NULL;
+    }
+    ca_tree_shrink(tree);
     return own;
 }
 
@@ -205,7 +185,7 @@ int64_t ca_tree_restore(ca_tree *tree, ca_seq *seq, const int32_t *tokens, doubl
     set_coming(&r, f.begin, true);
     queue_reads(tree, &tree->restores.at[tree->restores.n - 1], tokens, f.parent);
     end_finished(tree);
-    ca_budget_restore(tree); /* the reads' queue may have grown */
+    ca_tree_shrink(tree); /* the reads' queue may have grown */
     return ca_path_n_coming(seq->leaf);
 }
 

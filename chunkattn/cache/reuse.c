@@ -1,4 +1,4 @@
-/* How tokens come back: see reuse.h. */
+/* The history of prefixes: see reuse.h. */
 #include "reuse.h"
 
 #include <assert.h>
@@ -7,7 +7,7 @@ enum {
     WAYS = 4,               /* entries of the history that a hash may have */
     HISTORY_PER_CHUNK = 16, /* entries for each chunk of the cache, so that uses far apart are seen, too */
     BUDGET_SHARE = 512,     /* the history takes at most this part of the budget, */
-    MIN_SETS = 128,         /* but has at least this many sets, which is 6 KB */
+    MIN_SETS = 128,         /* but has at least this many sets, which is 8 KB */
     MEMORY_PER_CHUNK = 16,  /* clock ticks for each chunk of the cache after which counts are halved */
     LEAVES_FOR_AN_UPDATE = 32
 };
@@ -30,12 +30,9 @@ static double age_width(int i) {
     return i % 2 == 0 ? octave * (root - 1) : octave * (2 - root);
 }
 
-int ca_use_class(uint32_t n_uses) { return n_uses <= 1 ? 0 : n_uses == 2 ? 1 : n_uses <= 4 ? 2 : 3; }
-
 /* ---- Worth ---- */
 
-/* A chunk that is kept from age `from` on: the uses and the time that ages from there on add, and the best ratio of the sums.
- */
+/* A chunk that is kept from age `from` on: the uses and the time that ages from there on add, and the best ratio of sums. */
 static double best_worth(const double *n_reused, const double *n_left, int from) {
     double best = 0, uses = 0, time = 0;
     for (int i = from; i < CA_AGES; i++) {
@@ -101,45 +98,47 @@ uint32_t ca_reuse_hash(const int32_t *tokens, int64_t first, int64_t n) {
     return sum;
 }
 
-/* How soon an entry is overwritten: the later, the more often it was used. */
-static uint32_t staleness(const ca_history_entry *e, uint32_t now) {
-    return e->n_uses == 0 ? UINT32_MAX : (now - e->last_use) >> ca_use_class(e->n_uses);
-}
-
-/* The entry of a hash, or else the one to be overwritten. */
-static ca_history_entry *find_entry(const ca_reuse *r, uint32_t hash, uint32_t now) {
-    ca_history_entry *set = r->history + (hash & (r->n_sets - 1)) * WAYS, *stalest = set;
+/* The entry of a hash; or else that which was used longest ago, made free. */
+static ca_history_entry *find_or_free(ca_reuse *r, uint32_t hash, uint32_t now) {
+    assert(r->n_sets > 0);
+    ca_history_entry *set = r->history + (hash & (r->n_sets - 1)) * WAYS, *oldest = set;
     for (int i = 0; i < WAYS; i++) {
-        if (set[i].n_uses > 0 && set[i].hash == hash) return &set[i];
-        if (staleness(&set[i], now) > staleness(stalest, now)) stalest = &set[i];
+        if (set[i].hash == hash) return &set[i];
+        if (now - set[i].last_use > now - oldest->last_use) oldest = &set[i];
     }
-    return stalest;
-}
-
-/* The neighbouring ages count too, since with few samples a sharp peak is an accident. */
-static void count_reuse(ca_reuse *r, int use_class, uint32_t age) {
-    const int i = age_index(age);
-    double *n_reused = r->n_reused[use_class];
-    n_reused[i] += 0.5;
-    n_reused[i > 0 ? i - 1 : i] += 0.25;
-    n_reused[i < CA_AGES - 1 ? i + 1 : i] += 0.25;
+    *oldest = (ca_history_entry){.hash = hash};
+    return oldest;
 }
 
 uint32_t ca_reuse_note(ca_reuse *r, uint32_t hash, uint32_t joined, uint32_t now) {
-    assert(r->n_sets > 0);
-    ca_history_entry *e = find_entry(r, hash, now);
-    const bool known = e->n_uses > 0 && e->hash == hash;
+    ca_history_entry *e = find_or_free(r, hash, now);
     const uint32_t age = joined - e->last_use;
-    if (!known) {
-        *e = (ca_history_entry){hash, now, 1};
+    if (e->n_uses == 0) {
+        e->n_uses = 1;
         r->n_chunks[0]++;
     } else if (age > 0 && age <= INT32_MAX) { /* otherwise sequences used it at the same time, for which it is not retained */
-        count_reuse(r, ca_use_class(e->n_uses), age);
+        r->n_reused[ca_use_class(e->n_uses)][age_index(age)]++;
         if (e->n_uses < UINT8_MAX) e->n_uses++;
         r->n_chunks[ca_use_class(e->n_uses)]++;
     }
     e->last_use = now;
     return e->n_uses;
+}
+
+void ca_reuse_note_evicted(ca_reuse *r, uint32_t hash, uint32_t now, uint32_t time) {
+    ca_history_entry *e = find_or_free(r, hash, now);
+    if (e->n_uses == 0) e->last_use = now;
+    e->evicted = time + 1;
+}
+
+bool ca_reuse_find_evicted(const ca_reuse *r, uint32_t hash, uint32_t *time) {
+    const ca_history_entry *set = r->n_sets > 0 ? r->history + (hash & (r->n_sets - 1)) * WAYS : NULL;
+    for (int i = 0; set && i < WAYS; i++) {
+        if (set[i].hash != hash || set[i].evicted == 0) continue;
+        *time = set[i].evicted - 1;
+        return true;
+    }
+    return false;
 }
 
 static void halve(ca_reuse *r) {

@@ -3,32 +3,33 @@
 
 #include <string.h>
 
-/* The low bits of an id are the index of its slot, the high bits a serial number: ids are unique, and found without hashing. */
-enum { SLOT_BITS = 24 };
+/* The low bits of an id are the index in the table, the high bits a serial number: ids are unique, and found without hashing.
+ */
+enum { INDEX_BITS = 24 };
 
 /* ---- The table ---- */
 
-/* Double the table. Returns 0, or -1 without memory or if ids have no bits for more slots. */
-static int grow_slots(ca_tree *tree) {
-    const size_t old = tree->slots_capacity, wanted = old > 0 ? old * 2 : 16;
-    if (wanted > (size_t)1 << SLOT_BITS) return -1;
-    if (ca_grow(tree->alloc, (void **)&tree->slots, &tree->slots_capacity, wanted, sizeof *tree->slots) != 0) return -1;
-    for (size_t i = tree->slots_capacity; i-- > old;) {
-        tree->slots[i] = (ca_seq_slot){.next_free = tree->free_slot};
-        tree->free_slot = i;
+/* Double the table. Returns 0, or -1 without memory or if ids have no bits for more. */
+static int grow_table(ca_tree *tree) {
+    const size_t old = tree->seqs_capacity, wanted = old > 0 ? old * 2 : 16;
+    if (wanted > (size_t)1 << INDEX_BITS) return -1;
+    if (ca_grow(tree->alloc, (void **)&tree->seqs, &tree->seqs_capacity, wanted, sizeof *tree->seqs) != 0) return -1;
+    for (size_t i = tree->seqs_capacity; i-- > old;) {
+        tree->seqs[i] = (ca_seq_ref){.next_free = tree->free_ref};
+        tree->free_ref = i;
     }
     return 0;
 }
 
 ca_seq *ca_seq_new(ca_tree *tree) {
-    if (tree->free_slot == SIZE_MAX && grow_slots(tree) != 0) return NULL;
+    if (tree->free_ref == SIZE_MAX && grow_table(tree) != 0) return NULL;
     ca_seq *seq = ca_new_zero(tree->alloc, 1, sizeof *seq);
     if (!seq) return NULL;
-    const size_t slot = tree->free_slot;
-    seq->id = ++tree->n_seq_ids << SLOT_BITS | slot;
+    const size_t i = tree->free_ref;
+    seq->id = ++tree->n_seq_ids << INDEX_BITS | i;
     seq->step_entry = -1;
-    tree->free_slot = tree->slots[slot].next_free;
-    tree->slots[slot].seq = seq;
+    tree->free_ref = tree->seqs[i].next_free;
+    tree->seqs[i].seq = seq;
     tree->counts.n_seqs++;
     return seq;
 }
@@ -36,18 +37,18 @@ ca_seq *ca_seq_new(ca_tree *tree) {
 void ca_seq_free(ca_tree *tree, ca_seq *seq) {
     if (!seq) return;
     assert(!seq->leaf && seq->n_reserved == 0);
-    const size_t slot = seq->id & (((size_t)1 << SLOT_BITS) - 1);
+    const size_t i = seq->id & (((size_t)1 << INDEX_BITS) - 1);
     ca_seq_resize(tree, seq, 0);
-    tree->slots[slot] = (ca_seq_slot){.next_free = tree->free_slot};
-    tree->free_slot = slot;
+    tree->seqs[i] = (ca_seq_ref){.next_free = tree->free_ref};
+    tree->free_ref = i;
     tree->counts.n_seqs -= !seq->is_restore;
     ca_delete(tree->alloc, seq, 1, sizeof *seq);
 }
 
 ca_seq *ca_tree_find(const ca_tree *tree, cattn_seq id) {
-    const size_t slot = id & (((size_t)1 << SLOT_BITS) - 1);
-    if (slot >= tree->slots_capacity) return NULL;
-    ca_seq *seq = tree->slots[slot].seq;
+    const size_t i = id & (((size_t)1 << INDEX_BITS) - 1);
+    if (i >= tree->seqs_capacity) return NULL;
+    ca_seq *seq = tree->seqs[i].seq;
     return seq && seq->id == id && !seq->is_restore ? seq : NULL;
 }
 

@@ -21,13 +21,6 @@ static void set_leaf(ca_node *node) {
     for (ca_seq *seq = node->ending; seq; seq = seq->next) seq->leaf = node;
 }
 
-/* Let what `from` has packed of its last chunk, which is also the last of node, be node's. */
-static void move_last_piece(ca_node *node, ca_node *from) {
-    uint32_t *packed = &from->packed[from->n_chunks > 1];
-    node->packed[node->n_chunks > 1] = *packed;
-    *packed = 0;
-}
-
 void ca_node_split(ca_tree *tree, ca_node *node, int64_t n_tokens, ca_node *lower) {
     assert(n_tokens > 0 && n_tokens < node->n_tokens && n_tokens % 2 == 0);
     assert(lower->start == node->start + n_tokens && lower->children_capacity >= 2);
@@ -47,7 +40,6 @@ void ca_node_split(ca_tree *tree, ca_node *node, int64_t n_tokens, ca_node *lowe
     memcpy(lower->tokens, node->tokens + n_tokens, (size_t)lower->n_tokens * sizeof *lower->tokens);
     for (size_t i = (size_t)(ca_chunk_of(tree, lower->start) - first_chunk); i < node->n_chunks; i++)
         ca_node_push_chunk(tree, lower, node->chunks[i]);
-    move_last_piece(lower, node);
     lower->ending = node->ending;
     set_leaf(lower);
 
@@ -64,19 +56,18 @@ void ca_node_split(ca_tree *tree, ca_node *node, int64_t n_tokens, ca_node *lowe
     ca_node_changed(tree, node);
 }
 
-static bool is_pinned(const ca_tree *tree, const ca_node *node) {
-    return tree->pinned && (node == tree->pinned || node == tree->pinned->parent);
+static bool is_held(const ca_tree *tree, const ca_node *node) {
+    return tree->held && (node == tree->held || node == tree->held->parent);
 }
 
 void ca_node_try_merge(ca_tree *tree, ca_node *node) {
     if (!node->parent || node->n_children != 1 || node->ending) return;
     ca_node *child = node->children[0];
-    if (is_pinned(tree, node) || is_pinned(tree, child)) return;
+    if (is_held(tree, node) || is_held(tree, child)) return;
     const bool same_chunk = ca_node_shares_first_chunk(child);
     if (!same_chunk && ca_slot_of(tree, child->start) != 0) return;
     if (ca_node_reserve_merge(tree, node, child) != 0) return;
     assert(node->n_seqs == child->n_seqs);
-    assert(node->packed[0] == 0 && node->packed[1] == 0);
     assert(node->n_ready == node->n_tokens || child->n_ready == 0);
 
     memcpy(node->tokens + node->n_tokens, child->tokens, (size_t)child->n_tokens * sizeof *child->tokens);
@@ -85,7 +76,6 @@ void ca_node_try_merge(ca_tree *tree, ca_node *node) {
     node->n_claimed += child->n_claimed;
     node->n_coming += child->n_coming;
     for (size_t i = same_chunk ? 1 : 0; i < child->n_chunks; i++) ca_node_push_chunk(tree, node, child->chunks[i]);
-    move_last_piece(node, child);
     while (child->n_chunks > 0) ca_node_pop_chunk(tree, child);
     node->ending = child->ending;
     set_leaf(node);
@@ -99,11 +89,11 @@ void ca_node_try_merge(ca_tree *tree, ca_node *node) {
     ca_node_changed(tree, node);
 }
 
-void ca_node_pin(ca_tree *tree, ca_node *node) { tree->pinned = node; }
+void ca_node_hold(ca_tree *tree, ca_node *node) { tree->held = node; }
 
-void ca_node_unpin(ca_tree *tree) {
-    ca_node *node = tree->pinned;
-    tree->pinned = NULL;
+void ca_node_end_hold(ca_tree *tree) {
+    ca_node *node = tree->held;
+    tree->held = NULL;
     for (int i = 0; i < 3 && node; i++) { /* the node, its parent, and that node's parent */
         ca_node_try_merge(tree, node);
         node = node->parent;

@@ -7,22 +7,16 @@ cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const 
     *tree = NULL;
     ca_tree *t = ca_new_zero(alloc, 1, sizeof *t);
     if (!t) return CATTN_ERR_NOMEM;
-    *t = (ca_tree){.config = *config, .layout = layout, .pool = pool, .alloc = alloc, .free_slot = SIZE_MAX};
+    *t = (ca_tree){.config = *config, .layout = layout, .pool = pool, .alloc = alloc, .free_ref = SIZE_MAX};
     t->commands.executor = config->executor;
-    t->duels.c = (int32_t)layout->c;
     t->born = clock_seconds();
-    ca_pack_init(t);
     t->root = ca_node_new(t, 0, 0, 0);
     if (!t->root) goto fail_root;
-    const bool learns = ca_tree_retains(t) && config->retention == CATTN_RETAIN_LEARNED;
-    if (learns && ca_reuse_init(&t->reuse, alloc, ca_chunk_pool_capacity(pool), layout->chunk_bytes)) goto fail_reuse;
-    if (ca_tree_retains(t) && ca_evicted_init(&t->evicted, alloc, ca_chunk_pool_capacity(pool), layout->chunk_bytes))
-        goto fail_evicted;
+    if (ca_tree_retains(t) && ca_reuse_init(&t->reuse, alloc, ca_chunk_pool_capacity(pool), layout->chunk_bytes))
+        goto fail_reuse;
     *tree = t;
     return CATTN_OK;
 
-fail_evicted:
-    ca_reuse_free(&t->reuse, alloc);
 fail_reuse:
     ca_node_free(t, t->root);
 fail_root:
@@ -35,8 +29,8 @@ void ca_tree_destroy(ca_tree **tree) {
     if (!t) return;
     if (t->config.tier) ca_tree_detach_tier(t);
     t->commands.n = 0; /* nothing will read what they would copy */
-    for (size_t i = 0; i < t->slots_capacity; i++)
-        if (t->slots[i].seq) ca_tree_leave(t, t->slots[i].seq);
+    for (size_t i = 0; i < t->seqs_capacity; i++)
+        if (t->seqs[i].seq) ca_tree_leave(t, t->seqs[i].seq);
     for (ca_node *node = t->root; node->n_children > 0 || node->parent;) {
         if (node->n_children > 0) {
             node = node->children[node->n_children - 1];
@@ -50,8 +44,7 @@ void ca_tree_destroy(ca_tree **tree) {
     ca_node_free(t, t->root);
     CA_ARRAY_FREE(t->alloc, &t->restores);
     ca_reuse_free(&t->reuse, t->alloc);
-    ca_evicted_free(&t->evicted, t->alloc);
-    ca_delete(t->alloc, t->slots, t->slots_capacity, sizeof *t->slots);
+    ca_delete(t->alloc, t->seqs, t->seqs_capacity, sizeof *t->seqs);
     ca_delete(t->alloc, t, 1, sizeof *t);
     *tree = NULL;
 }

@@ -27,19 +27,17 @@
  * them. If a node has tokens on the way, all tokens of its ancestors are ready or on the way. A restore reads them (restore.c).
  *
  * A node that no sequence covers keeps only ready tokens. Such nodes are evicted leaves first (evict.c).
- * Before a leaf is evicted because a chunk is needed, leaves are packed: what they have of a chunk that they fill only in part
- * moves to another leaf's chunk, at other slots (pack.c). A leaf that a join matches is unpacked first.
  *
  * A call that fails leaves the tree as it was. One thread at a time may use a tree.
  *
  * The files of this folder, from the lowest up. A file calls only those that stand before it here (scripts/check_floors.py).
  *
  *   chunks      layout.c chunk_pool.c kv_commands.c
- *   retention   reuse.c duel.c evicted.c pack.c evict.c
+ *   retention   reuse.c evict.c
  *   nodes       node.c seq.c split.c match.c path.c
  *   budget      branch.c budget.c
  *   calls       join.c append.c fork.c truncate.c restore.c write_behind.c import.c
- *   the tree    superseded.c fit.c look.c explain.c tree.c
+ *   the tree    fit.c look.c explain.c tree.c
  *   the plan    section.c walk.c tasks.c plan.c
  */
 #ifndef CHUNKATTN_CACHE_TREE_H
@@ -87,19 +85,16 @@ struct ca_node {
     uint64_t last_use; /* the tree's clock when a sequence that covers the node last came or left */
     ca_evict_links evict;
     uint32_t domain;
-    /* Of a leaf that no sequence covers: the slots of its first chunk [0] and of its last, if that is another [1], which are
-     * its own, if the chunk is a packing chunk (ca_chunk.packed); otherwise 0. */
-    uint32_t packed[2];
-    bool to_pack; /* it is in the tree's list of leaves to pack, linked by the next two */
-    ca_node *pack_next, *pack_prev;
     /* The planner's notes on a child of the root, zero in a new node. The tree does not read them. Here they share a cache line
      * with what an update reads anyway; in a table of the planner they made updates of large batches slower. */
-    int32_t plan_section; /* index of its section in the last plan */
-    int32_t plan_rows;    /* rows of the batch below it; as the next two, valid during an update only */
-    bool plan_met;        /* it has such rows */
-    bool plan_moved;      /* only positions within their chunks have changed */
-    bool is_evictable;    /* it is a leaf that no sequence covers, and in the treap of its class */
-    uint8_t use_class;    /* of an evictable leaf */
+    struct {
+        int32_t section; /* index of its section in the last plan */
+        int32_t n_rows;  /* of the batch below it; as the next two, valid during an update only */
+        bool met;        /* it has such rows */
+        bool moved;      /* only positions within their chunks have changed */
+    } plan;
+    bool is_evictable; /* it is a leaf that no sequence covers, and in the treap of its class */
+    uint8_t use_class; /* of an evictable leaf */
     /* Of the counting of superseded chunks: the last rounds in which it was visited, and in which a child continued its tail.
      */
     uint64_t round, continued;
@@ -135,7 +130,6 @@ typedef struct ca_tree_config {
     cattn_sharing sharing;
     cattn_retention retention;
     ca_kv_executor executor; /* runs, inside the tree's calls, K/V commands that cannot wait for a step */
-    bool packs;              /* leaves are packed; the executor can shift slots */
     struct ca_tier *tier;    /* borrowed until the tree is destroyed; NULL: none */
 } ca_tree_config;
 
@@ -162,7 +156,7 @@ const ca_node *ca_tree_next(const ca_node *n, int32_t *depth);
 
 const ca_tree_counts *ca_tree_get_counts(const ca_tree *tree);
 
-/* The number of superseded chunks (superseded.c), in time proportional to the nodes that running sequences cover. */
+/* The number of superseded chunks (look.c), in time proportional to the nodes that running sequences cover. */
 uint64_t ca_tree_count_superseded(ca_tree *tree);
 
 /* Update the peak counters. Called when a step begins, so that joins that admission undoes do not count. */
@@ -291,7 +285,10 @@ void ca_tree_drop_retained(ca_tree *tree);
  */
 bool ca_tree_make_room(ca_tree *tree, size_t bytes);
 
-/* Evict and return memory as far as it exceeds the pool's budget and is neither live nor reserved. */
+/*
+ * Evict and return memory as far as it exceeds the pool's budget and is neither live nor reserved. Also the last stage of each
+ * call that changes the tree.
+ */
 void ca_tree_shrink(ca_tree *tree);
 
 /* Whether ca_tree_make_room could return `bytes` bytes. */
@@ -339,7 +336,7 @@ int64_t ca_path_claim(ca_node *leaf, int64_t max_rows);
 void ca_path_commit(ca_node *leaf);
 void ca_path_unclaim(ca_node *leaf);
 
-/* K/V commands that calls have recorded since the last step, which takes them with ca_kv_take. */
+/* K/V commands that calls have noted since the last step, which takes them with ca_kv_take. */
 ca_kv_pending *ca_tree_pending(ca_tree *tree);
 
 /*

@@ -12,25 +12,13 @@
 #include "chunkattn/base/clock.h"
 #include "chunkattn/base/fail.h"
 #include "chunkattn/tier/tier.h"
-#include "duel.h"
-#include "evicted.h"
 #include "reuse.h"
 #include "tree.h"
 
-typedef struct ca_seq_slot {
-    ca_seq *seq;      /* NULL if the slot is free */
-    size_t next_free; /* of a free slot; SIZE_MAX if it is the last */
-} ca_seq_slot;
-
-enum { CA_PACK_UNITS = 32 }; /* most units of slots in a chunk */
-
-/* Packing chunks, and leaves that can be packed. */
-typedef struct ca_packing {
-    ca_node *first, *last;                 /* leaves to pack, in the order in which they have become evictable */
-    size_t n_leaves;                       /* in this list */
-    ca_chunk_id chunks[CA_PACK_UNITS + 1]; /* first packing chunk whose longest run of free units has this length; -1: none */
-    uint64_t lengths;                      /* bit n: chunks[n] is not -1 */
-} ca_packing;
+typedef struct ca_seq_ref {
+    ca_seq *seq;      /* NULL if the place is free */
+    size_t next_free; /* of a free place; SIZE_MAX if it is the last */
+} ca_seq_ref;
 
 /* Consecutive chunks of a path that are being read from the file tier. */
 typedef struct ca_restore {
@@ -55,26 +43,22 @@ struct ca_tree {
     ca_chunk_pool *pool;
     ca_alloc *alloc;
     ca_tree_counts counts;
-    ca_kv_pending commands; /* recorded by calls since the last step */
+    ca_kv_pending commands; /* noted by calls since the last step */
     ca_node *root;
     uint64_t n_node_ids, n_seq_ids, n_versions; /* used so far */
     uint64_t n_rounds;                          /* of the counting of superseded chunks */
-    uint64_t clock; /* of ca_node.last_use: advances by 1 when a path is touched, and by the chunks of a prompt that joins */
-    ca_seq_slot *slots; /* [slots_capacity] running sequences, by the low bits of their ids */
-    size_t slots_capacity, free_slot;
-    ca_reuse reuse;                     /* n_sets is 0 unless the retention is learned */
-    ca_duels duels;                     /* whether it chooses well */
+    uint64_t clock;   /* of ca_node.last_use: advances by 1 when a path is touched, and by the chunks of a prompt that joins */
+    ca_seq_ref *seqs; /* [seqs_capacity] running sequences, by the low bits of their ids */
+    size_t seqs_capacity, free_ref;
+    ca_reuse reuse;                     /* n_sets is 0 if nothing is retained */
     ca_node *evictable[CA_USE_CLASSES]; /* treaps of the leaves that no sequence covers; NULL: empty */
-    size_t n_evictable;
-    ca_packing packing;
-    CA_ARRAY(ca_restore) restores; /* in the order in which they began, so that each comes after those above it */
+    CA_ARRAY(ca_restore) restores;      /* in the order in which they began, so that each comes after those above it */
     uint32_t n_restore_ids;
     double born;                    /* seconds of the clock when the tree was created */
-    ca_evicted evicted;             /* what was evicted, and when */
     ca_walk walks[CATTN_MAX_WALKS]; /* by their serials */
     uint64_t n_walks;               /* suspended so far: the last serial */
     uint64_t n_looks;               /* of the counting of covered sequences: ca_node.seen */
-    ca_node *pinned; /* neither it nor its parent is merged, since the call in progress refers to them; NULL: none */
+    ca_node *held; /* neither it nor its parent is merged, since the call in progress refers to them; NULL: none */
 };
 
 static inline int64_t ca_even(int64_t n) { return n & ~(int64_t)1; }
@@ -138,37 +122,6 @@ static inline void ca_node_keep_progress(ca_node *node, int64_t n_tokens) {
 static inline cattn_status ca_no_memory(cattn_error *error, const char *call) {
     return ca_fail(error, CATTN_ERR_NOMEM, -1, "%s: the allocator gave no memory", call);
 }
-
-/* ---- pack.c: several leaves in one chunk ---- */
-
-void ca_pack_init(ca_tree *tree);
-
-/* Add a leaf that has become evictable to the list of those to pack, if that may free a chunk; or remove it from the list. */
-void ca_pack_list(ca_tree *tree, ca_node *leaf);
-void ca_pack_forget(ca_tree *tree, ca_node *leaf);
-
-/*
- * Pack a part of the leaf that has been evictable longest. This records at most two K/V commands. True if something has
- * changed, though it need not have freed a chunk; false if nothing can be packed now.
- */
-bool ca_pack_one(ca_tree *tree);
-
-/* Whether node's last chunk is a packing chunk. */
-bool ca_pack_has_last(const ca_node *node);
-
-/* Let the units of a piece of node be free, in the chunk that it is about to release. */
-void ca_pack_release(ca_tree *tree, ca_node *node, int piece, ca_chunk_id id);
-
-/* Chunks that ca_pack_unpack will take from the pool for a match of the first n_node_tokens tokens of node. */
-int64_t ca_pack_n_to_take(const ca_tree *tree, const ca_node *node, int64_t n_node_tokens);
-
-/*
- * Give node chunks of its own for its first n_node_tokens tokens, so that it can be cut and covered: first those in which it is
- * alone and at its own slots, before other leaves may move in; then others, for which ca_pack_n_to_take chunks must be free.
- * Node is pinned and no longer evictable.
- */
-void ca_pack_unpack_in_place(ca_tree *tree, ca_node *node, int64_t n_node_tokens);
-void ca_pack_unpack(ca_tree *tree, ca_node *node, int64_t n_node_tokens);
 
 /* ---- evict.c: the leaves that can be evicted, and the choice among them ---- */
 
@@ -289,9 +242,9 @@ void ca_node_split(ca_tree *tree, ca_node *node, int64_t n_tokens, ca_node *lowe
  */
 void ca_node_try_merge(ca_tree *tree, ca_node *node);
 
-/* Keep node and its parent, to which the call in progress refers, from being merged; unpin then tries the merges omitted. */
-void ca_node_pin(ca_tree *tree, ca_node *node);
-void ca_node_unpin(ca_tree *tree);
+/* Hold node and its parent, to which the call in progress refers: they are not merged before end_hold, which then tries it. */
+void ca_node_hold(ca_tree *tree, ca_node *node);
+void ca_node_end_hold(ca_tree *tree);
 
 /* Update reservations, evictable leaves, version and shape of a node after a child of it has gone or a sequence no longer ends
  * there. */
@@ -332,6 +285,9 @@ void ca_path_cover(ca_tree *tree, ca_node *node);
  */
 void ca_path_release(ca_tree *tree, ca_node *node, ca_node *stop, int64_t retain_to);
 
+/* The position of the first token of the path to leaf that is stored in the chunk in which the path has position `last`. */
+int64_t ca_path_own_begin(const ca_tree *tree, const ca_node *leaf, int64_t last);
+
 /* ---- branch.c: the place where a leaf is added ---- */
 
 /*
@@ -364,6 +320,9 @@ void ca_branch_cut(ca_tree *tree, ca_branch *branch);
 /* Chunks that the leaf will take from the pool for n_tokens tokens. */
 int64_t ca_branch_chunks(const ca_tree *tree, const ca_branch *branch, int64_t n_tokens, const ca_seq *appender);
 
+/* Add the branch's leaf behind its parent for a sequence of this domain, with a copy of the first token of `from`. */
+void ca_branch_add_copy(ca_tree *tree, ca_branch *branch, uint32_t domain, const ca_node *from, const ca_seq *appender);
+
 /* Tokens for which a new leaf gets room beyond its own, so that it grows without allocating for a while. */
 int64_t ca_leaf_slack(const ca_tree *tree, int64_t n_reserved);
 
@@ -371,21 +330,22 @@ int64_t ca_leaf_slack(const ca_tree *tree, int64_t n_reserved);
 
 /* What a call needs. */
 typedef struct ca_demand {
-    const char *call;        /* its name, for messages */
-    int64_t n_chunks;        /* chunks taken from the pool now */
-    int64_t n_reserved;      /* chunks reserved in addition; may be negative */
-    int64_t n_revived;       /* retained chunks that become live */
-    int64_t n_released;      /* live chunks that become free or retained before any is taken */
-    const ca_branch *branch; /* will be added; NULL: none */
-    ca_node *grows;          /* a node that must have room for grows_to tokens; NULL: none */
+    const char *call;   /* its name, for messages */
+    int64_t n_chunks;   /* chunks taken from the pool now */
+    int64_t n_reserved; /* chunks reserved in addition; may be negative */
+    int64_t n_revived;  /* retained chunks that become live */
+    int64_t n_released; /* live chunks that become free or retained before any is taken */
+    ca_branch *branch;  /* will be added; NULL: none */
+    ca_node *grows;     /* a node that must have room for grows_to tokens; NULL: none */
     int64_t grows_to;
     bool unreserved; /* no reservation covers the call's metadata, which must be in the budget even if it takes no chunk */
 } ca_demand;
 
 /*
  * Check that the budget holds the demand, commit slabs for it, and make room for the branch and in the node that grows. Called
- * when the call has allocated its other memory; from here on it cannot fail. Errors are those of the public calls; the tree is
- * unchanged by them. *n_needed gets the number of chunks that the call takes or that are reserved after it.
+ * when the call has allocated its other memory; from here on it cannot fail. Errors are those of the public calls; they
+ * abandon the branch, and leave the tree unchanged. *n_needed gets the number of chunks that the call takes or that are
+ * reserved after it.
  */
 cattn_status ca_budget_secure(ca_tree *tree, const ca_demand *demand, int64_t *n_needed, cattn_error *error);
 
@@ -402,7 +362,12 @@ void ca_budget_provide(ca_tree *tree, int64_t n_chunks, int64_t n_needed);
 /* Evict the last chunk of the leaf that is worth least. False if there is no evictable leaf. */
 bool ca_budget_evict_one(ca_tree *tree);
 
-/* Last stage of a call that changed the tree: return to the system what exceeds the budget. */
-void ca_budget_restore(ca_tree *tree);
+/* ---- fork.c ---- */
+
+/*
+ * Let seq, which is new, cover the first n_tokens tokens of `of`, an even number or all, and end there. Its reserve_to has been
+ * set. Errors are those of ca_budget_secure, and leave seq as it was.
+ */
+cattn_status ca_seq_enter(ca_tree *tree, const char *call, const ca_seq *of, int64_t n_tokens, ca_seq *seq, cattn_error *error);
 
 #endif

@@ -66,17 +66,6 @@ static int64_t reservation_change(const ca_tree *tree, const ca_seq *seq, const 
     return change;
 }
 
-/* Add a leaf for seq with a copy of the first token of `from`, which seq still covers. */
-static void copy_first(ca_tree *tree, ca_branch *branch, const ca_seq *seq, const ca_node *from) {
-    ca_node *leaf = branch->leaf;
-    leaf->domain = seq->domain;
-    ca_node_add_leaf(tree, branch->at, leaf, from->tokens, 1, NULL);
-    if (from->n_ready == 0) return;
-    const int32_t slot = ca_slot_of(tree, leaf->start);
-    ca_kv_record_copy(&tree->commands, tree->pool, leaf->chunks[0], from->chunks[0], slot, slot + 1);
-    leaf->n_ready = leaf->n_claimed = 1;
-}
-
 cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, cattn_error *error) {
     assert(n_tokens > 0 && n_tokens <= seq->n_tokens);
     if (n_tokens == seq->n_tokens) return CATTN_OK;
@@ -93,32 +82,29 @@ cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, catt
                               .n_released = n_released(tree, seq, &t)};
     int64_t n_needed;
     const cattn_status status = ca_budget_secure(tree, &demand, &n_needed, error);
-    if (status != CATTN_OK) {
-        ca_branch_abandon(tree, &branch);
-        return status;
-    }
+    if (status != CATTN_OK) return status;
 
     ca_node *leaf = seq->leaf;
     ca_path_touch(tree, leaf);
     ca_reservation_end(tree, seq);
     ca_seq_unlink(tree, seq);
     ca_reservation_update(tree, leaf);
-    ca_node_pin(tree, t.node);
+    ca_node_hold(tree, t.node);
     if (leaf != t.node) ca_path_release(tree, leaf, t.node, t.retain_to);
     ca_budget_provide(tree, demand.n_chunks, n_needed);
-    ca_node_pin(tree, branch.at); /* now the leaf's parent: from here on only a release merges nodes */
+    ca_node_hold(tree, branch.at); /* now the leaf's parent: from here on only a release merges nodes */
     if (t.shortens) ca_node_trim(tree, t.node, t.n_node_tokens);
     if (cuts) {
         ca_node *rest = branch.lower ? branch.lower : t.node; /* the part that other sequences keep */
         ca_branch_cut(tree, &branch);
-        if (t.copies) copy_first(tree, &branch, seq, rest);
+        if (t.copies) ca_branch_add_copy(tree, &branch, seq->domain, rest, NULL);
         ca_path_release(tree, rest, branch.at, t.retain_to);
     }
     ca_seq_resize(tree, seq, n_tokens);
     seq->n_found = ca_min(seq->n_found, n_tokens);
     ca_seq_link(tree, seq, t.copies ? branch.leaf : branch.at);
     ca_reservation_update(tree, seq->leaf);
-    ca_node_unpin(tree);
-    ca_budget_restore(tree);
+    ca_node_end_hold(tree);
+    ca_tree_shrink(tree);
     return CATTN_OK;
 }

@@ -12,13 +12,11 @@
 static void list_chunks(const ca_tree *tree, const ca_node *leaf, int64_t n, ca_chunk_id *ids) {
     const ca_node *node = leaf;
     for (int64_t i = n - 1; i >= 0; i--) {
-        const int64_t start = i << tree->layout->log2_c, last = start + tree->layout->c - 1;
+        const int64_t last = ((i + 1) << tree->layout->log2_c) - 1;
         while (node->start > last) node = node->parent;
-        const ca_chunk_id id = node->chunks[i - ca_chunk_of(tree, node->start)];
-        const ca_node *first = node; /* of the nodes that have slots of the chunk */
-        while (first->start > start && ca_node_shares_first_chunk(first)) first = first->parent;
+        const ca_chunk_id id = ca_path_chunk(tree, node, last);
         const ca_chunk *chunk = ca_chunk_at(tree->pool, id);
-        const bool complete = first->start <= start || chunk->n_copied == ca_slot_of(tree, first->start);
+        const bool complete = chunk->n_copied == ca_slot_of(tree, ca_path_own_begin(tree, node, last));
         ids[i] = complete && chunk->open == 0 ? id : -1;
     }
 }

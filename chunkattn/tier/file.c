@@ -91,7 +91,7 @@ static cattn_status refuse(const char *dir, const char *what, int64_t result, ca
     return ca_fail(error, CATTN_ERR_ARG, -1, "tier_dir is unusable: %s in %s: %s", what, dir, strerror((int)-result));
 }
 
-/* Lock the file and cut it to whole slots. */
+/* Lock the file and cut it to whole cells. */
 static cattn_status prepare(ca_tier_file *file, const char *dir, cattn_error *error) {
     const ca_tier_files *f = file->files;
     int64_t result = f->lock(f->ctx, file->fd);
@@ -103,17 +103,17 @@ static cattn_status prepare(ca_tier_file *file, const char *dir, cattn_error *er
     if (result < 0) return refuse(dir, "the file cannot be locked", result, error);
     const int64_t size = f->size(f->ctx, file->fd);
     if (size < 0) return refuse(dir, "the file's size cannot be read", size, error);
-    const uint64_t whole = (uint64_t)size / file->slot_bytes;
-    file->n_grown = whole < (uint64_t)file->n_slots ? (int32_t)whole : file->n_slots;
-    if ((uint64_t)size == file->slot_bytes * (uint64_t)file->n_grown) return CATTN_OK;
-    result = f->resize(f->ctx, file->fd, file->slot_bytes * (uint64_t)file->n_grown);
+    const uint64_t whole = (uint64_t)size / file->cell_bytes;
+    file->n_grown = whole < (uint64_t)file->n_cells ? (int32_t)whole : file->n_cells;
+    if ((uint64_t)size == file->cell_bytes * (uint64_t)file->n_grown) return CATTN_OK;
+    result = f->resize(f->ctx, file->fd, file->cell_bytes * (uint64_t)file->n_grown);
     return result < 0 ? refuse(dir, "the file cannot be cut", result, error) : CATTN_OK;
 }
 
 cattn_status ca_tier_file_open(ca_tier_file *file, const ca_tier_files *files, const char *dir, const uint64_t fingerprint[2],
-                               size_t slot_bytes, int32_t n_slots, cattn_error *error) {
-    assert(slot_bytes > 0 && n_slots > 0);
-    *file = (ca_tier_file){.files = files, .fd = -1, .slot_bytes = slot_bytes, .n_slots = n_slots};
+                               size_t cell_bytes, int32_t n_cells, cattn_error *error) {
+    assert(cell_bytes > 0 && n_cells > 0);
+    *file = (ca_tier_file){.files = files, .fd = -1, .cell_bytes = cell_bytes, .n_cells = n_cells};
     char path[PATH_MAX];
     const int n = snprintf(path, sizeof path, "%s/%016" PRIx64 "%016" PRIx64 ".kv", dir, fingerprint[0], fingerprint[1]);
     if (n < 0 || (size_t)n >= sizeof path)
@@ -134,14 +134,14 @@ void ca_tier_file_close(ca_tier_file *file) {
     file->fd = -1;
 }
 
-static uint64_t offset_of(const ca_tier_file *file, int32_t slot) {
-    assert(slot >= 0 && slot < file->n_slots);
-    return (uint64_t)slot * file->slot_bytes;
+static uint64_t offset_of(const ca_tier_file *file, int32_t cell) {
+    assert(cell >= 0 && cell < file->n_cells);
+    return (uint64_t)cell * file->cell_bytes;
 }
 
-int ca_tier_file_read(const ca_tier_file *file, int32_t slot, void *to, size_t n) {
+int ca_tier_file_read(const ca_tier_file *file, int32_t cell, void *to, size_t n) {
     const ca_tier_files *f = file->files;
-    const uint64_t offset = offset_of(file, slot);
+    const uint64_t offset = offset_of(file, cell);
     for (size_t done = 0; done < n;) {
         const int64_t more = f->read(f->ctx, file->fd, (char *)to + done, n - done, offset + done);
         if (more == -EINTR) continue;
@@ -154,9 +154,9 @@ int ca_tier_file_read(const ca_tier_file *file, int32_t slot, void *to, size_t n
     return 0;
 }
 
-int ca_tier_file_write(const ca_tier_file *file, int32_t slot, const void *from, size_t n) {
+int ca_tier_file_write(const ca_tier_file *file, int32_t cell, const void *from, size_t n) {
     const ca_tier_files *f = file->files;
-    const uint64_t offset = offset_of(file, slot);
+    const uint64_t offset = offset_of(file, cell);
     for (size_t done = 0; done < n;) {
         const int64_t more = f->write(f->ctx, file->fd, (const char *)from + done, n - done, offset + done);
         if (more == -EINTR) continue;
@@ -170,5 +170,5 @@ int ca_tier_file_write(const ca_tier_file *file, int32_t slot, const void *from,
 
 void ca_tier_file_cut(const ca_tier_file *file) {
     const ca_tier_files *f = file->files;
-    f->resize(f->ctx, file->fd, (uint64_t)file->n_grown * file->slot_bytes);
+    f->resize(f->ctx, file->fd, (uint64_t)file->n_grown * file->cell_bytes);
 }

@@ -1,7 +1,7 @@
 /*
- * The file of a tier: slots of one size, reached through a table of system calls.
+ * The file of a tier: cells of one size, reached through a table of system calls.
  *
- * Slot i is at offset i * slot_bytes; there is nothing else in the file. It begins empty and grows as slots are written.
+ * Cell i is at offset i * cell_bytes; there is nothing else in the file. It begins empty and grows as cells are written.
  * Nothing is synchronised with the disk and there is no journal, since a record proves by its checksums that it is whole: a
  * process or system that stops at any time leaves torn records at worst, which are refused.
  *
@@ -44,30 +44,30 @@ extern const ca_tier_files ca_tier_system_files;
 typedef struct ca_tier_file {
     const ca_tier_files *files; /* borrowed */
     int fd;
-    size_t slot_bytes;
-    int32_t n_slots; /* at most */
-    int32_t n_grown; /* slots that the file has now; the caller raises it after a write behind them */
+    size_t cell_bytes;
+    int32_t n_cells; /* at most */
+    int32_t n_grown; /* cells that the file has now; the caller raises it after a write behind them */
 } ca_tier_file;
 
 /*
  * Open and lock the file <fingerprint as 32 hex digits>.kv in dir; both are created if they do not exist, readable by their
- * owner alone. What the file has behind n_slots slots is cut off, as is a slot at its end that is not whole.
+ * owner alone. What the file has behind n_cells cells is cut off, as is a cell at its end that is not whole.
  *
  * Errors: CATTN_ERR_ARG, with a message that names tier_dir, if dir or file cannot be opened, locked or resized.
  */
 cattn_status ca_tier_file_open(ca_tier_file *file, const ca_tier_files *files, const char *dir, const uint64_t fingerprint[2],
-                               size_t slot_bytes, int32_t n_slots, cattn_error *error);
+                               size_t cell_bytes, int32_t n_cells, cattn_error *error);
 
 void ca_tier_file_close(ca_tier_file *file);
 
 /*
- * Read or write the first n bytes of a slot, all of them. `to`, `from` and n are multiples of CA_TIER_ALIGN. Returns 0, or the
+ * Read or write the first n bytes of a cell, all of them. `to`, `from` and n are multiples of CA_TIER_ALIGN. Returns 0, or the
  * negative errno; -ENODATA where the file ends before.
  */
-int ca_tier_file_read(const ca_tier_file *file, int32_t slot, void *to, size_t n);
-int ca_tier_file_write(const ca_tier_file *file, int32_t slot, const void *from, size_t n);
+int ca_tier_file_read(const ca_tier_file *file, int32_t cell, void *to, size_t n);
+int ca_tier_file_write(const ca_tier_file *file, int32_t cell, const void *from, size_t n);
 
-/* Return to the file system what a failed write has allocated behind n_grown slots. */
+/* Return to the file system what a failed write has allocated behind n_grown cells. */
 void ca_tier_file_cut(const ca_tier_file *file);
 
 #endif

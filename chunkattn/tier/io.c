@@ -15,20 +15,20 @@ static char *payload_of(const ca_io_thread *io) { return io->record + CA_RECORD_
 /* ---- Writing ---- */
 
 /*
- * A slot, taken, for a record with this parent, which is touched; a record is replaced if there is no free slot. -1: none. If
+ * A cell, taken, for a record with this parent, which is touched; a record is replaced if there is no free cell. -1: none. If
  * the oldest record is the parent, then all others are its ancestors, which the new record needs: of a path that is longer than
  * the tier, the beginning stays.
  */
-static int32_t take_slot(ca_tier *t, ca_tier_key parent) {
-    const int32_t parent_slot = ca_tier_index_find(&t->index, parent);
-    if (parent_slot >= 0) ca_tier_index_touch(&t->index, parent_slot);
-    const int32_t free = ca_tier_index_first_free(&t->index);
+static int32_t take_cell(ca_tier *t, ca_tier_key parent) {
+    const int32_t parent_cell = ca_tier_index_find(&t->index, parent);
+    if (parent_cell >= 0) ca_tier_index_touch(&t->index, parent_cell);
+    const int32_t free = t->index.free.first;
     if (free >= 0 && (free < t->file.n_grown || ca_tier_now(t) >= t->full_until)) {
         ca_tier_index_take(&t->index, free);
         return free;
     }
-    const int32_t oldest = ca_tier_index_oldest(&t->index);
-    if (oldest < 0 || oldest == parent_slot) return -1;
+    const int32_t oldest = t->index.used.last;
+    if (oldest < 0 || oldest == parent_cell) return -1;
     ca_tier_index_remove(&t->index, oldest);
     t->stats.n_replaced++;
     return oldest;
@@ -37,31 +37,31 @@ static int32_t take_slot(ca_tier *t, ca_tier_key parent) {
 static bool is_full(int result) { return result == -ENOSPC || result == -EDQUOT || result == -EFBIG; }
 
 /*
- * Write the sealed record to a slot that has been taken. If the disk has no room for the file to grow, another slot is taken. A
- * slot that cannot be written is set aside: were it freed, it would be the next one to be taken. Returns 0 or the negative
+ * Write the sealed record to a cell that has been taken. If the disk has no room for the file to grow, another cell is taken. A
+ * cell that cannot be written is set aside: were it freed, it would be the next one to be taken. Returns 0 or the negative
  * errno.
  */
-static int write_record(ca_io_thread *io, ca_tier_entry entry, int32_t slot) {
+static int write_record(ca_io_thread *io, ca_tier_entry entry, int32_t cell) {
     ca_tier *t = io->tier;
-    while (slot >= 0) {
-        const bool grows = slot >= t->file.n_grown;
+    while (cell >= 0) {
+        const bool grows = cell >= t->file.n_grown;
         pthread_mutex_unlock(&t->mutex);
-        const int result = ca_tier_file_write(&t->file, slot, io->record, t->file.slot_bytes);
+        const int result = ca_tier_file_write(&t->file, cell, io->record, t->file.cell_bytes);
         if (result != 0 && grows) ca_tier_file_cut(&t->file);
         pthread_mutex_lock(&t->mutex);
         if (result == 0) {
-            if (grows) t->file.n_grown = slot + 1;
-            ca_tier_index_use(&t->index, slot, entry);
+            if (grows) t->file.n_grown = cell + 1;
+            ca_tier_index_use(&t->index, cell, entry);
             return 0;
         }
         t->stats.n_write_errors++;
         if (!grows || !is_full(result)) {
-            ca_tier_index_set_aside(&t->index, slot);
+            ca_tier_index_set_aside(&t->index, cell);
             return result;
         }
-        ca_tier_index_free(&t->index, slot);
+        ca_tier_index_free(&t->index, cell);
         t->full_until = ca_tier_now(t) + CA_TIER_PAUSE_SECONDS;
-        slot = take_slot(t, entry.parent);
+        cell = take_cell(t, entry.parent);
     }
     return -ENOSPC;
 }
@@ -72,7 +72,7 @@ static void count_write(ca_tier *t, int result) {
         t->n_errors = 0;
         t->stats.n_writes++;
     } else if (++t->n_errors >= CA_TIER_MAX_ERRORS) {
-        /* Not single slots but the disk fails; afterwards, all of them are tried again. */
+        /* Not single cells but the disk fails; afterwards, all of them are tried again. */
         t->n_errors = 0;
         t->paused_until = ca_tier_now(t) + CA_TIER_PAUSE_SECONDS;
         ca_tier_index_bring_back(&t->index);
@@ -87,23 +87,23 @@ static bool is_to_drop(const ca_tier *t, ca_tier_entry entry) {
     return !ca_tier_key_is_root(entry.parent) && ca_tier_index_find(&t->index, entry.parent) < 0;
 }
 
-/* The slot for a queued write, taken. -1: the write is dropped. */
+/* The cell for a queued write, taken. -1: the write is dropped. */
 static int32_t begin_write(ca_tier *t, ca_tier_entry entry) {
     if (ca_tier_index_find(&t->index, entry.key) >= 0) return -1; /* another chunk with the same tokens was first */
     const bool drop = is_to_drop(t, entry);
-    const int32_t slot = drop ? -1 : take_slot(t, entry.parent);
-    if (slot < 0) t->stats.n_dropped_writes++;
-    /* Without a slot because none can be written, or because the disk has no room for one. */
-    if (slot < 0 && !drop && (t->index.aside.n > 0 || t->index.used.n == 0)) count_write(t, -ENOSPC);
-    return slot;
+    const int32_t cell = drop ? -1 : take_cell(t, entry.parent);
+    if (cell < 0) t->stats.n_dropped_writes++;
+    /* Without a cell because none can be written, or because the disk has no room for one. */
+    if (cell < 0 && !drop && (t->index.aside.n > 0 || t->index.used.n == 0)) count_write(t, -ENOSPC);
+    return cell;
 }
 
 static void carry_out_write(ca_io_thread *io, int32_t i) {
     ca_tier *t = io->tier;
     const ca_tier_entry entry = t->queue.requests[i].entry;
     const double begin = ca_tier_now(t);
-    const int32_t slot = begin_write(t, entry), chunk = t->queue.requests[i].chunk;
-    if (slot < 0) {
+    const int32_t cell = begin_write(t, entry), chunk = t->queue.requests[i].chunk;
+    if (cell < 0) {
         ca_tier_queue_remove(&t->queue, i);
         return;
     }
@@ -120,7 +120,7 @@ static void carry_out_write(ca_io_thread *io, int32_t i) {
     pthread_mutex_unlock(&t->mutex);
     ca_record_seal(&t->format, header_of(io), payload_of(io), entry.parent, tokens, t->sequence++);
     pthread_mutex_lock(&t->mutex);
-    count_write(t, write_record(io, entry, slot));
+    count_write(t, write_record(io, entry, cell));
     t->stats.write_seconds += ca_tier_now(t) - begin;
     t->is_writing = false;
 }
@@ -130,20 +130,20 @@ static void carry_out_write(ca_io_thread *io, int32_t i) {
 /* Read and verify a record. False: there is none that is right; it is then removed. */
 static bool read_record(ca_io_thread *io, ca_tier_entry entry, const int32_t *tokens) {
     ca_tier *t = io->tier;
-    const int32_t slot = ca_tier_index_find(&t->index, entry.key);
-    if (slot < 0) return false; /* it was replaced */
+    const int32_t cell = ca_tier_index_find(&t->index, entry.key);
+    if (cell < 0) return false; /* it was replaced */
     pthread_mutex_unlock(&t->mutex);
-    const int result = ca_tier_file_read(&t->file, slot, io->record, t->file.slot_bytes);
+    const int result = ca_tier_file_read(&t->file, cell, io->record, t->file.cell_bytes);
     const bool ok = result == 0 && ca_record_valid(&t->format, header_of(io), payload_of(io), entry.parent, tokens);
     pthread_mutex_lock(&t->mutex);
     if (ok) return true;
-    if (ca_tier_index_find(&t->index, entry.key) != slot) return false; /* the other thread has replaced or removed it */
+    if (ca_tier_index_find(&t->index, entry.key) != cell) return false; /* the other thread has replaced or removed it */
     if (result != 0)
         t->stats.n_read_errors++;
     else
         t->stats.n_refused++;
-    ca_tier_index_remove(&t->index, slot);
-    ca_tier_index_free(&t->index, slot);
+    ca_tier_index_remove(&t->index, cell);
+    ca_tier_index_free(&t->index, cell);
     return false;
 }
 

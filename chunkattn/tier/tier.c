@@ -13,7 +13,7 @@
 enum {
     STACK_BYTES = 512 << 10,
     SCAN_THREADS = 16, /* that read headers when a file is opened */
-    SCAN_SLOTS = 16,   /* that one of them takes at a time */
+    SCAN_CELLS = 16,   /* that one of them takes at a time */
 };
 
 /* ---- Opening ---- */
@@ -21,36 +21,36 @@ enum {
 /* Headers are read by several threads, since one read of 4 KB at a time leaves a disk idle (docs/experiments.md). */
 typedef struct scan {
     const ca_tier *tier;
-    ca_tier_found *found; /* [n_grown]; slot: -1 if it has no valid header */
+    ca_tier_found *found; /* [n_grown]; cell: -1 if it has no valid header */
 } scan;
 
-/* Read the headers of SCAN_SLOTS slots. */
-static void scan_slots(void *arg, int32_t task, int32_t worker) {
+/* Read the headers of SCAN_CELLS cells. */
+static void scan_cells(void *arg, int32_t task, int32_t worker) {
     (void)worker;
     const scan *s = arg;
     const ca_tier *t = s->tier;
     _Alignas(CA_TIER_ALIGN) ca_record_header header;
-    const int32_t begin = task * SCAN_SLOTS, n = t->file.n_grown - begin;
-    for (int32_t slot = begin; slot < begin + (n < SCAN_SLOTS ? n : SCAN_SLOTS); slot++) {
+    const int32_t begin = task * SCAN_CELLS, n = t->file.n_grown - begin;
+    for (int32_t cell = begin; cell < begin + (n < SCAN_CELLS ? n : SCAN_CELLS); cell++) {
         const bool valid =
-            ca_tier_file_read(&t->file, slot, &header, sizeof header) == 0 && ca_record_header_valid(&t->format, &header);
-        s->found[slot] =
-            valid ? (ca_tier_found){header.sequence, slot, {header.key, header.parent}} : (ca_tier_found){.slot = -1};
+            ca_tier_file_read(&t->file, cell, &header, sizeof header) == 0 && ca_record_header_valid(&t->format, &header);
+        s->found[cell] =
+            valid ? (ca_tier_found){header.sequence, cell, {header.key, header.parent}} : (ca_tier_found){.cell = -1};
     }
 }
 
 /* Fill found [n_grown] with the records whose headers are valid. Returns their number, or -1 without memory or threads. */
 static int64_t find_records(ca_tier *t, ca_tier_found *found) {
-    const int32_t n_tasks = t->file.n_grown / SCAN_SLOTS + 1;
+    const int32_t n_tasks = t->file.n_grown / SCAN_CELLS + 1;
     ca_pool *pool = ca_pool_create(t->no_thread || n_tasks == 1 ? 1 : SCAN_THREADS);
     if (!pool) return -1;
-    ca_pool_run(pool, n_tasks, scan_slots, &(scan){t, found});
+    ca_pool_run(pool, n_tasks, scan_cells, &(scan){t, found});
     ca_pool_destroy(&pool);
     int64_t n_found = 0;
-    for (int32_t slot = 0; slot < t->file.n_grown; slot++)
-        if (found[slot].slot >= 0) {
-            if (found[slot].sequence >= t->sequence) t->sequence = found[slot].sequence + 1;
-            found[n_found++] = found[slot];
+    for (int32_t cell = 0; cell < t->file.n_grown; cell++)
+        if (found[cell].cell >= 0) {
+            if (found[cell].sequence >= t->sequence) t->sequence = found[cell].sequence + 1;
+            found[n_found++] = found[cell];
         }
     return n_found;
 }
@@ -104,18 +104,18 @@ static void init_locks(ca_tier *t) {
     clock_cond_init(&t->progress);
 }
 
-static size_t slot_bytes_of(const ca_record_format *format) {
+static size_t cell_bytes_of(const ca_record_format *format) {
     return (CA_RECORD_HEADER_BYTES + format->payload_bytes + CA_TIER_ALIGN - 1) / CA_TIER_ALIGN * CA_TIER_ALIGN;
 }
 
-static size_t staging_bytes(size_t slot_bytes) { return slot_bytes + CA_TIER_ALIGN; }
+static size_t staging_bytes(size_t cell_bytes) { return cell_bytes + CA_TIER_ALIGN; }
 
 /* Staging buffers for the threads, or one for the caller if there are none. Returns 0, or -1 without memory. */
 static int create_staging(ca_tier *t) {
     for (int i = 0; i < (t->no_thread ? 1 : CA_TIER_THREADS); i++) {
         ca_io_thread *io = &t->threads[i];
         io->tier = t;
-        io->staging = ca_new_zero(t->alloc, staging_bytes(t->file.slot_bytes), 1);
+        io->staging = ca_new_zero(t->alloc, staging_bytes(t->file.cell_bytes), 1);
         if (!io->staging) return -1;
         io->record = io->staging + (-(uintptr_t)io->staging & (CA_TIER_ALIGN - 1));
     }
@@ -125,7 +125,7 @@ static int create_staging(ca_tier *t) {
 static void destroy(ca_tier *t) {
     ca_tier_queue_destroy(&t->queue);
     ca_tier_index_destroy(&t->index);
-    for (int i = 0; i < CA_TIER_THREADS; i++) ca_delete(t->alloc, t->threads[i].staging, staging_bytes(t->file.slot_bytes), 1);
+    for (int i = 0; i < CA_TIER_THREADS; i++) ca_delete(t->alloc, t->threads[i].staging, staging_bytes(t->file.cell_bytes), 1);
     ca_tier_file_close(&t->file);
     pthread_cond_destroy(&t->progress);
     pthread_cond_destroy(&t->work);
@@ -134,15 +134,15 @@ static void destroy(ca_tier *t) {
 }
 
 /* Open what a tier consists of, up to the threads. */
-static cattn_status open_parts(ca_tier *t, const ca_tier_config *config, size_t slot_bytes, cattn_error *error) {
-    const uint64_t n = config->bytes / slot_bytes;
-    const int32_t n_slots = n < INT32_MAX ? (int32_t)n : INT32_MAX - 1;
+static cattn_status open_parts(ca_tier *t, const ca_tier_config *config, size_t cell_bytes, cattn_error *error) {
+    const uint64_t n = config->bytes / cell_bytes;
+    const int32_t n_cells = n < INT32_MAX ? (int32_t)n : INT32_MAX - 1;
     const cattn_status status =
-        ca_tier_file_open(&t->file, t->files, config->dir, config->fingerprint, slot_bytes, n_slots, error);
+        ca_tier_file_open(&t->file, t->files, config->dir, config->fingerprint, cell_bytes, n_cells, error);
     if (status != CATTN_OK) return status;
-    if (create_staging(t) != 0 || ca_tier_index_create(&t->index, n_slots, t->alloc) != 0 || load(t) != 0)
+    if (create_staging(t) != 0 || ca_tier_index_create(&t->index, n_cells, t->alloc) != 0 || load(t) != 0)
         return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the index of %d records of the tier; reduce tier_bytes",
-                       n_slots);
+                       n_cells);
     return CATTN_OK;
 }
 
@@ -151,23 +151,23 @@ cattn_status ca_tier_open(ca_tier **tier, const ca_tier_config *config, ca_alloc
     assert(config->chunk_tokens > 0 && config->chunk_tokens <= CA_RECORD_MAX_TOKENS && config->payload_bytes > 0);
     const ca_record_format format = {
         {config->fingerprint[0], config->fingerprint[1]}, config->chunk_tokens, config->payload_bytes};
-    const size_t slot_bytes = slot_bytes_of(&format);
-    if (config->bytes < slot_bytes)
+    const size_t cell_bytes = cell_bytes_of(&format);
+    if (config->bytes < cell_bytes)
         return ca_fail(error, CATTN_ERR_ARG, -1,
                        "tier_bytes is %llu, but the K/V of one chunk need %zu bytes in the file; raise it",
-                       (unsigned long long)config->bytes, slot_bytes);
+                       (unsigned long long)config->bytes, cell_bytes);
     ca_tier *t = ca_new_zero(alloc, 1, sizeof *t);
     if (!t) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the tier");
     *t = (ca_tier){.alloc = alloc,
                    .format = format,
                    .chunks = config->chunks,
                    .files = config->files ? config->files : &ca_tier_system_files,
-                   .file = {.fd = -1, .slot_bytes = slot_bytes},
+                   .file = {.fd = -1, .cell_bytes = cell_bytes},
                    .sequence = 1,
                    .no_thread = config->no_thread};
     init_locks(t);
     ca_tier_queue_init(&t->queue, format.chunk_tokens, alloc);
-    cattn_status status = open_parts(t, config, slot_bytes, error);
+    cattn_status status = open_parts(t, config, cell_bytes, error);
     if (status == CATTN_OK && !t->no_thread) {
         const int failed = start_threads(t);
         if (failed) {
@@ -215,8 +215,8 @@ bool ca_tier_has(ca_tier *tier, ca_tier_key key) {
 
 void ca_tier_touch(ca_tier *tier, ca_tier_key key) {
     pthread_mutex_lock(&tier->mutex);
-    const int32_t slot = ca_tier_index_find(&tier->index, key);
-    if (slot >= 0) ca_tier_index_touch(&tier->index, slot);
+    const int32_t cell = ca_tier_index_find(&tier->index, key);
+    if (cell >= 0) ca_tier_index_touch(&tier->index, cell);
     pthread_mutex_unlock(&tier->mutex);
 }
 
@@ -329,12 +329,12 @@ double ca_tier_read_seconds(ca_tier *tier) {
 void ca_tier_get_stats(ca_tier *tier, ca_tier_stats *stats) {
     pthread_mutex_lock(&tier->mutex);
     *stats = tier->stats;
-    stats->n_slots = (uint64_t)tier->index.n_slots;
+    stats->n_cells = (uint64_t)tier->index.n_cells;
     stats->n_records = tier->index.used.n;
-    stats->n_free_slots = tier->index.free.n;
-    stats->n_broken_slots = tier->index.aside.n;
-    stats->slot_bytes = tier->file.slot_bytes;
-    stats->file_bytes = tier->file.slot_bytes * (uint64_t)tier->file.n_grown;
+    stats->n_free_cells = tier->index.free.n;
+    stats->n_broken_cells = tier->index.aside.n;
+    stats->cell_bytes = tier->file.cell_bytes;
+    stats->file_bytes = tier->file.cell_bytes * (uint64_t)tier->file.n_grown;
     stats->n_queued_writes = tier->queue.writes.n + tier->is_writing;
     stats->n_queued_reads = tier->queue.reads.n + (size_t)tier->n_reading;
     pthread_mutex_unlock(&tier->mutex);

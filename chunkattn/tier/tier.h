@@ -12,7 +12,7 @@
  * Errors of the disk are no errors of the cache: a record that cannot be read, is damaged or is not the one expected is removed
  * and counted, and the read reports that it failed, so that the tokens are computed. A write that fails is counted. After
  * CA_TIER_MAX_ERRORS of them in a row nothing is written for CA_TIER_PAUSE_SECONDS. Where the disk is full, the file does not
- * grow for this time and slots are reused.
+ * grow for this time and cells are reused.
  *
  * Two I/O threads take the next request each, so that one reads while the other verifies and copies, or writes. One write at a
  * time is in progress, in the order in which they were queued.
@@ -55,7 +55,7 @@ typedef struct ca_tier_config {
 } ca_tier_config;
 
 /*
- * Open the tier's file, index the records that it has, and start the threads. Reads the header of every slot of the file
+ * Open the tier's file, index the records that it has, and start the threads. Reads the header of every cell of the file
  * with some more threads, which end before it returns, unless config.no_thread is set.
  *
  * Allocates the index, a record's staging buffer for each thread and, later, the queue with `alloc`, which is borrowed until
@@ -90,7 +90,7 @@ void ca_tier_touch(ca_tier *tier, ca_tier_key key);
 /*
  * Queue the write of a chunk, which has all its K/V and stays as it is until it is written or released. Write a path from its
  * root on, and touch its last chunk once: a write whose parent is not in the file when its turn comes is dropped, since its
- * record could not be reached. So is one that needed the slot of its own ancestor. tokens: [chunk_tokens], copied.
+ * record could not be reached. So is one that needed the cell of its own ancestor. tokens: [chunk_tokens], copied.
  *
  * False, and nothing is queued: there is a record with this key, the chunk is queued already, the queue is full, writing pauses
  * after errors, or there is no memory.
@@ -137,13 +137,13 @@ bool ca_tier_work(ca_tier *tier);
 double ca_tier_read_seconds(ca_tier *tier);
 
 typedef struct ca_tier_stats {
-    uint64_t n_slots, n_records, slot_bytes, file_bytes; /* now */
-    uint64_t n_free_slots, n_broken_slots;               /* now; broken: set aside, since a write to it has failed */
+    uint64_t n_cells, n_records, cell_bytes, file_bytes; /* now */
+    uint64_t n_free_cells, n_broken_cells;               /* now; broken: set aside, since a write to it has failed */
     uint64_t n_queued_writes, n_queued_reads;            /* now, with those in progress */
     uint64_t n_writes, n_reads;                          /* records written; records read, verified and copied to a chunk */
     uint64_t n_write_errors, n_read_errors;              /* system calls that failed */
     uint64_t n_refused;                                  /* records read that were damaged or not those expected */
-    uint64_t n_replaced;                                 /* records whose slot was needed for another */
+    uint64_t n_replaced;                                 /* records whose cell was needed for another */
     uint64_t n_dropped_writes;          /* released, or without place in queue or file, parent or memory, or paused */
     double read_seconds, write_seconds; /* in which a read was in progress; a write */
 } ca_tier_stats;

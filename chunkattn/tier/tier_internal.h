@@ -16,7 +16,7 @@ typedef struct ca_io_thread {
     ca_tier *tier;
     pthread_t id;
     char *staging; /* owned */
-    char *record;  /* [slot_bytes], in the staging buffer at its first multiple of CA_TIER_ALIGN: header, payload, zeros */
+    char *record;  /* [cell_bytes], in the staging buffer at its first multiple of CA_TIER_ALIGN: header, payload, zeros */
 } ca_io_thread;
 
 struct ca_tier {

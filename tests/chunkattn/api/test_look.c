@@ -472,7 +472,7 @@ static void what_was_evicted(void **state) {
     }
 }
 
-/* Evicted for room, chunk by chunk, where a branch begins within a chunk and leaves are packed. */
+/* Evicted for room, chunk by chunk, where a branch begins within a chunk. */
 static void what_made_room(void **state) {
     (void)state;
     enum { N = 80, TRUNK = 22, LENGTH = 75 };

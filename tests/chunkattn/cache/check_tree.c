@@ -23,8 +23,7 @@ enum { MAX_CHUNKS = 8192 }; /* more than any test's budget holds */
 typedef struct totals {
     uint64_t n_nodes, n_seqs, n_restores, tokens, referenced, unshared, reserved, n_evictable;
     int32_t *refs, *live, *fill, *attended; /* [MAX_CHUNKS] by chunk id */
-    uint32_t *packed;                       /* [MAX_CHUNKS] */
-    uint64_t n_to_pack, tokens_retained;
+    uint64_t tokens_retained;
 } totals;
 
 static int32_t second_token(const ca_node *node) { return node->n_tokens > 1 ? node->tokens[1] : -1; }
@@ -34,22 +33,6 @@ static bool is_before(const ca_node *a, const ca_node *b) {
     if (a->tokens[0] != b->tokens[0]) return a->tokens[0] < b->tokens[0];
     if (second_token(a) != second_token(b)) return second_token(a) < second_token(b);
     return a->id < b->id;
-}
-
-/* Whether chunk i of a node is a packing chunk. Each piece has units of its own, as many as its slots need. */
-static bool check_piece(ca_tree *tree, const ca_node *node, size_t i, int32_t from, int32_t to, totals *sum) {
-    const int unit = tree->layout->c > 64 ? tree->layout->c / 32 : 2;
-    const bool last = i > 0 && i == node->n_chunks - 1;
-    const uint32_t packed = i == 0 ? node->packed[0] : last ? node->packed[1] : 0;
-    CHECK(node->n_chunks > 1 || node->packed[1] == 0, node);
-    if (!packed) return false;
-    CHECK(tree->config.packs && node->n_seqs == 0 && node->n_children == 0, node);
-    const int32_t first = __builtin_ctz(packed), n = (to + unit - 1) / unit - from / unit;
-    CHECK(to - from < tree->layout->c && first + n <= tree->layout->c / unit, node);
-    CHECK(packed == (uint32_t)(((UINT64_C(1) << n) - 1) << first), node);
-    CHECK((sum->packed[node->chunks[i]] & packed) == 0, node);
-    sum->packed[node->chunks[i]] |= packed;
-    return true;
 }
 
 static void check_chunks(ca_tree *tree, const ca_node *node, totals *sum) {
@@ -64,8 +47,6 @@ static void check_chunks(ca_tree *tree, const ca_node *node, totals *sum) {
         const int64_t chunk_start = (first + (int64_t)i) * c;
         const int32_t from = (int32_t)(node->start > chunk_start ? node->start - chunk_start : 0);
         const int32_t to = (int32_t)(end < chunk_start + c ? end - chunk_start : c);
-        if (check_piece(tree, node, i, from, to, sum)) continue;
-        CHECK(ca_chunk_at(tree->pool, id)->packed == 0, node);
         /* The slots of a chunk are used in ascending order, along one path. */
         const bool continues = i == 0 && node->parent->n_chunks > 0 && id == node->parent->chunks[node->parent->n_chunks - 1];
         if (continues)
@@ -127,8 +108,6 @@ static void check_node(ca_tree *tree, const ca_node *node, totals *sum) {
     CHECK(n_seqs == node->n_seqs, node);
 
     const bool evictable = node->n_seqs == 0 && node->n_children == 0;
-    CHECK(evictable || !node->to_pack, node);
-    sum->n_to_pack += node->to_pack;
     CHECK(evictable == node->is_evictable, node);
     if (evictable) {
         sum->n_evictable++;
@@ -149,47 +128,8 @@ static void check_reservations(ca_tree *tree, const ca_node *node, totals *sum) 
 }
 
 static void visit(ca_tree *tree, void (*fn)(ca_tree *, const ca_node *, totals *), totals *sum) {
-    const ca_node *node = tree->root;
-    size_t next = 0;
-    for (;;) { /* no recursion, since trees are deep */
-        if (next < node->n_children) {
-            node = node->children[next];
-            next = 0;
-            fn(tree, node, sum);
-        } else {
-            if (!node->parent) return;
-            next = ca_node_index(node) + 1;
-            node = node->parent;
-        }
-    }
-}
-
-/* All packing chunks are listed by their longest run of free units, and all leaves to pack are listed. */
-static void check_packing(ca_tree *tree, const totals *sum) {
-    uint64_t n_packing = 0, n_listed = 0, n_to_pack = 0;
-    for (size_t id = 0; id < MAX_CHUNKS; id++) n_packing += sum->packed[id] != 0;
-    const int n_units = tree->layout->c > 64 ? CA_PACK_UNITS : tree->layout->c / 2;
-    for (int length = 0; length <= CA_PACK_UNITS; length++) {
-        ca_chunk_id before = -1;
-        assert_int_equal(tree->packing.lengths >> length & 1, tree->packing.chunks[length] >= 0);
-        for (ca_chunk_id id = tree->packing.chunks[length]; id >= 0; before = id, id = ca_chunk_at(tree->pool, id)->next) {
-            assert_int_equal(ca_chunk_at(tree->pool, id)->prev, before);
-            int longest = 0, run = 0;
-            for (int unit = 0; unit < n_units; unit++) {
-                run = sum->packed[id] >> unit & 1 ? 0 : run + 1;
-                longest = run > longest ? run : longest;
-            }
-            assert_int_equal(longest, length);
-            n_listed++;
-        }
-    }
-    assert_int_equal(n_listed, n_packing);
-    for (const ca_node *node = tree->packing.first, *before = NULL; node; before = node, node = node->pack_next) {
-        CHECK(node->to_pack && node->pack_prev == before, node);
-        CHECK(node->pack_next || node == tree->packing.last, node);
-        n_to_pack++;
-    }
-    assert_int_equal(n_to_pack, sum->n_to_pack);
+    int32_t depth = 0;
+    for (const ca_node *node = tree->root; (node = ca_tree_next(node, &depth));) fn(tree, node, sum);
 }
 
 /* Visit the leaves of one class in their order, and return their number. */
@@ -245,13 +185,12 @@ static void check_restores(ca_tree *tree, const totals *sum) {
 void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     assert_ptr_equal(layout, tree->layout);
     const ca_tree_counts *counts = ca_tree_get_counts(tree);
-    totals sum = {.refs = calloc(4 * MAX_CHUNKS, sizeof *sum.refs), .packed = calloc(MAX_CHUNKS, sizeof *sum.packed)};
+    totals sum = {.refs = calloc(4 * MAX_CHUNKS, sizeof *sum.refs)};
     assert_non_null(sum.refs);
-    assert_non_null(sum.packed);
     sum.live = sum.refs + MAX_CHUNKS;
     sum.fill = sum.live + MAX_CHUNKS;
     sum.attended = sum.fill + MAX_CHUNKS;
-    assert_null(tree->pinned);
+    assert_null(tree->held);
     visit(tree, check_node, &sum);
     visit(tree, check_reservations, &sum);
 
@@ -263,8 +202,7 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
         const ca_chunk *chunk = ca_chunk_at(pool, (ca_chunk_id)id);
         assert_int_equal(chunk->refs, sum.refs[id]);
         assert_int_equal(chunk->live, sum.live[id]);
-        assert_int_equal(chunk->packed, sum.packed[id]);
-        if (!chunk->packed) assert_int_equal(chunk->fill, sum.fill[id]);
+        assert_int_equal(chunk->fill, sum.fill[id]);
         if (sum.live[id] == 0) {
             n_retained++;
             continue;
@@ -290,9 +228,6 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     uint64_t n_evictable = 0;
     for (int i = 0; i < CA_USE_CLASSES; i++) n_evictable += check_treap(tree->evictable[i], i);
     assert_int_equal(n_evictable, sum.n_evictable);
-    assert_int_equal(n_evictable, tree->n_evictable);
-
-    check_packing(tree, &sum);
 
     /* Memory backs all reservations, and every chunk is either used or free. */
     const size_t n_free = ca_chunk_pool_n_committed_free(pool);
@@ -301,7 +236,6 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     assert_int_equal(n_free + n_live + n_retained, n_slabs * slab_chunks);
     assert_int_equal(ca_chunk_pool_n_idle_slabs(pool), n_slabs - n_live_slabs);
     free(sum.refs);
-    free(sum.packed);
 }
 
 static void check_shape(ca_tree *tree, const ca_node *node, totals *sum) {
@@ -340,19 +274,8 @@ void draw_tree(ca_tree *tree, const ca_layout *layout, const cattn_seq *seqs, in
     ca_chunk_id names[64];
     size_t n_names = 0;
     text[0] = 0;
-    const ca_node *node = tree->root;
-    size_t next = 0;
-    for (int depth = -1;;) {
-        if (next >= node->n_children) {
-            if (!node->parent) return;
-            next = ca_node_index(node) + 1;
-            node = node->parent;
-            depth--;
-            continue;
-        }
-        node = node->children[next];
-        next = 0;
-        depth++;
+    int32_t depth = -1;
+    for (const ca_node *node = tree->root; (node = ca_tree_next(node, &depth));) {
         const int64_t end = node->start + node->n_tokens;
         put(&p, "%*s%d..%d ", 2 * depth, "", (int)node->start, (int)end - 1);
         for (int64_t i = 0; i < node->n_tokens; i++) put(&p, "%c", 'a' + node->tokens[i]);
@@ -404,10 +327,7 @@ static void hash_node(hash_state *s, const ca_node *node) {
                                node->last_use,
                                node->version,
                                node->is_evictable,
-                               node->n_children,
-                               node->packed[0],
-                               node->packed[1],
-                               node->to_pack};
+                               node->n_children};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) mix(&s->h, fields[i]);
     for (int64_t i = 0; i < node->n_tokens; i++) mix(&s->h, (uint64_t)node->tokens[i]);
     for (size_t i = 0; i < node->n_chunks; i++) {
@@ -416,7 +336,6 @@ static void hash_node(hash_state *s, const ca_node *node) {
         mix(&s->h, (uint64_t)chunk->refs);
         mix(&s->h, (uint64_t)chunk->live);
         mix(&s->h, (uint64_t)chunk->fill);
-        mix(&s->h, (uint64_t)chunk->packed);
     }
     for (const ca_seq *seq = node->ending; seq; seq = seq->next) {
         mix(&s->h, seq->id);
@@ -431,18 +350,9 @@ uint64_t hash_tree(ca_tree *tree, ca_chunk_pool *pool) {
     hash_state s = {.pool = pool};
     const ca_tree_counts *counts = ca_tree_get_counts(tree);
     for (size_t i = 0; i < sizeof *counts / sizeof(uint64_t); i++) mix(&s.h, ((const uint64_t *)counts)[i]);
-    const ca_node *node = tree->root;
-    for (size_t next = 0;;) {
-        if (next < node->n_children) {
-            node = node->children[next];
-            next = 0;
-            hash_node(&s, node);
-        } else {
-            if (!node->parent) return s.h;
-            next = ca_node_index(node) + 1;
-            node = node->parent;
-        }
-    }
+    int32_t depth = 0;
+    for (const ca_node *node = tree->root; (node = ca_tree_next(node, &depth));) hash_node(&s, node);
+    return s.h;
 }
 
 static void mix_for_plan(uint64_t *h, const ca_node *node) {
@@ -456,17 +366,8 @@ static void mix_for_plan(uint64_t *h, const ca_node *node) {
 
 uint64_t hash_for_plan(const ca_node *root) {
     uint64_t h = 1;
-    mix_for_plan(&h, root);
-    const ca_node *node = root;
-    for (size_t next = 0;;) {
-        if (next < node->n_children) {
-            node = node->children[next];
-            next = 0;
-            mix_for_plan(&h, node);
-        } else {
-            if (node == root) return h;
-            next = ca_node_index(node) + 1;
-            node = node->parent;
-        }
-    }
+    int32_t depth = 0;
+    for (const ca_node *node = root; node && (node == root || depth > 0); node = ca_tree_next(node, &depth))
+        mix_for_plan(&h, node);
+    return h;
 }

@@ -18,7 +18,7 @@ typedef struct world {
 
 static inline void setup(world *w, cattn_sharing sharing, cattn_retention retention, int n_chunks) {
     *w = (world){.alloc = ca_alloc_default()};
-    const ca_tree_config config = {.sharing = sharing, .retention = retention, .packs = true};
+    const ca_tree_config config = {.sharing = sharing, .retention = retention};
     ca_layout_init(&w->layout, CATTN_F32, 1, 1, 32, 32, C); /* a chunk has 1 KiB, a page four chunks */
     const uint64_t metadata = 1 << 16;
     assert_int_equal(ca_chunk_pool_create(&w->pool, &w->alloc, w->layout.n_tiles, w->layout.tile_bytes,

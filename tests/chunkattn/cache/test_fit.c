@@ -77,7 +77,7 @@ static void compare(cattn_sharing sharing, int c, const ca_fit *fit) {
     /* Each node may count a chunk's tokens, its ids of chunks once more, and a place among its siblings too many. */
     const size_t n_ids = (size_t)(fit->n_tokens + fit->reserve_tokens) / (size_t)c + 3;
     const size_t node = (size_t)c * sizeof(int32_t) + n_ids * sizeof(ca_chunk_id) + 2 * sizeof(ca_node *);
-    const size_t slots = (size_t)fit->n_seqs * sizeof(ca_seq_slot), n_nodes = (size_t)fit->n_seqs + 1;
+    const size_t slots = (size_t)fit->n_seqs * sizeof(ca_seq_ref), n_nodes = (size_t)fit->n_seqs + 1;
     const size_t limit = fit->reserve_tokens == 0 || doubles ? most + n_nodes * node + slots : SIZE_MAX;
     if (counted < most || counted > limit)
         fail_msg("sharing %d, c = %d, %d tokens, %d sequences of %d: %zu bytes counted for %zu", sharing, c, (int)fit->n_tokens,

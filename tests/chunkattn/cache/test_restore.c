@@ -273,8 +273,7 @@ static void execute(void *ctx, const ca_kv_command *commands, size_t n) {
     const world *w = ctx;
     for (const ca_kv_command *c = commands; c < commands + n; c++)
         for (int32_t s = c->begin; s < c->end; s++)
-            *((uint8_t *)ca_chunk_tile(w->pool, c->to, 0) + s + c->shift) =
-                *((uint8_t *)ca_chunk_tile(w->pool, c->from, 0) + s);
+            *((uint8_t *)ca_chunk_tile(w->pool, c->to, 0) + s) = *((uint8_t *)ca_chunk_tile(w->pool, c->from, 0) + s);
 }
 
 static void a_read_does_not_overtake_commands_on_its_chunk(void **state) {

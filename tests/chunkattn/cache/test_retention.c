@@ -1,4 +1,4 @@
-/* Which leaf is evicted: by least recent use, by what is learnt from uses, by duels of both; the same for equal calls. */
+/* Which leaf is evicted: by least recent use, or by what is learnt from uses; the same for equal calls. */
 #include "tests/support/testing.h"
 
 #include "small_tree.h"
@@ -40,6 +40,7 @@ static void the_least_recently_used_leaf_is_evicted_first(void **state) {
         for (int i = 0; i < PROMPT / C; i++) assert_true(ca_budget_evict_one(w.tree));
         assert_int_equal(found(&w, 3), 0);
         assert_int_equal(found(&w, 1), PROMPT);
+        assert_int_equal(ca_tree_get_counts(w.tree)->tokens_evicted, 2 * PROMPT);
         check_tree(w.tree, w.pool, &w.layout);
         teardown(&w);
     }
@@ -90,86 +91,6 @@ static void one_time_prompts_do_not_displace_a_hot_one(void **state) {
     assert_in_range(washed(CATTN_RETAIN_LEARNED), PROMPT / 2, PROMPT);
 }
 
-/* Duels: prefix 1 is evicted by one policy, prefix 2 is kept; the clock was 10. */
-static ca_duel a_duel(bool learned) {
-    return (ca_duel){.evicted = 1,
-                     .kept = 2,
-                     .n_evicted_tokens = C,
-                     .n_kept_tokens = C,
-                     .last_use = 5,
-                     .started = 10,
-                     .choice = 3,
-                     .learned = learned};
-}
-
-/* Whether what is learnt is trusted after n duels, each of which ends with a use of prefix `used`. */
-static bool trusted_after(ca_duels *duels, bool learned, uint32_t used, bool found, int n) {
-    for (int i = 0; i < n; i++) {
-        const ca_duel duel = a_duel(learned);
-        ca_duels_start(duels, &duel, 1000);
-        ca_duels_note(duels, used, 20, found);
-        ca_duels_note(duels, 3 - used, 20, false); /* comes too late, or ends a duel in which `used` did not count */
-    }
-    return ca_duels_trust(duels, 3);
-}
-
-static void a_policy_gains_where_what_it_keeps_is_used_first(void **state) {
-    (void)state;
-    ca_duels duels = {.c = C};
-    assert_false(trusted_after(&duels, true, 2, true, 2));
-    assert_true(trusted_after(&duels, true, 2, true, 1));
-    assert_false(ca_duels_trust(&duels, 2));
-    assert_false(trusted_after(&duels, true, 1, false, 1)); /* it has evicted what was used first */
-    assert_true(trusted_after(&duels, true, 2, true, 1));
-    assert_false(trusted_after(&duels, false, 2, true, 1)); /* the other policy has kept it */
-
-    duels = (ca_duels){.c = C};
-    assert_false(trusted_after(&duels, false, 1, false, 8)); /* it would have been found: a quarter */
-    assert_true(trusted_after(&duels, false, 1, false, 1));
-}
-
-static void what_its_policy_has_lost_by_then_is_no_gain(void **state) {
-    (void)state;
-    ca_alloc alloc = ca_alloc_default();
-    ca_reuse reuse;
-    assert_int_equal(ca_reuse_init(&reuse, &alloc, 16, 1024), 0);
-    for (int learned = 0; learned < 2; learned++) {
-        ca_duels duels = {.c = C};
-        assert_true(trusted_after(&duels, true, 2, true, 3));
-        const ca_duel duel = a_duel(learned);
-        ca_duels_start(&duels, &duel, 1000);
-        ca_duels_follow(&duels, &reuse, 12, 4, 0); /* the other policy would evict something else */
-        assert_int_equal(duels.duels[0].lost, 0);
-        ca_duels_follow(&duels, &reuse, 14, 6, 1e9); /* it would evict what has been evicted */
-        assert_int_equal(duels.duels[0].lost, 14);
-        const int32_t n_ahead = duels.n_ahead[3];
-        ca_duels_note(&duels, 1, 9, true); /* from a sequence that joined before */
-        ca_duels_note(&duels, 1, 20, false);
-        assert_int_equal(duels.n_ahead[3], n_ahead);
-        ca_duels_note(&duels, 1, 14, false); /* a sequence that joined before it was lost would have found it */
-        assert_int_not_equal(duels.n_ahead[3], n_ahead);
-    }
-    ca_reuse_free(&reuse, &alloc);
-}
-
-static void duels_leave_room_for_other_choices(void **state) {
-    (void)state;
-    ca_duels duels = {.c = C};
-    int n = 0;
-    for (uint32_t i = 0; i < 2 * CA_DUELS; i++) {
-        ca_duel duel = a_duel(true);
-        duel.evicted = 2 * i + 1;
-        duel.kept = 2 * i + 2;
-        ca_duels_start(&duels, &duel, 1000);
-    }
-    for (int i = 0; i < CA_DUELS; i++) n += duels.duels[i].started != 0;
-    assert_in_range(n, 1, CA_DUELS / 2);
-    ca_duel late = a_duel(true); /* those before have taken too long */
-    late.started = 2000;
-    ca_duels_start(&duels, &late, 1000);
-    assert_int_equal(duels.duels[0].started, 2000);
-}
-
 static void sequences_that_run_at_once_count_as_one_use(void **state) {
     (void)state;
     world w;
@@ -184,23 +105,6 @@ static void sequences_that_run_at_once_count_as_one_use(void **state) {
     assert_int_equal(join(&w, "abcdefghk"), 8);
     leave(&w, 4);
     assert_int_equal(ca_chunk_at(w.pool, first)->n_uses, 2);
-    teardown(&w);
-}
-
-static void the_end_of_a_shared_prefix_counts_as_the_prefix(void **state) {
-    (void)state;
-    world w;
-    setup(&w, CATTN_SHARED, CATTN_RETAIN_LEARNED, N_CHUNKS);
-    join(&w, "abcdefghi");
-    compute(&w, 1, 9);
-    leave(&w, 1);
-    assert_int_equal(join(&w, "abcdxyzwv"), C);
-    compute(&w, 2, 5);
-    leave(&w, 2);
-    assert_true(ca_budget_evict_one(w.tree)); /* efgh; abcd, which both have used, and xyzw become one leaf */
-    const ca_node *leaf = w.tree->root->children[0];
-    assert_int_equal(leaf->n_tokens, 2 * C);
-    assert_int_equal(leaf->use_class, ca_use_class(2));
     teardown(&w);
 }
 
@@ -239,11 +143,7 @@ int main(void) {
         cmocka_unit_test(the_least_recently_used_leaf_is_evicted_first),
         cmocka_unit_test(a_part_of_cyclic_prompts_stays),
         cmocka_unit_test(one_time_prompts_do_not_displace_a_hot_one),
-        cmocka_unit_test(a_policy_gains_where_what_it_keeps_is_used_first),
-        cmocka_unit_test(what_its_policy_has_lost_by_then_is_no_gain),
-        cmocka_unit_test(duels_leave_room_for_other_choices),
         cmocka_unit_test(sequences_that_run_at_once_count_as_one_use),
-        cmocka_unit_test(the_end_of_a_shared_prefix_counts_as_the_prefix),
         cmocka_unit_test(evicted_chunks_are_remembered),
         cmocka_unit_test(the_same_calls_evict_the_same),
     };

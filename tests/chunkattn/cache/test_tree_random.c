@@ -18,7 +18,7 @@ static uint64_t n_restored; /* tokens, in all runs */
 
 static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_retention retention, uint64_t budget,
                 bool faulty) {
-    const ca_tree_config config = {.sharing = sharing, .retention = retention, .packs = seed % 4 != 0};
+    const ca_tree_config config = {.sharing = sharing, .retention = retention};
     world w;
     world_create(&w, seed, c, &config, budget, faulty);
     printf("seed %d: %d calls, c = %d, sharing %d, retention %d, budget %d%s", (int)seed, n_calls, c, sharing, retention,
@@ -58,10 +58,10 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
         world_look(&w);
     }
     const ca_tree_counts *counts = ca_tree_get_counts(w.tree);
-    printf(": %d refused, %d shortened, %d faults, %d of %d tokens matched, %d evicted, %d copies, %d shifted, %d early, "
+    printf(": %d refused, %d shortened, %d faults, %d of %d tokens matched, %d evicted, %d copies, %d early, "
            "%d restored\n",
            (int)w.n_refused, (int)w.n_shortened, (int)w.n_faults, (int)counts->tokens_matched, (int)counts->tokens_joined,
-           (int)counts->tokens_evicted, (int)w.n_copies, (int)w.n_shifted, (int)w.n_early_copies, (int)counts->tokens_restored);
+           (int)counts->tokens_evicted, (int)w.n_copies, (int)w.n_early_copies, (int)counts->tokens_restored);
     n_restored += counts->tokens_restored;
     if (budget == budgets[N_BUDGETS - 1]) assert_int_equal(w.n_shortened, 0); /* the budget is large enough */
     while (w.n_seqs > 0) {

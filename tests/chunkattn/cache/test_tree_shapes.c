@@ -4,9 +4,6 @@
  */
 #include "tests/support/testing.h"
 
-#include <stdbool.h>
-#include <string.h>
-
 #include "small_tree.h"
 
 static void expect(world *w, const char *drawing) {
@@ -18,16 +15,6 @@ static void expect(world *w, const char *drawing) {
 }
 
 /* ---- Join ---- */
-
-static void first(void **state) {
-    (void)state;
-    world w;
-    setup(&w, CATTN_SHARED, CATTN_RETAIN_NONE, 64);
-    expect(&w, "");
-    assert_int_equal(join(&w, "aaaaaaaabb"), 0);
-    expect(&w, "0..9 aaaaaaaabb | A0-3 B0-3 C0-1 | 1 =1\n");
-    teardown(&w);
-}
 
 static void equal(void **state) {
     (void)state;
@@ -102,18 +89,6 @@ static void diverging_inside_a_chunk(void **state) {
                "  6..9 aabb | B2-3 C0-1 | 1 =1\n"
                "  6..9 axyz | D2-3 E0-1 | 3 =3\n"
                "  6..7 cc | F2-3 | 2 =2\n");
-    teardown(&w);
-}
-
-static void diverging_at_a_border(void **state) {
-    (void)state;
-    world w;
-    setup(&w, CATTN_SHARED, CATTN_RETAIN_NONE, 64);
-    join(&w, "abcdefgh");
-    assert_int_equal(join(&w, "abcdxyz"), 4);
-    expect(&w, "0..3 abcd | A0-3 | 1 2\n"
-               "  4..7 efgh | B0-3 | 1 =1\n"
-               "  4..6 xyz | C0-2 | 2 =2\n");
     teardown(&w);
 }
 
@@ -414,40 +389,7 @@ static void a_twin_may_be_a_token_shorter(void **state) {
     teardown(&w);
 }
 
-/* ---- Eviction; without sharing ---- */
-
-static void leaves_go_first_least_recently_used_first(void **state) {
-    (void)state;
-    world w;
-    setup(&w, CATTN_SHARED, CATTN_RETAIN_LRU, 64);
-    join(&w, "abcdefgh");
-    compute(&w, 1, 8);
-    join(&w, "abcdmnop");
-    compute(&w, 2, 4);
-    join(&w, "uvwxyz");
-    compute(&w, 3, 6);
-    leave(&w, 2);
-    leave(&w, 3);
-    leave(&w, 1);
-    expect(&w, "0..3 abcd | A0-3 |\n"
-               "  4..7 efgh | B0-3 |\n"
-               "  4..7 mnop | C0-3 |\n"
-               "0..5 uvwxyz | D0-3 E0-1 |\n");
-    assert_true(ca_budget_evict_one(w.tree));
-    expect(&w, "0..7 abcdefgh | A0-3 B0-3 |\n"
-               "0..5 uvwxyz | C0-3 D0-1 |\n");
-    assert_true(ca_budget_evict_one(w.tree)); /* one chunk at a time, from the end */
-    expect(&w, "0..7 abcdefgh | A0-3 B0-3 |\n"
-               "0..3 uvwx | C0-3 |\n");
-    assert_true(ca_budget_evict_one(w.tree));
-    assert_true(ca_budget_evict_one(w.tree));
-    expect(&w, "0..3 abcd | A0-3 |\n");
-    assert_int_equal(ca_tree_get_counts(w.tree)->tokens_evicted, 14);
-    assert_true(ca_budget_evict_one(w.tree));
-    assert_false(ca_budget_evict_one(w.tree));
-    expect(&w, "");
-    teardown(&w);
-}
+/* ---- Without sharing ---- */
 
 static void private_sequences_share_nothing(void **state) {
     (void)state;
@@ -469,81 +411,12 @@ static void private_sequences_share_nothing(void **state) {
     teardown(&w);
 }
 
-/* ---- Order of joining ---- */
-
-static const char *const prompts[6] = {"abcdefgh", "abcdefxy", "abcdmnop", "abcdmnqr", "stuvwxyz", "abcdmnop"};
-
-static void join_in_order(world *w, const int *order) {
-    static const char *const want = "0..3 abcd | A0-3 | 1 2 3 4 6\n"
-                                    "  4..5 ef | B0-1 | 1 2\n"
-                                    "    6..7 gh | B2-3 | 1 =1\n"
-                                    "    6..7 xy | C2-3 | 2 =2\n"
-                                    "  4..5 mn | D0-1 | 3 4 6\n"
-                                    "    6..7 op | D2-3 | 3 =3\n"
-                                    "    6..7 op | E2-3 | 6 =6\n"
-                                    "    6..7 qr | F2-3 | 4 =4\n"
-                                    "0..7 stuvwxyz | G0-3 H0-3 | 5 =5\n";
-    cattn_seq by_prompt[6];
-    for (int i = 0; i < 6; i++) {
-        join(w, prompts[order[i]]);
-        by_prompt[order[i]] = w->seqs[w->n_seqs - 1];
-    }
-    /* Of the two equal prompts, the one that joined first comes first. */
-    if (by_prompt[2] > by_prompt[5]) {
-        const cattn_seq swap = by_prompt[2];
-        by_prompt[2] = by_prompt[5];
-        by_prompt[5] = swap;
-    }
-    check_tree(w->tree, w->pool, &w->layout);
-    check_canonical(w->tree);
-    /* Which chunks are used depends on the order, so the drawings are compared without them. */
-    char text[4096], expected[4096];
-    draw_tree(w->tree, &w->layout, by_prompt, 6, text, sizeof text);
-    const char *from[2] = {text, want};
-    char *to[2] = {text, expected};
-    for (int k = 0; k < 2; k++) {
-        bool in_chunks = false;
-        char *out = to[k];
-        for (const char *in = from[k]; *in; in++) {
-            if (*in == '|') in_chunks = !in_chunks;
-            if (!in_chunks) *out++ = *in;
-        }
-        *out = 0;
-    }
-    assert_string_equal(text, expected);
-}
-
-static void any_order_gives_the_same_tree(void **state) {
-    (void)state;
-    for (int n = 0; n < 720; n++) {
-        int order[6], left[6] = {0, 1, 2, 3, 4, 5};
-        for (int i = 0, code = n; i < 6; i++) {
-            const int pick = code % (6 - i);
-            code /= 6 - i;
-            order[i] = left[pick];
-            memmove(left + pick, left + pick + 1, (size_t)(5 - i - pick) * sizeof *left);
-        }
-        world w;
-        setup(&w, CATTN_SHARED, CATTN_RETAIN_NONE, 64);
-        join_in_order(&w, order);
-        for (int i = 1; i <= 6; i++) {
-            leave(&w, 7 - i);
-            check_tree(w.tree, w.pool, &w.layout);
-            check_canonical(w.tree);
-        }
-        expect(&w, "");
-        teardown(&w);
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first),
         cmocka_unit_test(equal),
         cmocka_unit_test(longer),
         cmocka_unit_test(shorter),
         cmocka_unit_test(diverging_inside_a_chunk),
-        cmocka_unit_test(diverging_at_a_border),
         cmocka_unit_test(diverging_at_the_start),
         cmocka_unit_test(growing_past_a_chunk),
         cmocka_unit_test(a_single_token_grows_past_its_sibling),
@@ -558,9 +431,7 @@ int main(void) {
         cmocka_unit_test(another_sequence_claims_unready_tokens),
         cmocka_unit_test(the_readier_twin_is_matched),
         cmocka_unit_test(a_twin_may_be_a_token_shorter),
-        cmocka_unit_test(leaves_go_first_least_recently_used_first),
         cmocka_unit_test(private_sequences_share_nothing),
-        cmocka_unit_test(any_order_gives_the_same_tree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,7 +38,7 @@ static bool refused(world *w, cattn_status status, uint64_t hash_before, const c
 
 /* ---- The budget ---- */
 
-static size_t table_bytes(const world *w) { return w->tree->slots_capacity * sizeof(ca_seq_slot); }
+static size_t table_bytes(const world *w) { return w->tree->seqs_capacity * sizeof(ca_seq_ref); }
 
 /* Bytes of the whole slabs that chunks fill which are free or retained and not reserved. */
 static size_t spare_bytes(const world *w) {
@@ -228,7 +228,7 @@ void world_leave(world *w, int i) {
 
 /* ---- Steps and other memory ---- */
 
-static void record_branch_copies(world *w, const ca_seq *seq, int64_t first, int64_t last) {
+static void note_branch_copies(world *w, const ca_seq *seq, int64_t first, int64_t last) {
     w->after.n += (size_t)ca_path_branch_copies(w->tree, seq->leaf, first, last, NULL);
     assert_true(w->after.n <= w->after.capacity);
     ca_path_branch_copies(w->tree, seq->leaf, first, last, w->after.at + w->after.n);
@@ -259,7 +259,7 @@ void world_step(world *w) {
             chunks[n_written] = chunk;
             slots[n_written++] = slot;
         }
-        if (n > 0) record_branch_copies(w, world_find(w, s), first, first + n - 1);
+        if (n > 0) note_branch_copies(w, world_find(w, s), first, first + n - 1);
     }
     const bool ends = world_below(w, 5) > 0;
     if (ends || w->rng.state % 2) world_execute(w, w->after.at, w->after.n);

@@ -81,13 +81,13 @@ static bool slot_holds(world *w, ca_chunk_id chunk, int slot, uint64_t path) {
 
 /* ---- K/V commands ---- */
 
-static void copy_slot(world *w, ca_chunk_id to, ca_chunk_id from, int slot, int shift) {
+static void copy_slot(world *w, ca_chunk_id to, ca_chunk_id from, int slot) {
     char *dst = ca_chunk_tile(w->pool, to, 0);
     const char *src = ca_chunk_tile(w->pool, from, 0);
     for (int i = 0; i < 2; i++) {
         const ca_layout *l = &w->layout;
-        ((float *)dst)[ca_layout_k_index(l, 0, slot + shift, i)] = ((const float *)src)[ca_layout_k_index(l, 0, slot, i)];
-        ((float *)(dst + l->k_bytes))[ca_layout_v_index(l, slot + shift, i)] =
+        ((float *)dst)[ca_layout_k_index(l, 0, slot, i)] = ((const float *)src)[ca_layout_k_index(l, 0, slot, i)];
+        ((float *)(dst + l->k_bytes))[ca_layout_v_index(l, slot, i)] =
             ((const float *)(src + l->k_bytes))[ca_layout_v_index(l, slot, i)];
     }
 }
@@ -96,9 +96,7 @@ void world_execute(world *w, const ca_kv_command *commands, size_t n) {
     w->n_copies += n;
     for (size_t i = 0; i < n; i++) {
         assert_int_equal(commands[i].kind, CA_KV_COPY);
-        w->n_shifted += commands[i].shift != 0;
-        for (int slot = commands[i].begin; slot < commands[i].end; slot++)
-            copy_slot(w, commands[i].to, commands[i].from, slot, commands[i].shift);
+        for (int slot = commands[i].begin; slot < commands[i].end; slot++) copy_slot(w, commands[i].to, commands[i].from, slot);
     }
 }
 
@@ -114,10 +112,7 @@ static bool will_hold(world *w, ca_chunk_id chunk, int slot, uint64_t path) {
     const ca_kv_pending *pending = ca_tree_pending(w->tree);
     for (size_t i = pending->n; i-- > 0;) {
         const ca_kv_command *command = &pending->at[i];
-        const int from = slot - command->shift;
-        if (command->to != chunk || from < command->begin || from >= command->end) continue;
-        chunk = command->from;
-        slot = from;
+        if (command->to == chunk && slot >= command->begin && slot < command->end) chunk = command->from;
     }
     return slot_holds(w, chunk, slot, path);
 }
@@ -151,24 +146,14 @@ static void check_seq(world *w, model_seq *s) {
     }
 }
 
-/* The first slot in chunk i of a node minus the slot of its position there: not 0 only in packing chunks. */
-static int shift_of(const world *w, const ca_node *node, size_t i) {
-    const int c = w->layout.c, unit = c > 64 ? c / 32 : 2;
-    const uint32_t packed = i == 0 ? node->packed[0] : i == node->n_chunks - 1 ? node->packed[1] : 0;
-    if (!packed) return 0;
-    const int begin = i == 0 ? (int)(node->start % c) : 0;
-    return __builtin_ctz(packed) * unit - begin / unit * unit;
-}
-
-/* What no sequence covers holds its tokens, too, in packing chunks at other slots. path [MAX_TOKENS]: of the node's ancestors.
- */
+/* What no sequence covers holds its tokens, too. path [MAX_TOKENS]: of the node's ancestors. */
 static void check_retained(world *w, const ca_node *node, uint64_t *path) {
     const int c = w->layout.c;
     for (int64_t p = node->start; p < ca_node_end(node); p++) {
         path[p] = extend_path(p > 0 ? path[p - 1] : node->domain, p, node->tokens[p - node->start]);
         if (node->n_seqs > 0) continue;
         const size_t i = (size_t)(p / c - node->start / c);
-        if (!will_hold(w, node->chunks[i], (int)(p % c) + shift_of(w, node, i), path[p]))
+        if (!will_hold(w, node->chunks[i], (int)(p % c), path[p]))
             fail_msg("node %d: position %d does not hold its token", (int)node->id, (int)p);
     }
     for (size_t i = 0; i < node->n_children; i++) check_retained(w, node->children[i], path);

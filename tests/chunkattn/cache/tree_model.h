@@ -42,7 +42,7 @@ typedef struct world {
     known_root roots[MAX_ROOTS]; /* [n_roots] after the last call */
     size_t n_roots;
     ca_kv_commands before, after; /* of the open step */
-    uint64_t n_refused, n_shortened, n_faults, n_copies, n_shifted, n_early_copies;
+    uint64_t n_refused, n_shortened, n_faults, n_copies, n_early_copies;
     disk disk;
     ca_alloc tier_alloc; /* of its own, since the budget's checks are exact */
     ca_tier *tier;       /* NULL: none */

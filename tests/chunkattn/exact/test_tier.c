@@ -27,7 +27,6 @@ static bool has_thread;
 static void evict(world_cpu_run *x) {
     for (int n = (int)rng_range(&x->t.r, 0, 3); n > 0; n--) ca_budget_evict_one(x->t.cache->tree);
     if (rng_chance(&x->t.r, 20)) cattn_cache_drop_retained(x->t.cache, NULL);
-    if (rng_chance(&x->t.r, 4)) ca_pack_one(x->t.cache->tree);
 }
 
 /* Between steps: tokens are evicted, and the disk works for a while, or the caller waits for it where a step had no rows. */
@@ -44,18 +43,16 @@ static void disturb(world_cpu_run *x) {
     if (x->n_rows == 0) sum.waits += cattn_cache_wait(x->t.cache, 1);
 }
 
-/* Change a byte in some of the slots of the file, so that their records are damaged. */
-static void damage(rng *r, size_t slot_bytes) {
-    for (size_t at = 0; at + slot_bytes <= the_disk.size; at += slot_bytes)
-        if (rng_chance(r, 6)) the_disk.bytes[at + (size_t)rng_below(r, slot_bytes)] ^= (uint8_t)(1 << rng_below(r, 8));
+/* Change a byte in some of the cells of the file, so that their records are damaged. */
+static void damage(rng *r, size_t cell_bytes) {
+    for (size_t at = 0; at + cell_bytes <= the_disk.size; at += cell_bytes)
+        if (rng_chance(r, 6)) the_disk.bytes[at + (size_t)rng_below(r, cell_bytes)] ^= (uint8_t)(1 << rng_below(r, 8));
 }
-
-static void no_disturbance(world_cpu_run *x) { (void)x; }
 
 static void run_world(world *w, const world_variant *how, const char *level) {
     static const world_rates rates = {
         .append_many = 4, .most_appended = 4, .fork = 40, .truncate = 30, .leave = 12, .drop = 60};
-    world_cpu_run x = {.t = world_run_of(w, how, &rates), .before = how->expected ? no_disturbance : disturb};
+    world_cpu_run x = {.t = world_run_of(w, how, &rates), .before = how->expected ? NULL : disturb};
     const ca_file_tier_hooks hooks = {.files = &the_disk.files, .no_thread = !has_thread};
     cattn_config config = w->config;
     config.sharing = how->sharing;
@@ -90,7 +87,7 @@ static void run_world(world *w, const world_variant *how, const char *level) {
           (unsigned long long)w->seed, how->name);
     the_disk.read_error = 0;
     cattn_cache_destroy(&x.t.cache);
-    damage(&x.t.r, tier.slot_bytes);
+    damage(&x.t.r, tier.cell_bytes);
     world_cpu_free(&x);
 }
 

@@ -22,7 +22,7 @@ void world_cpu_step(void *ctx) {
     cattn_entry entries[WORLD_MAX_RUNNERS];
     const world_runner *running[WORLD_MAX_RUNNERS];
     int n = 0;
-    x->before(x);
+    if (x->before) x->before(x);
     const int shift = (int)rng_range(&t->r, 0, t->n_runners - 1);
     for (int i = 0; i < t->n_runners; i++) {
         running[n] = &t->runners[(i + shift) % t->n_runners];

@@ -6,7 +6,7 @@
 
 typedef struct world_cpu_run {
     world_run t;
-    void (*before)(struct world_cpu_run *x); /* called before each step */
+    void (*before)(struct world_cpu_run *x); /* called before each step; may be NULL */
     float *q, *k, *v, *out, *lse;            /* rows of a step */
     int64_t rows_capacity, n_rows;           /* rows of the last step */
 } world_cpu_run;

@@ -163,7 +163,7 @@ static void check_cache(const world *w, cattn_cache *cache) {
     uint64_t limit = s.budget_bytes;
     const uint64_t lower_bytes = w->lower_bytes[cache != sim_caches()[0]];
     if (lower_bytes > limit) /* and the table of sequences may double before a refusal */
-        limit = lower_bytes + cache->tree->slots_capacity * sizeof(ca_seq_slot);
+        limit = lower_bytes + cache->tree->seqs_capacity * sizeof(ca_seq_ref);
     if (cache == sim_caches()[0] && w->engine_lowered && w->config.kv_budget_bytes > limit) limit = w->config.kv_budget_bytes;
     if (s.bytes_in_use > limit + spare_bytes + 2 * s.n_seqs * node_bytes)
         sim_fail(w, "the cache has %llu bytes, and its budget is %llu", (unsigned long long)s.bytes_in_use,
@@ -233,22 +233,22 @@ static void check_stats(world *w) {
 
 /* ---- The file tier ---- */
 
-/* Whether a slot of the file has a whole record that the tier finds by its key, which is *key then. */
-static bool is_found(ca_tier *tier, const uint8_t *slot, ca_tier_key *key) {
+/* Whether a cell of the file has a whole record that the tier finds by its key, which is *key then. */
+static bool is_found(ca_tier *tier, const uint8_t *cell, ca_tier_key *key) {
     static ca_record_header header;
-    memcpy(&header, slot, sizeof header);
+    memcpy(&header, cell, sizeof header);
     const ca_record_format *format = ca_tier_format(tier);
     *key = header.key;
     return ca_record_header_valid(format, &header) && ca_tier_has(tier, header.key) &&
-           ca_record_valid(format, &header, slot + CA_RECORD_HEADER_BYTES, header.parent, header.tokens);
+           ca_record_valid(format, &header, cell + CA_RECORD_HEADER_BYTES, header.parent, header.tokens);
 }
 
 /* The number of records that are found in the file; some may be there twice, of which the tier lists one. */
-static uint64_t count_found(ca_tier *tier, size_t slot_bytes) {
-    enum { MOST = 4 * PLAN_TIER_SLOTS }; /* records of small K/V are smaller than the slots that the plan counts */
+static uint64_t count_found(ca_tier *tier, size_t cell_bytes) {
+    enum { MOST = 4 * PLAN_TIER_CELLS }; /* records of small K/V are smaller than the cells that the plan counts */
     static ca_tier_key keys[MOST];
     uint64_t n = 0;
-    for (uint64_t at = 0; at + slot_bytes <= sim_disk()->size && n < MOST; at += slot_bytes) {
+    for (uint64_t at = 0; at + cell_bytes <= sim_disk()->size && n < MOST; at += cell_bytes) {
         uint64_t i = 0;
         if (!is_found(tier, sim_disk()->bytes + at, &keys[n])) continue;
         while (!ca_tier_key_equal(keys[i], keys[n])) i++;
@@ -263,13 +263,13 @@ void checks_tier(const world *w) {
     const sim_disk_state *disk = sim_disk();
     ca_tier_stats stats;
     ca_tier_get_stats(tier, &stats);
-    const uint64_t n_found = count_found(tier, stats.slot_bytes);
+    const uint64_t n_found = count_found(tier, stats.cell_bytes);
     if (!disk->has_lied && n_found != stats.n_records)
         sim_fail(w, "the tier lists %llu records, and the file has %llu of them", (unsigned long long)stats.n_records,
                  (unsigned long long)n_found);
 }
 
-/* No slot is used twice or forgotten, and only what the disk did wrong is counted. */
+/* No cell is used twice or forgotten, and only what the disk did wrong is counted. */
 static void check_tier(const world *w) {
     ca_tier *tier = world_tier();
     if (!tier) return;
@@ -277,8 +277,8 @@ static void check_tier(const world *w) {
     ca_tier_stats stats;
     ca_tier_get_stats(tier, &stats);
     if (disk->wrong) sim_fail(w, "the tier's file: %s", disk->wrong);
-    const uint64_t n_slots = stats.n_records + stats.n_free_slots + stats.n_broken_slots;
-    CHECK(w, n_slots == stats.n_slots || (n_slots + 1 == stats.n_slots && stats.n_queued_writes > 0));
+    const uint64_t n_cells = stats.n_records + stats.n_free_cells + stats.n_broken_cells;
+    CHECK(w, n_cells == stats.n_cells || (n_cells + 1 == stats.n_cells && stats.n_queued_writes > 0));
     CHECK(w, stats.file_bytes <= w->config.kv_tier_bytes && disk->size <= w->config.kv_tier_bytes);
     CHECK(w, (int64_t)stats.n_write_errors <= disk->n_failed);
     /* After a write that was lost the file may end where a record was to be, which is an error when it is read. */

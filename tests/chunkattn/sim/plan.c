@@ -41,7 +41,7 @@ static const plan_field engine_fields[] = {
     FIELD(target_us, 0),
     FIELD(stop_at, -1),
     FIELD(create_fault, 0),
-    FIELD(tier_slots, 0),
+    FIELD(tier_cells, 0),
     FIELD(disk_us, 0),
 };
 FIELDS(engine, "engine");
@@ -124,7 +124,7 @@ static void make_engine(plan_engine *e, rng *r) {
     e->max_step_rows = e->max_seqs + ONE_OF(r, 0, 1, 7, 30, 100, 400);
     for (int i = 0; i < 4; i++) e->weights[i] = ONE_OF(r, 1000, 1000, 3000, 250);
     const bool retains = e->sharing != CATTN_PRIVATE && e->retention != CATTN_RETAIN_NONE;
-    e->tier_slots = retains && !rng_chance(r, 3) ? ONE_OF(r, 1, 3, 10, 40, 100, PLAN_TIER_SLOTS) : 0;
+    e->tier_cells = retains && !rng_chance(r, 3) ? ONE_OF(r, 1, 3, 10, 40, 100, PLAN_TIER_CELLS) : 0;
     e->disk_us = ONE_OF(r, 0, 1, 100, 5000, 100000);
 }
 
@@ -235,7 +235,7 @@ static plan_fault make_fault(bool fails, bool happens, bool wears, rng *r) {
  * the tier excuses nothing.
  */
 static void make_faults(plan *p, int64_t n_steps, rng *r) {
-    const bool fails = rng_chance(r, 2), happens = rng_chance(r, 4), wears = p->engine.tier_slots > 0 && !rng_chance(r, 3);
+    const bool fails = rng_chance(r, 2), happens = rng_chance(r, 4), wears = p->engine.tier_cells > 0 && !rng_chance(r, 3);
     p->n_faults = fails || happens || wears ? rng_range(r, 1, PLAN_FAULTS) : 0;
     for (int64_t i = 0; i < p->n_faults; i++) {
         p->faults[i] = make_fault(fails, happens, wears, r);

@@ -26,7 +26,7 @@ typedef struct plan_engine {
     int64_t target_us;    /* target_itl_s; 0: none */
     int64_t stop_at;      /* the step before which the engine is destroyed; -1: when all requests have ended */
     int64_t create_fault; /* the allocation that fails while the engine is created first; 0: none */
-    int64_t tier_slots;   /* the file tier's, each for the record of a chunk; 0: there is no tier */
+    int64_t tier_cells;   /* the file tier's, each for the record of a chunk; 0: there is no tier */
     int64_t disk_us;      /* that a read or write of the tier's file takes on average */
 } plan_engine;
 
@@ -81,7 +81,7 @@ typedef struct plan_fault {
 } plan_fault;
 
 enum { SIM_RULES = 6 }; /* the most of n_bias, n_bad_words and n_allowed */
-enum { PLAN_REQUESTS = 400, PLAN_FAULTS = 64, PLAN_PINS = 4, PLAN_TIER_SLOTS = 200 };
+enum { PLAN_REQUESTS = 400, PLAN_FAULTS = 64, PLAN_PINS = 4, PLAN_TIER_CELLS = 200 };
 
 typedef struct plan {
     uint64_t seed; /* that it was made from */

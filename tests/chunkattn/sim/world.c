@@ -134,10 +134,10 @@ cattn_status __wrap_cattn_cache_create(const cattn_config *config, cattn_cache *
 
 ca_tier *world_tier(void) { return sim_caches()[0] ? sim_caches()[0]->tier : NULL; }
 
-/* Bytes of the tier's file: slots of a header, and of K and V of a chunk at four bytes an element, beside all layers. */
+/* Bytes of the tier's file: cells of a header, and of K and V of a chunk at four bytes an element, beside all layers. */
 static uint64_t tier_bytes(const plan_engine *e) {
     const uint64_t token_bytes = e->window > 0 ? 512 : 256;
-    return (uint64_t)e->tier_slots * (CA_RECORD_HEADER_BYTES + (uint64_t)e->chunk_size * token_bytes);
+    return (uint64_t)e->tier_cells * (CA_RECORD_HEADER_BYTES + (uint64_t)e->chunk_size * token_bytes);
 }
 
 static void make_config(world *w) {
@@ -163,7 +163,7 @@ static void make_config(world *w) {
     to->n_threads = 1;
     to->weights = w->weights;
     to->n_weights = 4;
-    if (e->tier_slots == 0) return;
+    if (e->tier_cells == 0) return;
     to->kv_tier_dir = "anywhere";
     to->kv_tier_bytes = tier_bytes(e);
 }
@@ -288,7 +288,7 @@ void world_run(const plan *p, world_counts *counts, world_fail *fail_fn) {
     w.fired_before = fired;
     w.pool = pool;
     sim_time = sim_jumped = 0;
-    if (p->engine.tier_slots > 0) sim_disk_reset(tier_bytes(&p->engine), 1e-6 * (double)p->engine.disk_us);
+    if (p->engine.tier_cells > 0) sim_disk_reset(tier_bytes(&p->engine), 1e-6 * (double)p->engine.disk_us);
     sim_set_window((int32_t)p->engine.window);
     sim_row_seconds = 1e-6 * (double)p->engine.row_us;
     for (int i = 0; i < FAULT_KINDS; i++) fault_request((fault_kind)i, 0, 0);

@@ -12,7 +12,7 @@
 #include "chunkattn/tier/tier.h"
 #include "disk.h"
 
-enum { SMALL_TOKENS = 4, SMALL_PAYLOAD = 5000, SMALL_SLOT = 12288, SMALL_CHUNKS = 64 };
+enum { SMALL_TOKENS = 4, SMALL_PAYLOAD = 5000, SMALL_CELL = 12288, SMALL_CHUNKS = 64 };
 
 typedef struct small_tier {
     disk disk;
@@ -31,9 +31,9 @@ static inline void small_scatter(void *ctx, int32_t chunk, const void *payload) 
     memcpy(s->kv[chunk], payload, SMALL_PAYLOAD);
 }
 
-static inline ca_tier_config small_config(small_tier *s, int n_slots) {
+static inline ca_tier_config small_config(small_tier *s, int n_cells) {
     return (ca_tier_config){.dir = "anywhere",
-                            .bytes = (uint64_t)n_slots * SMALL_SLOT,
+                            .bytes = (uint64_t)n_cells * SMALL_CELL,
                             .fingerprint = {1, 2},
                             .chunk_tokens = SMALL_TOKENS,
                             .payload_bytes = SMALL_PAYLOAD,
@@ -42,17 +42,17 @@ static inline ca_tier_config small_config(small_tier *s, int n_slots) {
                             .no_thread = true};
 }
 
-/* Open the tier of n_slots again, on the disk as it is; without a thread. */
-static inline void small_open(small_tier *s, int n_slots) {
-    const ca_tier_config config = small_config(s, n_slots);
+/* Open the tier of n_cells again, on the disk as it is; without a thread. */
+static inline void small_open(small_tier *s, int n_cells) {
+    const ca_tier_config config = small_config(s, n_cells);
     assert_int_equal(ca_tier_open(&s->tier, &config, &s->alloc, NULL), CATTN_OK);
 }
 
-static inline void small_setup(small_tier *s, int n_slots) {
+static inline void small_setup(small_tier *s, int n_cells) {
     memset(s, 0, sizeof *s);
     disk_init(&s->disk);
     s->alloc = ca_alloc_default();
-    small_open(s, n_slots);
+    small_open(s, n_cells);
 }
 
 static inline void small_teardown(small_tier *s) {

@@ -1,4 +1,4 @@
-/* A tier on a disk that fails: calls that are short or interrupted, a full disk, broken slots, wrong data, a dead disk. */
+/* A tier on a disk that fails: calls that are short or interrupted, a full disk, broken cells, wrong data, a dead disk. */
 #include "small_tier.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static void short_and_interrupted(void **state) {
     small_teardown(&s);
 }
 
-/* A record that cannot be read is removed, and its slot is free. */
+/* A record that cannot be read is removed, and its cell is free. */
 static void read_errors(void **state) {
     (void)state;
     static small_tier s;
@@ -37,7 +37,7 @@ static void read_errors(void **state) {
     for (int i = 0; i < 3; i++) assert_true(small_get(&s, 1, i));
     assert_int_equal(small_stats(&s).n_replaced, 0);
 
-    s.disk.size = 2 * SMALL_SLOT + CA_TIER_ALIGN; /* the last record ends too early */
+    s.disk.size = 2 * SMALL_CELL + CA_TIER_ALIGN; /* the last record ends too early */
     assert_false(small_get(&s, 1, 2));
     assert_int_equal(small_stats(&s).n_read_errors, 2);
     small_teardown(&s);
@@ -57,7 +57,7 @@ static void lies(void **state) {
         assert_false(small_has(&s, 1, 0));
         assert_int_equal(small_stats(&s).n_refused, n_refused + 1);
     }
-    assert_int_equal(s.disk.size, SMALL_SLOT);
+    assert_int_equal(s.disk.size, SMALL_CELL);
 
     /* Of two reads of one record, the second does not find it any more. */
     small_put(&s, 1, 0);
@@ -72,16 +72,16 @@ static void lies(void **state) {
     small_teardown(&s);
 }
 
-/* A whole record in the wrong slot: a write that the disk reported and did not do. */
+/* A whole record in the wrong cell: a write that the disk reported and did not do. */
 static void lost_write(void **state) {
     (void)state;
     static small_tier s;
     small_setup(&s, 1);
     small_put(&s, 1, 0);
-    static uint8_t before[SMALL_SLOT];
-    memcpy(before, s.disk.bytes, SMALL_SLOT);
+    static uint8_t before[SMALL_CELL];
+    memcpy(before, s.disk.bytes, SMALL_CELL);
     small_put(&s, 2, 0);
-    memcpy(s.disk.bytes, before, SMALL_SLOT);
+    memcpy(s.disk.bytes, before, SMALL_CELL);
     assert_true(small_has(&s, 2, 0));
     assert_false(small_get(&s, 2, 0));
     assert_int_equal(small_stats(&s).n_refused, 1);
@@ -91,15 +91,15 @@ static void lost_write(void **state) {
     small_teardown(&s);
 }
 
-/* Where the disk is full, slots are reused; after a minute the file may grow again. */
+/* Where the disk is full, cells are reused; after a minute the file may grow again. */
 static void full_disk(void **state) {
     (void)state;
     static small_tier s;
     small_setup(&s, 100);
-    s.disk.capacity = 3 * SMALL_SLOT + CA_TIER_ALIGN;
+    s.disk.capacity = 3 * SMALL_CELL + CA_TIER_ALIGN;
     for (int i = 0; i < 3; i++) small_put(&s, 1, i);
     small_put(&s, 2, 0);
-    assert_int_equal(s.disk.size, 3 * SMALL_SLOT);
+    assert_int_equal(s.disk.size, 3 * SMALL_CELL);
     assert_true(!small_has(&s, 1, 2) && small_get(&s, 2, 0));
     ca_tier_stats stats = small_stats(&s);
     assert_true(stats.n_write_errors == 1 && stats.n_replaced == 1 && stats.n_records == 3);
@@ -110,7 +110,7 @@ static void full_disk(void **state) {
     s.disk.seconds += CA_TIER_PAUSE_SECONDS;
     small_put(&s, 2, 2);
     stats = small_stats(&s);
-    assert_true(s.disk.size == 4 * SMALL_SLOT && stats.n_records == 4 && stats.n_write_errors == 1);
+    assert_true(s.disk.size == 4 * SMALL_CELL && stats.n_records == 4 && stats.n_write_errors == 1);
     for (int i = 0; i < 3; i++) assert_true(small_get(&s, 2, i));
     small_teardown(&s);
 }
@@ -135,12 +135,12 @@ static void no_room_at_all(void **state) {
     small_teardown(&s);
 }
 
-/* One broken slot costs one write. */
-static void broken_slot(void **state) {
+/* One broken cell costs one write. */
+static void broken_cell(void **state) {
     (void)state;
     static small_tier s;
     small_setup(&s, 3);
-    s.disk.broken_at = 1 * SMALL_SLOT + 9000;
+    s.disk.broken_at = 1 * SMALL_CELL + 9000;
     s.disk.n_broken = 10;
     for (int i = 0; i < 10; i++) small_put(&s, i, 0);
     const ca_tier_stats stats = small_stats(&s);
@@ -149,7 +149,7 @@ static void broken_slot(void **state) {
     small_teardown(&s);
 }
 
-/* A dead disk is not written to all the time; when it lives again, it has all its slots. */
+/* A dead disk is not written to all the time; when it lives again, it has all its cells. */
 static void dead_disk(void **state) {
     (void)state;
     static small_tier s;
@@ -157,7 +157,7 @@ static void dead_disk(void **state) {
     small_put(&s, 1, 0);
     s.disk.write_error = -EIO;
     for (int i = 1; i <= CA_TIER_MAX_ERRORS; i++) small_put(&s, 10 + i, 0);
-    assert_true(small_stats(&s).n_write_errors == 3); /* then there were no slots */
+    assert_true(small_stats(&s).n_write_errors == 3); /* then there were no cells */
     for (int round = 0; round < 3; round++) {
         assert_false(small_write(&s, 50, 0, 0));
         s.disk.seconds += CA_TIER_PAUSE_SECONDS;
@@ -210,7 +210,7 @@ static void cannot_open(void **state) {
     small_teardown(&s);
 }
 
-/* Headers that cannot be read when the tier is opened are free slots. */
+/* Headers that cannot be read when the tier is opened are free cells. */
 static void cannot_scan(void **state) {
     (void)state;
     static small_tier s;
@@ -220,7 +220,7 @@ static void cannot_scan(void **state) {
     s.disk.read_error = -EIO;
     small_open(&s, 3);
     s.disk.read_error = 0;
-    assert_true(small_stats(&s).n_records == 0 && s.disk.size == 3 * SMALL_SLOT);
+    assert_true(small_stats(&s).n_records == 0 && s.disk.size == 3 * SMALL_CELL);
     for (int i = 0; i < 3; i++) small_put(&s, 2, i);
     assert_int_equal(small_stats(&s).n_replaced, 0);
     small_teardown(&s);
@@ -234,7 +234,7 @@ int main(void) {
         cmocka_unit_test(lost_write),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(no_room_at_all),
-        cmocka_unit_test(broken_slot),
+        cmocka_unit_test(broken_cell),
         cmocka_unit_test(dead_disk),
         cmocka_unit_test(errors_in_a_row),
         cmocka_unit_test(cannot_open),

@@ -79,7 +79,7 @@ static void kept_in_file(void **state) {
     ca_tier_close(&s.tier);
     struct stat st;
     assert_int_equal(stat(path, &st), 0);
-    assert_true((st.st_mode & 0777) == 0600 && st.st_size == 5 * SMALL_SLOT);
+    assert_true((st.st_mode & 0777) == 0600 && st.st_size == 5 * SMALL_CELL);
     open_in_dir(&s);
     for (int i = 0; i < 5; i++) assert_true(small_get(&s, 1, i));
     teardown(&s);
@@ -149,16 +149,16 @@ static void flipped_bytes(void **state) {
     (void)state;
     static small_tier s;
     const off_t used = CA_RECORD_HEADER_BYTES + SMALL_PAYLOAD;
-    for (off_t at = 0; at < SMALL_SLOT; at += 97) {
+    for (off_t at = 0; at < SMALL_CELL; at += 97) {
         setup(&s);
         for (int i = 0; i < 3; i++)
             if (!small_has(&s, 1, i)) small_put(&s, 1, i);
         ca_tier_close(&s.tier);
         const int fd = open(path, O_RDWR);
         uint8_t byte;
-        assert_int_equal(pread(fd, &byte, 1, SMALL_SLOT + at), 1);
+        assert_int_equal(pread(fd, &byte, 1, SMALL_CELL + at), 1);
         byte ^= 0x10;
-        assert_int_equal(pwrite(fd, &byte, 1, SMALL_SLOT + at), 1);
+        assert_int_equal(pwrite(fd, &byte, 1, SMALL_CELL + at), 1);
         close(fd);
         open_in_dir(&s);
         if (at < CA_RECORD_HEADER_BYTES) assert_false(small_has(&s, 1, 1));

@@ -9,13 +9,13 @@
 
 #include "chunkattn/tier/index.h"
 
-enum { N_SLOTS = 40, N_KEYS = 120, N_STEPS = 20000 };
+enum { N_CELLS = 40, N_KEYS = 120, N_STEPS = 20000 };
 
 /* Key k is a child of key parent_of[k], or of a root if that is -1. */
 static int parent_of[N_KEYS];
 
 typedef struct model {
-    int keys[N_SLOTS]; /* most recent first */
+    int keys[N_CELLS]; /* most recent first */
     int n;
 } model;
 
@@ -55,15 +55,15 @@ static void use(model *m, int k) {
 }
 
 static void check(const ca_tier_index *index, const model *m) {
-    int32_t slot = index->used.first;
-    for (int i = 0; i < m->n; i++, slot = index->links[slot].next) {
-        assert_true(slot >= 0);
-        assert_int_equal(index->entries[slot].key.high, m->keys[i]);
-        assert_int_equal(ca_tier_index_find(index, key_of(m->keys[i])), slot);
+    int32_t cell = index->used.first;
+    for (int i = 0; i < m->n; i++, cell = index->links[cell].next) {
+        assert_true(cell >= 0);
+        assert_int_equal(index->entries[cell].key.high, m->keys[i]);
+        assert_int_equal(ca_tier_index_find(index, key_of(m->keys[i])), cell);
         const int parent = parent_of[m->keys[i]];
         if (parent >= 0) assert_true(place_in(m, parent) < i); /* -1: it has been removed */
     }
-    assert_int_equal(slot, CA_LIST_END);
+    assert_int_equal(cell, CA_LIST_END);
     assert_int_equal(index->used.n, m->n);
     for (int k = 0; k < N_KEYS; k++)
         if (place_in(m, k) < 0) assert_int_equal(ca_tier_index_find(index, key_of(k)), -1);
@@ -81,38 +81,38 @@ static void as_the_model(void **state) {
         make_tree();
         ca_tier_index index;
         model m = {.n = 0};
-        assert_int_equal(ca_tier_index_create(&index, N_SLOTS, &alloc), 0);
+        assert_int_equal(ca_tier_index_create(&index, N_CELLS, &alloc), 0);
         for (int step = 0; step < N_STEPS; step++) {
             const int k = rand() % N_KEYS;
-            int32_t slot = ca_tier_index_find(&index, key_of(k));
-            assert_int_equal(slot >= 0, place_in(&m, k) >= 0);
-            if (slot >= 0 && rand() % 4 == 0) {
-                ca_tier_index_remove(&index, slot);
+            int32_t cell = ca_tier_index_find(&index, key_of(k));
+            assert_int_equal(cell >= 0, place_in(&m, k) >= 0);
+            if (cell >= 0 && rand() % 4 == 0) {
+                ca_tier_index_remove(&index, cell);
                 if (rand() % 4 == 0)
-                    ca_tier_index_set_aside(&index, slot);
+                    ca_tier_index_set_aside(&index, cell);
                 else
-                    ca_tier_index_free(&index, slot);
+                    ca_tier_index_free(&index, cell);
                 remove_key(&m, k);
-            } else if (slot >= 0) {
-                ca_tier_index_touch(&index, slot);
+            } else if (cell >= 0) {
+                ca_tier_index_touch(&index, cell);
                 touch(&m, k);
             } else {
-                slot = ca_tier_index_first_free(&index);
-                if (slot >= 0) {
-                    ca_tier_index_take(&index, slot);
+                cell = index.free.first;
+                if (cell >= 0) {
+                    ca_tier_index_take(&index, cell);
                 } else if (index.used.n > 0) {
-                    slot = ca_tier_index_oldest(&index);
-                    assert_int_equal(index.entries[slot].key.high, m.keys[m.n - 1]);
-                    ca_tier_index_remove(&index, slot);
+                    cell = index.used.last;
+                    assert_int_equal(index.entries[cell].key.high, m.keys[m.n - 1]);
+                    ca_tier_index_remove(&index, cell);
                     m.n--;
                 }
-                if (slot >= 0) {
-                    ca_tier_index_use(&index, slot, entry_of(k));
+                if (cell >= 0) {
+                    ca_tier_index_use(&index, cell, entry_of(k));
                     use(&m, k);
                 }
             }
             if (rand() % 50 == 0) ca_tier_index_bring_back(&index);
-            assert_int_equal(index.used.n + index.free.n + index.aside.n, N_SLOTS);
+            assert_int_equal(index.used.n + index.free.n + index.aside.n, N_CELLS);
             if (step % 20 == 0) check(&index, &m);
         }
         ca_tier_index_destroy(&index);
@@ -129,10 +129,10 @@ static void loaded(void **state) {
         make_tree();
         ca_tier_index index;
         model m = {.n = 0};
-        assert_int_equal(ca_tier_index_create(&index, N_SLOTS, &alloc), 0);
-        ca_tier_found found[N_SLOTS];
-        int32_t path[N_SLOTS];
-        const int n = 1 + rand() % N_SLOTS;
+        assert_int_equal(ca_tier_index_create(&index, N_CELLS, &alloc), 0);
+        ca_tier_found found[N_CELLS];
+        int32_t path[N_CELLS];
+        const int n = 1 + rand() % N_CELLS;
         for (int i = 0; i < n; i++) {
             const int k = rand() % N_KEYS;
             found[i] = (ca_tier_found){(uint64_t)i * 3, i, entry_of(k)};
@@ -147,7 +147,7 @@ static void loaded(void **state) {
         }
         ca_tier_index_load(&index, found, path, (size_t)n);
         check(&index, &m);
-        assert_int_equal(index.used.n + index.free.n, N_SLOTS);
+        assert_int_equal(index.used.n + index.free.n, N_CELLS);
         ca_tier_index_destroy(&index);
     }
 }

@@ -15,11 +15,11 @@
 /* Seconds that a wait for the tier may take: only a hang does. */
 enum { MINUTES = 300 };
 
-static void setup(small_tier *s, int n_slots) {
+static void setup(small_tier *s, int n_cells) {
     memset(s, 0, sizeof *s);
     disk_init(&s->disk);
     s->alloc = ca_alloc_default();
-    ca_tier_config config = small_config(s, n_slots);
+    ca_tier_config config = small_config(s, n_cells);
     config.no_thread = false;
     assert_int_equal(ca_tier_open(&s->tier, &config, &s->alloc, NULL), CATTN_OK);
 }
@@ -147,7 +147,7 @@ static void two_at_once(void **state) {
     small_teardown(&s);
 }
 
-/* A record that is replaced while it is being read has no slot any more that the reader could free. */
+/* A record that is replaced while it is being read has no cell any more that the reader could free. */
 static void replaced_while_it_is_read(void **state) {
     (void)state;
     static small_tier s;
@@ -158,7 +158,7 @@ static void replaced_while_it_is_read(void **state) {
     assert_true(small_read(&s, 1, 0, 1, 0));
     wait_for_calls(&s, 2);
     assert_true(small_write(&s, 2, 0, 2));
-    wait_for_calls(&s, 3); /* the write has taken the slot */
+    wait_for_calls(&s, 3); /* the write has taken the cell */
     atomic_store(&s.disk.is_held, false);
     assert_true(ca_tier_wait(s.tier, MINUTES));
     ca_tier_done done;
@@ -208,7 +208,7 @@ static void opened_by_threads(void **state) {
     small_setup(&s, N);
     for (int i = 0; i < N; i++) small_put(&s, i, 0);
     ca_tier_close(&s.tier);
-    for (int i = 0; i < N; i += DAMAGED) s.disk.bytes[(size_t)i * SMALL_SLOT + 50] ^= 1;
+    for (int i = 0; i < N; i += DAMAGED) s.disk.bytes[(size_t)i * SMALL_CELL + 50] ^= 1;
     ca_tier_config config = small_config(&s, N);
     config.no_thread = false;
     atomic_store(&s.disk.is_held, true);

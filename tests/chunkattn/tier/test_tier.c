@@ -31,8 +31,8 @@ static void written_and_read(void **state) {
     }
     assert_false(ca_tier_wait(s.tier, 10));
     const ca_tier_stats stats = small_stats(&s);
-    assert_true(stats.n_slots == 10 && stats.n_records == 5 && stats.slot_bytes == SMALL_SLOT);
-    assert_true(stats.file_bytes == 5 * SMALL_SLOT && s.disk.size == 5 * SMALL_SLOT);
+    assert_true(stats.n_cells == 10 && stats.n_records == 5 && stats.cell_bytes == SMALL_CELL);
+    assert_true(stats.file_bytes == 5 * SMALL_CELL && s.disk.size == 5 * SMALL_CELL);
     assert_true(stats.n_writes == 5 && stats.n_reads == 5 && stats.n_queued_writes == 0 && stats.n_queued_reads == 0);
     assert_true(stats.n_write_errors + stats.n_read_errors + stats.n_refused + stats.n_replaced == 0);
     small_teardown(&s);
@@ -72,7 +72,7 @@ static void replacement(void **state) {
     assert_true(small_has(&s, 1, 1) && !small_has(&s, 1, 2));
     for (int i = 0; i < 2; i++) assert_true(small_get(&s, 1, i) && small_get(&s, 3, i) && small_get(&s, 4, i));
     assert_int_equal(small_stats(&s).n_replaced, 4);
-    assert_int_equal(s.disk.size, 6 * SMALL_SLOT);
+    assert_int_equal(s.disk.size, 6 * SMALL_CELL);
     small_teardown(&s);
 }
 
@@ -120,7 +120,7 @@ static void opened_again(void **state) {
     small_teardown(&s);
 }
 
-/* A smaller tier cuts the file; a larger one goes on. A slot at the end that is not whole is no slot. */
+/* A smaller tier cuts the file; a larger one goes on. A cell at the end that is not whole is no cell. */
 static void other_sizes(void **state) {
     (void)state;
     static small_tier s;
@@ -128,19 +128,19 @@ static void other_sizes(void **state) {
     for (int i = 0; i < 6; i++) small_put(&s, 1, i);
     ca_tier_close(&s.tier);
     small_open(&s, 4);
-    assert_int_equal(s.disk.size, 4 * SMALL_SLOT);
+    assert_int_equal(s.disk.size, 4 * SMALL_CELL);
     assert_true(small_has(&s, 1, 3) && !small_has(&s, 1, 4));
     ca_tier_close(&s.tier);
     s.disk.size -= 100;
     small_open(&s, 10);
-    assert_int_equal(s.disk.size, 3 * SMALL_SLOT);
+    assert_int_equal(s.disk.size, 3 * SMALL_CELL);
     assert_true(small_get(&s, 1, 2) && !small_has(&s, 1, 3));
     for (int i = 3; i < 10; i++) small_put(&s, 1, i);
     for (int i = 0; i < 10; i++) assert_true(small_get(&s, 1, i));
     ca_tier_close(&s.tier);
 
     ca_tier_config config = small_config(&s, 10);
-    config.bytes = SMALL_SLOT - 1;
+    config.bytes = SMALL_CELL - 1;
     cattn_error error;
     assert_int_equal(ca_tier_open(&s.tier, &config, &s.alloc, &error), CATTN_ERR_ARG);
     assert_non_null(strstr(error.message, "tier_bytes is 12287"));
