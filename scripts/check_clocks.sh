@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 may_sleep=':!tests/waiting.py :!tests/support/wait.h :!tests/e2e/test_hostile.py :!tests/e2e/test_tenants.py'
 # Clocks that are virtual or held, a fake engine that takes time, delays, measurements, and the test of the clock itself.
 other_clocks=':!tests/chunkattn/sim :!tests/e2e/hold.c :!tests/serve/protocol/fake_engine.c :!tests/delays :!tests/chunkattn/kcheck/bench.c'
-other_clocks+=' :!tests/chunkattn/cuda/device/step_time.c :!tests/chunkattn/cuda/device_run :!tests/chunkattn/base/test_clock.c'
+other_clocks+=' :!tests/chunkattn/cuda/device_run :!tests/chunkattn/base/test_clock.c'
 sleeps='\b(u|nano|clock_nano)?sleep *\(|\bsleep [0-9]'
 python_clocks='\b(monotonic|perf_counter|process_time)\b|time\.time\(|timeout=[0-9.]+ *([,)]|$)|timeout\([0-9.]+\)'
 c_clocks='\b(clock_seconds|clock_gettime|gettimeofday|real_seconds)\(.* [<>]=? | [<>]=? .*\b(clock_seconds|clock_gettime)\('

@@ -93,18 +93,18 @@ profile() {
 with_tool smi 20 nvidia-smi -q -d CLOCK,POWER,MEMORY,PERFORMANCE
 step device 20 "$programs/limits" device
 step primitives 60 "$programs/primitives" "$programs"/cases/*.txt
-step check_decode 90 "$programs/check_decode" 1 64
-step check_prefill 90 "$programs/check_prefill" 1 32
-step check_pages 60 "$programs/check_pages" 1 32
+step check_decode 90 "$programs/check" decode 1 64
+step check_prefill 90 "$programs/check" prefill 1 32
+step check_pages 60 "$programs/check" pages 1 32
 step products 45 "$programs/products"
-step check_wgmma 60 "$programs/check_wgmma" 1 32
-sanitize memcheck_decode memcheck "$programs/check_decode" 1 4
-sanitize memcheck_prefill memcheck "$programs/check_prefill" 1 2
-sanitize memcheck_pages memcheck "$programs/check_pages" 1 2
-sanitize memcheck_wgmma memcheck "$programs/check_wgmma" 1 2
-sanitize racecheck_decode racecheck "$programs/check_decode" 1 2
-sanitize racecheck_prefill racecheck "$programs/check_prefill" 2 1
-sanitize synccheck_decode synccheck "$programs/check_decode" 1 2
+step check_wgmma 60 "$programs/check" wgmma 1 32
+sanitize memcheck_decode memcheck "$programs/check" decode 1 4
+sanitize memcheck_prefill memcheck "$programs/check" prefill 1 2
+sanitize memcheck_pages memcheck "$programs/check" pages 1 2
+sanitize memcheck_wgmma memcheck "$programs/check" wgmma 1 2
+sanitize racecheck_decode racecheck "$programs/check" decode 1 2
+sanitize racecheck_prefill racecheck "$programs/check" prefill 2 1
+sanitize synccheck_decode synccheck "$programs/check" decode 1 2
 
 # What the machine can do: minutes 9 to 11.
 for part in launch chase mma bandwidth; do

@@ -92,7 +92,7 @@ static void find_places(const void *ctx, ca_chunk_id chunk, int32_t places[CA_CU
     for (int32_t i = 0; i < CA_CUDA_QUARTERS; i++) places[i] = ca_page_plan_find(&p->plan, chunk, i);
 }
 
-/* A job line holds a quarter's place in 31 bits. */
+/* A work item line holds a quarter's place in 31 bits. */
 static cattn_status create_pages(cattn_pages *p, const cattn_config *config, cattn_error *error) {
     const int64_t most_quarters = (int64_t)INT32_MAX + 1,
                   most_ids = (most_quarters << CA_CUDA_LOG2_QUARTER) >> p->layout.log2_c;
@@ -137,7 +137,7 @@ const ca_backend ca_backend_cuda = {
     .choice = "set cuda_device",
     .steps = {"cattn_cuda_step_", "chunkattn_cuda.h"},
     .pages = {"cattn_cuda_pages_", "chunkattn_cuda.h"},
-    .max_tokens = CA_CUDA_MAX_TOKENS, /* a job line holds a segment's index in 16 bits */
+    .max_tokens = CA_CUDA_MAX_TOKENS, /* a work item line holds a segment's index in 16 bits */
     .page_chunk = CA_CUDA_CHUNK,
     .destroy = destroy,
     .plan_config = plan_config,

@@ -10,8 +10,8 @@
  *
  * P^T goes from the layout of a result to that of an operand by movmatrix.
  *
- * Shared memory: rings (later the quarters' sums), queries, (M, l) of the quarters, flags of the arrival, the job. What the
- * loop over chunks rarely needs is read from there again, since its registers are all in use.
+ * Shared memory: rings (later the quarters' sums), queries, (M, l) of the quarters, flags of the arrival, the work item. What
+ * the loop over chunks rarely needs is read from there again, since its registers are all in use.
  */
 #ifndef CHUNKATTN_CUDA_DECODE_CUH
 #define CHUNKATTN_CUDA_DECODE_CUH
@@ -83,8 +83,9 @@ template <class S> DEV void request(const ca_cuda_attend_args &a, const decode_w
 }
 
 /*
- * Where the ring is: the stage of the next chunk, and in bit 4 the parity of the rounds. It goes on from job to job. Nothing
- * reads the parity, but without it nvcc 13.0 takes 183 registers instead of 176 for d = 64, which has not been timed.
+ * Where the ring is: the stage of the next chunk, and in bit 4 the parity of the rounds. It goes on from work item to work
+ * item. Nothing reads the parity, but without it nvcc 13.0 takes 183 registers instead of 176 for d = 64, which has not been
+ * timed.
  */
 template <class S> DEV int next_stage(int at) { return (at & 15) + 1 == S::STAGES ? (at & 16) ^ 16 : at + 1; }
 /* The stage of the i-th chunk from there on, i < STAGES. */
@@ -104,19 +105,13 @@ template <class S> DEV void await_stage(const decode_warp &w) {
 
 /* ---- The ends of a segment ---- */
 
-/* Where a quarter of a row's carried state lies. */
-template <class S> DEV float *carried(const ca_cuda_attend_args &a, const ca_cuda_job &job, int carry, int row, int quarter) {
-    return a.carry +
-           (state_row(a, carry, place_of(a, job.head, row)) * CA_CUDA_QUARTERS + (size_t)quarter) * (S::D + CA_CUDA_CARRY);
-}
-
 template <class S, int NT>
-DEV void load_carried(const ca_cuda_attend_args &a, const ca_cuda_job &job, decode_state<S, NT> &st, const decode_warp &w,
+DEV void load_carried(const ca_cuda_attend_args &a, const ca_work_item &work, decode_state<S, NT> &st, const decode_warp &w,
                       int first) {
     UNROLL for (int t = 0; t < NT; t++) UNROLL for (int h = 0; h < 2; h++) {
         const int row = first + t * 8 + w.lane % 4 * 2 + h, g = w.lane / 4;
-        if (row >= job.n_tokens * a.group) continue;
-        const float *from = carried<S>(a, job, job.carry_in, row, w.quarter);
+        if (row >= work.n_tokens * a.group) continue;
+        const float *from = carried<S::D>(a, work, work.carry_in, row, w.quarter);
         UNROLL for (int b = 0; b < S::D / 16; b++) UNROLL for (int up = 0; up < 2; up++) st.o[b][t][2 * up + h] =
             ld_global(from + b * 16 + up * 8 + g);
         st.m[t][h] = ld_global(from + S::D);
@@ -125,12 +120,12 @@ DEV void load_carried(const ca_cuda_attend_args &a, const ca_cuda_job &job, deco
 }
 
 template <class S, int NT>
-DEV void store_carried(const ca_cuda_attend_args &a, const ca_cuda_job &job, const decode_state<S, NT> &st,
+DEV void store_carried(const ca_cuda_attend_args &a, const ca_work_item &work, const decode_state<S, NT> &st,
                        const decode_warp &w, int first) {
     UNROLL for (int t = 0; t < NT; t++) UNROLL for (int h = 0; h < 2; h++) {
         const int row = first + t * 8 + w.lane % 4 * 2 + h, g = w.lane / 4;
-        if (row >= job.n_tokens * a.group) continue;
-        float *to = carried<S>(a, job, job.carry_out, row, w.quarter);
+        if (row >= work.n_tokens * a.group) continue;
+        float *to = carried<S::D>(a, work, work.carry_out, row, w.quarter);
         UNROLL for (int b = 0; b < S::D / 16; b++) UNROLL for (int up = 0; up < 2; up++)
             st_global(to + b * 16 + up * 8 + g, st.o[b][t][2 * up + h]);
         if (g == 0) st_global(to + S::D, st.m[t][h]);
@@ -170,40 +165,40 @@ template <class U> DEV void fold_quarters(u32 base, const U &u, sum4 (&sum)[U::N
     }
 }
 
-/* ---- A job ---- */
+/* ---- A work item ---- */
 
 /* NT: tiles of 8 rows a warp. */
 template <class S, int NT> DEV void attend_segment(const ca_cuda_attend_args &a, int j, const decode_warp &w, int &ring) {
-    const ca_cuda_job job = load_job(a.jobs + j);
+    const ca_work_item work = load_work(a.items + j);
     const int places = load_places<S>(a, j, w.lane);
-    const int n_chunks = job.n_chunks, partial = job.partial;
+    const int n_chunks = work.n_chunks, partial = work.partial;
     const int first = w.half * NT * 8;
-    const u32 offset = request_offset<S>(w, job.head);
+    const u32 offset = request_offset<S>(w, work.head);
     UNROLL for (int i = 0; i < S::STAGES - 1; i++) {
         const int next = shfl_place<S>(places, i, w.quarter);
         if (i < n_chunks) request<S>(a, w, stage_ahead<S>(ring, i), next, offset);
         cp_async_commit(); /* a group for each stage, also where nothing is requested */
     }
-    keep_job(a, j, w.base + S::JOB);
-    stage_queries<S, S::MAX_ROWS>(a, job, w.base + S::QUERIES);
+    keep_work(a, j, w.base + S::WORK);
+    stage_queries<S, S::MAX_ROWS>(a, work, w.base + S::QUERIES);
     sync_block();
     const decode_queries<S, NT> q = find_queries<S, NT>(w, first);
     decode_state<S, NT> st = {};
     UNROLL for (int t = 0; t < NT; t++) st.m[t][0] = st.m[t][1] = lowest_m;
-    if (job.carry_in >= 0) load_carried<S, NT>(a, job, st, w, first);
+    if (work.carry_in >= 0) load_carried<S, NT>(a, work, st, w, first);
 
     UNROLL_BY(1) for (int i = 0; i < n_chunks; i++) {
         await_stage<S>(w);
         const int ahead = i + S::STAGES - 1, free = stage_ahead<S>(ring, S::STAGES - 1);
         const int next = shfl_place<S>(places, ahead, w.quarter);
-        if (ahead < n_chunks) request<S>(a, w, free, next, S::PAGES ? kept_head(w.base + S::JOB) : offset);
+        if (ahead < n_chunks) request<S>(a, w, free, next, S::PAGES ? kept_head(w.base + S::WORK) : offset);
         cp_async_commit();
         attend_quarter<S, NT>(a, st, q, w, w.ring + (u32)(ring & 15) * S::STAGE, i, partial >> i & 1);
         ring = next_stage<S>(ring);
     }
     cp_async_wait<0>();
 
-    const ca_cuda_job end = kept_job(w.base + S::JOB);
+    const ca_work_item end = kept_work(w.base + S::WORK);
     if (end.carry_out >= 0) {
         store_carried<S, NT>(a, end, st, w, first);
         return;
@@ -212,26 +207,26 @@ template <class S, int NT> DEV void attend_segment(const ca_cuda_attend_args &a,
     leave_sums<S, NT>(st, w, first);
 }
 
-template <class U> DEV void settle_quarters(const ca_cuda_attend_args &a, const ca_cuda_job &job, u32 base, const U &u) {
+template <class U> DEV void settle_quarters(const ca_cuda_attend_args &a, const ca_work_item &work, u32 base, const U &u) {
     sum4 sum[U::N];
     fold_quarters(base, u, sum);
-    settle(a, job, u, sum);
+    settle(a, work, u, sum);
 }
 template <class S> DEV void finish_segment(const ca_cuda_attend_args &a, u32 base) {
-    const ca_cuda_job job = kept_job(base + S::JOB);
-    if (job.carry_out >= 0) return;
+    const ca_work_item work = kept_work(base + S::WORK);
+    if (work.carry_out >= 0) return;
     sync_block();
-    over_units<S>(a, job, [&](const auto &u) { settle_quarters(a, job, base, u); });
-    if (!(job.flags & (CA_CUDA_JOB_OUTPUT | CA_CUDA_JOB_KEEP))) arrive<S>(a, job, base + S::FLAGS);
+    over_units<S>(a, work, [&](const auto &u) { settle_quarters(a, work, base, u); });
+    if (!(work.flags & (CA_WORK_ITEM_OUTPUT | CA_WORK_ITEM_KEEP))) arrive<S>(a, work, base + S::FLAGS);
 }
 
-/* All jobs of this block. */
+/* All work items of this block. */
 template <element E, int D, kv_source SOURCE> DEV void decode(const ca_cuda_attend_args &a) {
     using S = decode_shape<E, D, SOURCE>;
     int ring = 0;
     for (int j = ld_global(a.parts + block_index()); j < ld_global(a.parts + block_index() + 1);) {
         const decode_warp w = this_warp<S>();
-        const int n_rows = load_job(a.jobs + j).n_tokens * a.group;
+        const int n_rows = load_work(a.items + j).n_tokens * a.group;
         if (n_rows <= 8 * S::SPLIT)
             attend_segment<S, 1>(a, j, w, ring);
         else if (n_rows <= 16 * S::SPLIT)
@@ -239,8 +234,8 @@ template <element E, int D, kv_source SOURCE> DEV void decode(const ca_cuda_atte
         else if constexpr (32 * S::SPLIT <= S::MAX_ROWS)
             attend_segment<S, 4>(a, j, w, ring);
         finish_segment<S>(a, w.base);
-        j = kept_index(w.base + S::JOB) + 1;
-        sync_block(); /* before the next job's copies overwrite the sums */
+        j = kept_index(w.base + S::WORK) + 1;
+        sync_block(); /* before the next work item's copies overwrite the sums */
     }
 }
 

@@ -28,8 +28,8 @@ template <element E_, int D_, kv_source SOURCE> struct decode_shape {
     static constexpr u32 QUERIES = RINGS;
     static constexpr u32 ML = QUERIES + MAX_ROWS * D * 2;
     static constexpr u32 FLAGS = ML + CA_CUDA_QUARTERS * MAX_ROWS * 8;
-    static constexpr u32 JOB = FLAGS + MAX_ROWS * 4;
-    static constexpr u32 SHARED = JOB + KEPT_JOB;
+    static constexpr u32 WORK = FLAGS + MAX_ROWS * 4;
+    static constexpr u32 SHARED = WORK + KEPT_WORK;
     static_assert(CA_CUDA_QUARTERS * MAX_ROWS * D * 4 <= RINGS, "the sums lie where the rings were");
 };
 
@@ -38,7 +38,7 @@ struct decode_warp {
     int lane, quarter, half; /* half: which of a quarter's warps */
     u32 base, ring;
 };
-/* Found once a job; some forty values depend on the index. */
+/* Found once a work item; some forty values depend on the index. */
 template <class S> DEV decode_warp this_warp() {
     const int thread = hidden(thread_index()), w = thread / 32, quarter = w % CA_CUDA_QUARTERS;
     const u32 base = shared_base();
@@ -56,17 +56,15 @@ struct decode_row {
     int position, query_head;
 };
 template <class S, int NT> DEV decode_row row_of_lane(const ca_cuda_attend_args &a, const decode_warp &w) {
-    const ca_cuda_job job = kept_job(w.base + S::JOB);
+    const ca_work_item work = kept_work(w.base + S::WORK);
     const int row = w.half * NT * 8 + w.lane;
-    if (w.lane >= NT * 8 || row >= job.n_tokens * a.group) return {false, 0, 0};
-    const row_place p = place_of(a, job.head, row);
-    return {true, ld_global(a.position + job.row + p.token), p.query_head};
+    if (w.lane >= NT * 8 || row >= work.n_tokens * a.group) return {false, 0, 0};
+    const row_place p = place_of(a, work.head, row);
+    return {true, ld_global(a.position + work.row + p.token), p.query_head};
 }
 /* Position of the quarter's first slot in the list's chunk i. */
 template <class S> DEV int first_position(const decode_warp &w, int i) {
-    const ca_cuda_job job = kept_job(w.base + S::JOB);
-    const int chunk = job.segment * CA_CUDA_SEGMENT_CHUNKS + (int)(job.order >> 4 * i & 15);
-    return chunk * CA_CUDA_CHUNK + w.quarter * STEP_SLOTS;
+    return start_of_quarter(kept_work(w.base + S::WORK), i, w.quarter);
 }
 /* The lane that knows of this lane's row h of tile t. */
 DEV int lane_of_row(int lane, int t, int h) { return t * 8 + lane % 4 * 2 + h; }

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "chunkattn/base/fail.h"
-#include "kernel_list.h"
 
 /* ---- Devices ---- */
 
@@ -36,10 +35,23 @@ void ca_device_leave(const ca_device *d, int32_t before) {
 
 /* ---- Kernels ---- */
 
+/* The rows of kernels.def. */
+static const struct kernel_row {
+    const char *name;
+    int32_t blocks, shared, sm; /* thread blocks of a multiprocessor by their registers; bytes of a block; 80 or 90 */
+} kernel_rows[] = {
+#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function) {#name, blocks, shared, sm},
+#include "kernels.def"
+#undef CA_CUDA_KERNEL
+};
+
+/* The id of the kernel whose name the format gives; -1 if there is none. */
 static int32_t find_kernel(const char *format, const char *type, int32_t head_dim) {
     char name[64];
     snprintf(name, sizeof name, format, type, head_dim);
-    return ca_kernel_find_id(name);
+    int32_t id = CA_CUDA_N_KERNELS;
+    while (--id >= 0 && strcmp(kernel_rows[id].name, name) != 0) continue;
+    return id;
 }
 
 /* In the names of kernels; NULL for types that a device lacks. */
@@ -52,13 +64,13 @@ static int32_t most(int32_t a, int32_t b) { return a > b ? a : b; }
 
 /* As many thread blocks as run at a time. CUDA reserves 1 KB of shared memory for each. */
 static ca_device_kernel grid_of(int32_t id, const ca_cuda_device *info) {
-    const ca_kernel_row *row = ca_kernel_row_at(id);
+    const struct kernel_row *row = &kernel_rows[id];
     const int32_t by_shared = (int32_t)(info->shared_processor / ((size_t)row->shared + 1024));
     return (ca_device_kernel){id, info->n_processors * (by_shared < row->blocks ? most(by_shared, 1) : row->blocks)};
 }
 
 static cattn_status check_kernel(int32_t id, const ca_cuda_device *info, cattn_error *error) {
-    const ca_kernel_row *row = ca_kernel_row_at(id);
+    const struct kernel_row *row = &kernel_rows[id];
     if (info->major * 10 + info->minor >= row->sm && (size_t)row->shared <= info->shared_block) return CATTN_OK;
     return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1,
                    "the kernel %s needs compute capability %d.%d and %d bytes of shared memory; %s has %d.%d and %zu: use a "
@@ -94,7 +106,8 @@ static bool prefills_by_wgmma(const cattn_config *c, bool pages, const ca_cuda_d
     return info->wgmma_sums_as_mma && !pages && c->kv_type != CATTN_E4M3;
 }
 
-/* Tokens of a prefill job. Up to head size 128 the kernels by wgmma have two groups of 64 rows, which whole tokens fill. */
+/* Tokens of a prefill work item. Up to head size 128 the kernels by wgmma have two groups of 64 rows, which whole tokens fill.
+ */
 static int32_t find_prefill_tokens(const cattn_config *c, bool pages, const ca_cuda_device *info) {
     const int32_t of_group = CA_CUDA_PREFILL_ROWS / (c->n_heads / c->n_kv_heads);
     return prefills_by_wgmma(c, pages, info) && c->head_dim <= 128 ? 2 * of_group : of_group;

@@ -59,7 +59,7 @@ typedef struct ca_device {
     const ca_page_source *source; /* those; NULL: the chunks are its own */
     cattn_sharing sharing;
     int32_t group;             /* query heads of a KV head */
-    int32_t prefill_tokens;    /* the most tokens of a job for the prefill kernel */
+    int32_t prefill_tokens;    /* the most tokens of a work item for the prefill kernel */
     float scale_log2, softcap; /* base 2 */
     ca_device_kernel prefill, decode, write, copy;
     void *kv;                          /* [chunks][layers][KV heads] pairs of tiles; NULL with a source */

@@ -1,4 +1,4 @@
-/* Building the image of a plan: draft jobs from its blocks, link segments, number states, assign to thread blocks. */
+/* Building the image of a plan: draft work items from its blocks, link segments, number states, assign to thread blocks. */
 #include "device_plan.h"
 
 #include <string.h>
@@ -6,8 +6,8 @@
 enum { LINE_WORDS = 32 }; /* a cache line of the device */
 
 static size_t element_words(int array) {
-    if (array >= CA_IMAGE_PAGES) return sizeof(ca_cuda_job_pages) / sizeof(int32_t);
-    return array >= CA_IMAGE_JOBS ? sizeof(ca_cuda_job) / sizeof(int32_t) : 1;
+    if (array >= CA_IMAGE_PAGES) return sizeof(ca_work_item_pages) / sizeof(int32_t);
+    return array >= CA_IMAGE_ITEMS ? sizeof(ca_work_item) / sizeof(int32_t) : 1;
 }
 
 void ca_device_plan_init(ca_device_plan *dp, const ca_device_plan_config *config, ca_alloc *alloc) {
@@ -66,8 +66,8 @@ static void read_block(drafter *d, const ca_section *s, const ca_block *block) {
         }
 }
 
-/* Set the job's chunks: those of [from, to) that some of the rows see. */
-static void list_chunks(const drafter *d, int32_t begin, int32_t end, int32_t from, int32_t to, ca_cuda_job *job) {
+/* Set the work item's chunks: those of [from, to) that some of the rows see. */
+static void list_chunks(const drafter *d, int32_t begin, int32_t end, int32_t from, int32_t to, ca_work_item *work) {
     for (int32_t at = from; at < to; at++) {
         ca_chunk_id id = -1;
         bool partial = false;
@@ -76,63 +76,64 @@ static void list_chunks(const drafter *d, int32_t begin, int32_t end, int32_t fr
             partial |= d->rows[r].id[at] < 0 || (d->rows[r].partial >> at & 1);
         }
         if (id < 0) continue;
-        job->chunk[job->n_chunks] = id;
-        job->order |= (uint32_t)at << 4 * job->n_chunks;
-        job->partial = (uint8_t)(job->partial | (unsigned)partial << job->n_chunks);
-        job->n_chunks++;
+        work->chunk[work->n_chunks] = id;
+        work->order |= (uint32_t)at << 4 * work->n_chunks;
+        work->partial = (uint8_t)(work->partial | (unsigned)partial << work->n_chunks);
+        work->n_chunks++;
     }
 }
 
 /* Note where the chunks of the next draft lie, if they consist of foreign pages. */
-static int find_pages(ca_device_plan *dp, const ca_cuda_job *job) {
+static int find_pages(ca_device_plan *dp, const ca_work_item *work) {
     const ca_page_source *source = dp->config.source;
     if (!source) return 0;
     if (CA_ROOM(dp->alloc, &dp->pages, 1)) return -1;
-    ca_cuda_job_pages *pages = &dp->pages.at[dp->pages.n++];
+    ca_work_item_pages *pages = &dp->pages.at[dp->pages.n++];
     memset(pages, 0xff, sizeof *pages);
-    for (int32_t i = 0; i < job->n_chunks; i++) source->find(source->ctx, job->chunk[i], pages->quarter + i * CA_CUDA_QUARTERS);
+    for (int32_t i = 0; i < work->n_chunks; i++)
+        source->find(source->ctx, work->chunk[i], pages->quarter + i * CA_CUDA_QUARTERS);
     return 0;
 }
 
-/* Note that a job ends its segment for its rows, and find the job that it may be linked to. */
-static void follow_rows(ca_device_plan *dp, ca_job_draft *draft, int32_t index) {
-    int32_t *last = dp->last.at + draft->job.row;
-    const int32_t n = draft->job.n_tokens, before = last[0];
+/* Note that a work item ends its segment for its rows, and find the work item that it may be linked to. */
+static void follow_rows(ca_device_plan *dp, ca_work_draft *draft, int32_t index) {
+    int32_t *last = dp->last.at + draft->work.row;
+    const int32_t n = draft->work.n_tokens, before = last[0];
     bool same = true;
     for (int32_t i = 0; i < n; i++) {
         same &= last[i] == before;
         last[i] = index;
     }
-    draft->from_first = same && before < 0 && draft->job.carry_in < 0;
+    draft->from_first = same && before < 0 && draft->work.carry_in < 0;
     if (!same || before < 0) return;
-    const ca_job_draft *b = &dp->drafts.at[before];
-    if (!b->from_first || b->job.row != draft->job.row || b->job.n_tokens != n || b->list != draft->list) return;
-    if (draft->job.carry_in >= 0 || ca_list_decodes(draft->list)) return;
+    const ca_work_draft *b = &dp->drafts.at[before];
+    if (!b->from_first || b->work.row != draft->work.row || b->work.n_tokens != n || b->list != draft->list) return;
+    if (draft->work.carry_in >= 0 || ca_list_decodes(draft->list)) return;
     draft->before = before;
     draft->from_first = true;
 }
 
-/* Draft a job for rows [begin, end) of the block over its chunks [from, to), unless they see nothing there. */
+/* Draft a work item for rows [begin, end) of the block over its chunks [from, to), unless they see nothing there. */
 static int add_draft(drafter *d, int32_t begin, int32_t end, int32_t from, int32_t to, int32_t carry_in, int32_t carry_out) {
     ca_device_plan *dp = d->dp;
-    ca_cuda_job job = {.row = d->first_row + begin,
-                       .n_tokens = (uint8_t)(end - begin),
-                       .segment = (uint16_t)d->segment,
-                       .state = -1,
-                       .fold = -1,
-                       .carry_in = carry_in,
-                       .carry_out = carry_out};
-    list_chunks(d, begin, end, from, to, &job);
-    if (job.n_chunks == 0 && carry_in < 0) return 0;
-    if (CA_ROOM(dp->alloc, &dp->drafts, 1) || find_pages(dp, &job)) return -1;
+    ca_work_item work = {.row = d->first_row + begin,
+                         .n_tokens = (uint8_t)(end - begin),
+                         .segment = (uint16_t)d->segment,
+                         .state = -1,
+                         .fold = -1,
+                         .carry_in = carry_in,
+                         .carry_out = carry_out};
+    list_chunks(d, begin, end, from, to, &work);
+    if (work.n_chunks == 0 && carry_in < 0) return 0;
+    if (CA_ROOM(dp->alloc, &dp->drafts, 1) || find_pages(dp, &work)) return -1;
     const int32_t n_rows = (end - begin) * dp->config.group;
     const int list = n_rows <= CA_CUDA_DECODE_ROWS ? CA_LIST_DECODE : CA_LIST_PREFILL;
     const int32_t index = (int32_t)dp->drafts.n++;
-    dp->drafts.at[index] = (ca_job_draft){.job = job,
-                                          .list = (int8_t)(carry_in < 0 ? list : list + CA_LIST_PREFILL_CARRIED),
-                                          .before = -1,
-                                          .next = -1,
-                                          .cost = ca_job_cost(job.n_chunks, n_rows)};
+    dp->drafts.at[index] = (ca_work_draft){.work = work,
+                                           .list = (int8_t)(carry_in < 0 ? list : list + CA_LIST_PREFILL_CARRIED),
+                                           .before = -1,
+                                           .next = -1,
+                                           .cost = ca_work_cost(work.n_chunks, n_rows)};
     if (carry_out < 0) follow_rows(dp, &dp->drafts.at[index], index);
     return 0;
 }
@@ -173,7 +174,7 @@ static bool carrying_pays(const drafter *d, int32_t begin, int32_t end, int32_t 
     return (n_parts - 1) * n_chunks * d->dp->config.tile_bytes > n_rows * 2 * carry_bytes;
 }
 
-/* Draft jobs for rows whose chunks before `from` are the same, and whose sums over these are carried from `carry` on. */
+/* Draft work items for rows whose chunks before `from` are the same, and whose sums over these are carried from `carry` on. */
 static int split_rows(drafter *d, int32_t begin, int32_t end, int32_t from, int32_t carry) {
     const int32_t at = common_end(d, begin, end, from);
     if (at == CA_CUDA_SEGMENT_CHUNKS) return add_draft(d, begin, end, from, at, carry, -1);
@@ -190,7 +191,7 @@ static int split_rows(drafter *d, int32_t begin, int32_t end, int32_t from, int3
     return 0;
 }
 
-/* The end of the block's rows from `row` on that may share jobs: those of one sequence if nothing is read together. */
+/* The end of the block's rows from `row` on that may share work items: those of one sequence if nothing is read together. */
 static int32_t sharing_end(const ca_section *s, const ca_plan *plan, int32_t row, int32_t end) {
     if (plan->config.together) return end;
     size_t lo = 0, hi = s->seqs.n;
@@ -225,7 +226,7 @@ static int32_t count_rows(const ca_plan *plan) {
     return n;
 }
 
-static int draft_jobs(ca_device_plan *dp, const ca_plan *plan, int32_t n_rows) {
+static int draft_items(ca_device_plan *dp, const ca_plan *plan, int32_t n_rows) {
     dp->drafts.n = dp->pages.n = 0;
     dp->n_carried = 0;
     /* Neither array is NULL without rows. */
@@ -251,37 +252,37 @@ static void link_drafts(ca_device_plan *dp) {
     for (size_t i = 0; i < dp->drafts.n; i++) most[dp->drafts.at[i].list] += dp->drafts.at[i].cost;
     for (int l = 0; l < CA_N_LISTS; l++) most[l] = most[l] * dp->config.n_heads / (2 * (int64_t)n_blocks(dp, l));
     for (size_t i = 0; i < dp->drafts.n; i++) {
-        ca_job_draft *d = &dp->drafts.at[i];
+        ca_work_draft *d = &dp->drafts.at[i];
         if (d->before < 0) continue;
-        ca_job_draft *b = &dp->drafts.at[d->before];
+        ca_work_draft *b = &dp->drafts.at[d->before];
         if ((b->before >= 0 && !b->linked) || b->cost + d->cost > most[d->list]) continue;
         d->cost += b->cost;
         d->linked = true;
         b->next = (int32_t)i;
-        b->job.flags |= CA_CUDA_JOB_KEEP;
+        b->work.flags |= CA_WORK_ITEM_KEEP;
     }
 }
 
-static bool has_state(const ca_job_draft *d) { return d->job.carry_out < 0 && !(d->job.flags & CA_CUDA_JOB_KEEP); }
+static bool has_state(const ca_work_draft *d) { return d->work.carry_out < 0 && !(d->work.flags & CA_WORK_ITEM_KEEP); }
 
 /* Number the states that are merged, and set OUTPUT where a row has no other. Afterwards last[row] is the number of its states.
  */
 static void number_states(ca_device_plan *dp, int32_t n_rows) {
     int32_t *n = dp->last.at;
     memset(n, 0, (size_t)n_rows * sizeof *n);
-    for (const ca_job_draft *d = dp->drafts.at; d < dp->drafts.at + dp->drafts.n; d++)
-        for (int32_t i = 0; has_state(d) && i < d->job.n_tokens; i++) n[d->job.row + i]++;
+    for (const ca_work_draft *d = dp->drafts.at; d < dp->drafts.at + dp->drafts.n; d++)
+        for (int32_t i = 0; has_state(d) && i < d->work.n_tokens; i++) n[d->work.row + i]++;
     dp->n_states = 0;
-    for (ca_job_draft *d = dp->drafts.at; d < dp->drafts.at + dp->drafts.n; d++) {
+    for (ca_work_draft *d = dp->drafts.at; d < dp->drafts.at + dp->drafts.n; d++) {
         if (!has_state(d)) continue;
         bool only = true;
-        for (int32_t i = 0; i < d->job.n_tokens; i++) only &= n[d->job.row + i] == 1;
+        for (int32_t i = 0; i < d->work.n_tokens; i++) only &= n[d->work.row + i] == 1;
         if (only) {
-            d->job.flags |= CA_CUDA_JOB_OUTPUT;
-            memset(n + d->job.row, 0, d->job.n_tokens * sizeof *n);
+            d->work.flags |= CA_WORK_ITEM_OUTPUT;
+            memset(n + d->work.row, 0, d->work.n_tokens * sizeof *n);
         } else {
-            d->job.state = dp->n_states;
-            dp->n_states += d->job.n_tokens;
+            d->work.state = dp->n_states;
+            dp->n_states += d->work.n_tokens;
         }
     }
 }
@@ -290,9 +291,9 @@ static void number_states(ca_device_plan *dp, int32_t n_rows) {
 
 static void count_elements(ca_device_plan *dp, int32_t n_rows) {
     memset(dp->n, 0, sizeof dp->n);
-    for (const ca_job_draft *d = dp->drafts.at; d < dp->drafts.at + dp->drafts.n; d++) {
-        dp->n[CA_IMAGE_JOBS + d->list] += (size_t)dp->config.n_heads;
-        if (d->job.state >= 0) dp->n[CA_IMAGE_MERGE] += d->job.n_tokens;
+    for (const ca_work_draft *d = dp->drafts.at; d < dp->drafts.at + dp->drafts.n; d++) {
+        dp->n[CA_IMAGE_ITEMS + d->list] += (size_t)dp->config.n_heads;
+        if (d->work.state >= 0) dp->n[CA_IMAGE_MERGE] += d->work.n_tokens;
     }
     dp->n[CA_IMAGE_N_ROWS] = 1;
     dp->n[CA_IMAGE_POSITION] = dp->n[CA_IMAGE_SOURCE] = (size_t)n_rows;
@@ -300,7 +301,7 @@ static void count_elements(ca_device_plan *dp, int32_t n_rows) {
     dp->n[CA_IMAGE_MERGE_BEGIN] = (size_t)n_rows + 1;
     for (int l = 0; l < CA_N_LISTS; l++) {
         dp->n[CA_IMAGE_PARTS + l] = (size_t)n_blocks(dp, l) + 1;
-        dp->n[CA_IMAGE_PAGES + l] = dp->config.source ? dp->n[CA_IMAGE_JOBS + l] : 0;
+        dp->n[CA_IMAGE_PAGES + l] = dp->config.source ? dp->n[CA_IMAGE_ITEMS + l] : 0;
     }
 }
 
@@ -349,8 +350,9 @@ static void write_merge(ca_device_plan *dp, int32_t n_rows) {
         begin[r] = sum;
         sum += dp->last.at[r];
     }
-    for (const ca_job_draft *d = dp->drafts.at; d < dp->drafts.at + dp->drafts.n; d++)
-        for (int32_t i = 0; d->job.state >= 0 && i < d->job.n_tokens; i++) merge[begin[d->job.row + i]++] = d->job.state + i;
+    for (const ca_work_draft *d = dp->drafts.at; d < dp->drafts.at + dp->drafts.n; d++)
+        for (int32_t i = 0; d->work.state >= 0 && i < d->work.n_tokens; i++)
+            merge[begin[d->work.row + i]++] = d->work.state + i;
     memmove(begin + 1, begin, (size_t)n_rows * sizeof *begin);
     begin[0] = 0;
 }
@@ -361,16 +363,16 @@ static void write_merge(ca_device_plan *dp, int32_t n_rows) {
 typedef struct assigner {
     ca_device_plan *dp;
     int list;
-    int32_t block, n_jobs;
+    int32_t block, n_items;
     int32_t *parts;
-    ca_cuda_job *jobs;
-    ca_cuda_job_pages *pages;         /* of each job, if there is a source */
+    ca_work_item *items;
+    ca_work_item_pages *pages;        /* of each work item, if there is a source */
     int32_t *scratch_block, *scratch; /* [KV heads] the last thread block with a chain of the head, and its index among them */
     int32_t n_scratch;
 } assigner;
 
 static void go_to_block(assigner *d, int32_t block) {
-    while (d->block < block) d->parts[++d->block] = d->n_jobs;
+    while (d->block < block) d->parts[++d->block] = d->n_items;
 }
 
 /* The first of two times prefill_tokens states that this thread block may use for a head. */
@@ -383,33 +385,33 @@ static int32_t scratch_states(assigner *d, int32_t head) {
     return d->dp->n_states + d->scratch[head] * 2 * d->dp->config.prefill_tokens;
 }
 
-/* Write a draft's job for one head to the list's line i, from where chains then set what links them. */
-static ca_cuda_job *write_job(assigner *d, const ca_job_draft *draft, int32_t head, int32_t i) {
+/* Write a draft's work item for one head to the list's line i, from where chains then set what links them. */
+static ca_work_item *write_work(assigner *d, const ca_work_draft *draft, int32_t head, int32_t i) {
     if (d->dp->config.source) d->pages[i] = d->dp->pages.at[draft - d->dp->drafts.at];
-    d->jobs[i] = draft->job;
-    d->jobs[i].head = (uint16_t)head;
-    return &d->jobs[i];
+    d->items[i] = draft->work;
+    d->items[i].head = (uint16_t)head;
+    return &d->items[i];
 }
 
-/* Write the jobs of a chain, or a single job, for one head. */
-static void write_chain(assigner *d, const ca_job_draft *draft, int32_t head) {
+/* Write the work items of a chain, or a single work item, for one head. */
+static void write_chain(assigner *d, const ca_work_draft *draft, int32_t head) {
     const int32_t scratch = draft->next >= 0 ? scratch_states(d, head) : 0;
     for (int32_t i = 0, fold = -1;; i++) {
-        ca_cuda_job *job = write_job(d, draft, head, d->n_jobs++);
-        job->fold = fold;
-        if (draft->next >= 0) job->state = fold = scratch + i % 2 * job->n_tokens;
+        ca_work_item *work = write_work(d, draft, head, d->n_items++);
+        work->fold = fold;
+        if (draft->next >= 0) work->state = fold = scratch + i % 2 * work->n_tokens;
         if (draft->next < 0) return;
         draft = &d->dp->drafts.at[draft->next];
     }
 }
 
-static int64_t chain_cost(const ca_device_plan *dp, const ca_job_draft *draft) {
+static int64_t chain_cost(const ca_device_plan *dp, const ca_work_draft *draft) {
     while (draft->next >= 0) draft = &dp->drafts.at[draft->next];
     return draft->cost;
 }
 
-/* Assign one job or chain for one head to the thread block in whose share of the total its middle falls. */
-static void assign_draft(assigner *d, const ca_job_draft *draft, int32_t head, int64_t *assigned, int64_t total) {
+/* Assign one work item or chain for one head to the thread block in whose share of the total its middle falls. */
+static void assign_draft(assigner *d, const ca_work_draft *draft, int32_t head, int64_t *assigned, int64_t total) {
     const int64_t cost = chain_cost(d->dp, draft);
     go_to_block(d, (int32_t)((2 * *assigned + cost) * n_blocks(d->dp, d->list) / (2 * total)));
     write_chain(d, draft, head);
@@ -417,14 +419,14 @@ static void assign_draft(assigner *d, const ca_job_draft *draft, int32_t head, i
 }
 
 /*
- * Assign the list's jobs, whose cost is `total` over all heads: head by head, so that a thread block has chains of few heads
- * and scratch is small.
+ * Assign the list's work items, whose cost is `total` over all heads: head by head, so that a thread block has chains of few
+ * heads and scratch is small.
  */
 static void assign_prefill(assigner *d, int64_t total) {
     const ca_device_plan *dp = d->dp;
     int64_t assigned = 0;
     for (int32_t head = 0; head < dp->config.n_heads; head++)
-        for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++)
+        for (const ca_work_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++)
             if (draft->list == d->list && !draft->linked) assign_draft(d, draft, head, &assigned, total);
 }
 
@@ -445,20 +447,23 @@ static int64_t find_level(const int32_t *load, int32_t n, int64_t more) {
     }
 }
 
-static bool is_heavy(const ca_device_plan *dp, const ca_job_draft *draft) { return draft->job.n_tokens * dp->config.group > 8; }
+static bool is_heavy(const ca_device_plan *dp, const ca_work_draft *draft) {
+    return draft->work.n_tokens * dp->config.group > 8;
+}
 
-/* Assign the jobs of more than 8 rows, or the others: count them in parts[block + 1], or write them from next[block] on. */
+/* Assign the work items of more than 8 rows, or the others: count them in parts[block + 1], or write them from next[block] on.
+ */
 static void assign_weight(assigner *d, bool heavy, int32_t *load, int32_t *next) {
     const ca_device_plan *dp = d->dp;
     const int32_t n_heads = dp->config.n_heads, n = n_blocks(dp, d->list);
     int64_t total = 0, assigned = 0, filled = 0;
-    for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++)
+    for (const ca_work_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++)
         if (draft->list == d->list && is_heavy(dp, draft) == heavy) total += draft->cost * n_heads;
     if (total == 0) return;
     const int64_t level = find_level(load, n, total);
     int32_t block = 0;
     int64_t room = ca_max(level - load[0], 0);
-    for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++) {
+    for (const ca_work_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++) {
         if (draft->list != d->list || is_heavy(dp, draft) != heavy) continue;
         for (int32_t head = 0; head < n_heads; head++) {
             for (; block + 1 < n && assigned + draft->cost / 2 >= filled + room; room = ca_max(level - load[block], 0)) {
@@ -468,7 +473,7 @@ static void assign_weight(assigner *d, bool heavy, int32_t *load, int32_t *next)
             load[block] += (int32_t)draft->cost;
             assigned += draft->cost;
             if (next)
-                write_job(d, draft, head, next[block]++);
+                write_work(d, draft, head, next[block]++);
             else
                 d->parts[block + 1]++;
         }
@@ -476,8 +481,8 @@ static void assign_weight(assigner *d, bool heavy, int32_t *load, int32_t *next)
 }
 
 /*
- * Assign the list's jobs: first those of many rows, whose chunks take longest, then the others, where these leave room. Jobs of
- * one draft are neighbours, so that a chunk that is filled changes few lines.
+ * Assign the list's work items: first those of many rows, whose chunks take longest, then the others, where these leave room.
+ * Work items of one draft are neighbours, so that a chunk that is filled changes few lines.
  */
 static void assign_decode(assigner *d) {
     const int32_t n = n_blocks(d->dp, d->list);
@@ -501,12 +506,12 @@ static int32_t assign_list(ca_device_plan *dp, int list) {
     assigner d = {.dp = dp,
                   .list = list,
                   .parts = ca_device_plan_array(dp, CA_IMAGE_PARTS + list),
-                  .jobs = (ca_cuda_job *)ca_device_plan_array(dp, CA_IMAGE_JOBS + list),
-                  .pages = (ca_cuda_job_pages *)ca_device_plan_array(dp, CA_IMAGE_PAGES + list),
+                  .items = (ca_work_item *)ca_device_plan_array(dp, CA_IMAGE_ITEMS + list),
+                  .pages = (ca_work_item_pages *)ca_device_plan_array(dp, CA_IMAGE_PAGES + list),
                   .scratch_block = dp->slot.at,
                   .scratch = dp->slot.at + n_heads};
     int64_t total = 0;
-    for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++)
+    for (const ca_work_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++)
         if (draft->list == list && !draft->linked) total += chain_cost(dp, draft) * n_heads;
     if (total > 0) dp->lists |= 1u << list;
     if (ca_list_decodes(list)) {
@@ -521,7 +526,7 @@ static int32_t assign_list(ca_device_plan *dp, int list) {
 }
 
 /* Lists run one after the other, so all use the same scratch states. */
-static void assign_jobs(ca_device_plan *dp) {
+static void assign_items(ca_device_plan *dp) {
     int32_t n_scratch = 0;
     dp->lists = 0;
     for (int l = 0; l < CA_N_LISTS; l++) {
@@ -548,14 +553,14 @@ cattn_status ca_device_plan_update(ca_device_plan *dp, const ca_plan *plan) {
     dp->valid = false;
     const int32_t n_rows = count_rows(plan);
     const size_t n_slots = 2 * (size_t)ca_max(dp->config.n_heads, dp->config.decode_blocks);
-    if (draft_jobs(dp, plan, n_rows) || CA_RESERVE(dp->alloc, &dp->slot, n_slots)) return CATTN_ERR_NOMEM;
+    if (draft_items(dp, plan, n_rows) || CA_RESERVE(dp->alloc, &dp->slot, n_slots)) return CATTN_ERR_NOMEM;
     link_drafts(dp);
     number_states(dp, n_rows);
     count_elements(dp, n_rows);
     if (lay_out(dp)) return CATTN_ERR_NOMEM;
     write_rows(dp, plan, n_rows);
     write_merge(dp, n_rows);
-    assign_jobs(dp);
+    assign_items(dp);
     dp->valid = dp->rebuilt = true;
     return CATTN_OK;
 }

@@ -4,7 +4,6 @@
 
 #include "primitives.h"
 
-#define DEV static __device__ __forceinline__
 #define KERNEL(threads, blocks_per_sm, name, args)                                                                             \
     extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm) name(args)
 /* A kernel's body. It is left out of code for devices that are older than it needs, where the kernel traps. */
@@ -38,16 +37,19 @@ template <class T> DEV T from_words(const u32 (&w)[sizeof(T) / 4]) {
     return v;
 }
 
-/* A load of 4, 8 or 16 bytes; `op` is the instruction without the vector size, `how` asm with or without volatile. */
-#define LOAD(op, how, clobber, address)                                                                                        \
+/* An access of 4, 8 or 16 bytes; `op` is the instruction without the vector size. */
+#define LOAD(op, address)                                                                                                      \
     static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "an access has 4, 8 or 16 bytes");                      \
     u32 w[sizeof(T) / 4];                                                                                                      \
     if constexpr (sizeof(T) == 4)                                                                                              \
-        how(op ".b32 %0, [%1];" : "=r"(w[0]) : address clobber);                                                               \
+        asm volatile(op ".b32 %0, [%1];" : "=r"(w[0]) : address : "memory");                                                   \
     else if constexpr (sizeof(T) == 8)                                                                                         \
-        how(op ".v2.b32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : address clobber);                                          \
+        asm volatile(op ".v2.b32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : address : "memory");                              \
     else                                                                                                                       \
-        how(op ".v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : address clobber);          \
+        asm volatile(op ".v4.b32 {%0, %1, %2, %3}, [%4];"                                                                      \
+                     : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])                                                          \
+                     : address                                                                                                 \
+                     : "memory");                                                                                              \
     return from_words<T>(w)
 #define STORE(op, address)                                                                                                     \
     static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "an access has 4, 8 or 16 bytes");                      \
@@ -59,15 +61,12 @@ template <class T> DEV T from_words(const u32 (&w)[sizeof(T) / 4]) {
         asm volatile(op ".v2.b32 [%0], {%1, %2};" ::address, "r"(w[0]), "r"(w[1]) : "memory");                                 \
     else                                                                                                                       \
         asm volatile(op ".v4.b32 [%0], {%1, %2, %3, %4};" ::address, "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory")
-#define NO_CLOBBER
-#define MEMORY_CLOBBER : "memory"
 
-template <class T> DEV T ld_global(const T *p) { LOAD("ld.global", asm volatile, MEMORY_CLOBBER, "l"(p)); }
-template <class T> DEV T ld_readonly(const T *p) { LOAD("ld.global.nc", asm, NO_CLOBBER, "l"(p)); }
-template <class T> DEV T ld_streaming(const T *p) { LOAD("ld.global.cs", asm volatile, MEMORY_CLOBBER, "l"(p)); }
+template <class T> DEV T ld_global(const T *p) { LOAD("ld.global", "l"(p)); }
+template <class T> DEV T ld_streaming(const T *p) { LOAD("ld.global.cs", "l"(p)); }
 template <class T> DEV void st_global(T *p, T v) { STORE("st.global", "l"(p)); }
 template <class T> DEV void st_streaming(T *p, T v) { STORE("st.global.cs", "l"(p)); }
-template <class T> DEV T ld_shared(u32 at) { LOAD("ld.shared", asm volatile, MEMORY_CLOBBER, "r"(at)); }
+template <class T> DEV T ld_shared(u32 at) { LOAD("ld.shared", "r"(at)); }
 template <class T> DEV void st_shared(u32 at, T v) { STORE("st.shared", "r"(at)); }
 
 DEV u32 atomic_add_acq_rel(u32 *p, u32 v) {
@@ -84,9 +83,7 @@ DEV u32 atomic_add_relaxed(u32 *p, u32 v) {
 /* ---- Warps and blocks ---- */
 DEV void sync_warp() { __syncwarp(); }
 DEV void sync_block() { __syncthreads(); }
-DEV bool sync_block_or(bool b) { return __syncthreads_or(b); }
 DEV void sync_named(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
-DEV void arrive_named(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 DEV bool sync_named_or(int id, int threads, bool b) {
     u32 any;
     asm volatile("{ .reg .pred p, q;\n setp.ne.u32 p, %3, 0;\n bar.red.or.pred q, %1, %2, p;\n selp.u32 %0, 1, 0, q; }"
@@ -96,7 +93,6 @@ DEV bool sync_named_or(int id, int threads, bool b) {
     return any;
 }
 DEV bool any_sync(bool b) { return __any_sync(0xffffffffu, b); }
-DEV u32 ballot_sync(bool b) { return __ballot_sync(0xffffffffu, b); }
 template <class T> DEV T shfl(T v, int lane) { return __shfl_sync(0xffffffffu, v, lane); }
 template <class T> DEV T shfl_xor(T v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 
@@ -151,16 +147,6 @@ DEV void ldmatrix_trans(u32 (&r)[4], u32 at) {
                  : "r"(at)
                  : "memory");
 }
-DEV void stmatrix(u32 at, const u32 (&r)[4]) {
-    ASM_90("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(r[0]), "r"(r[1]), "r"(r[2]),
-           "r"(r[3])
-           : "memory");
-}
-DEV void stmatrix_trans(u32 at, const u32 (&r)[4]) {
-    ASM_90("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(r[0]), "r"(r[1]), "r"(r[2]),
-           "r"(r[3])
-           : "memory");
-}
 DEV u32 movmatrix(u32 a) {
     u32 d;
     asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(a));
@@ -179,11 +165,6 @@ template <element E> DEV void mma(float (&c)[4], const u32 (&a)[4], const u32 (&
 }
 
 /* ---- Matrices of a warp group ---- */
-template <int SWIZZLE> DEV u64 wgmma_descriptor(u32 at, u32 leading, u32 stride) {
-    static_assert(SWIZZLE == 128 || SWIZZLE == 64 || SWIZZLE == 32 || SWIZZLE == 0, "the modes that a descriptor has");
-    constexpr u64 mode = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : SWIZZLE == 32 ? 3 : 0;
-    return (u64)(at >> 4 & 0x3fff) | (u64)(leading >> 4 & 0x3fff) << 16 | (u64)(stride >> 4 & 0x3fff) << 32 | mode << 62;
-}
 #include "device_wgmma.h"
 
 /* ---- Arithmetic ---- */
@@ -220,14 +201,5 @@ DEV float widen_f16(u16 h) {
 }
 template <element E> DEV float low_half(u32 v) { return E == BF16 ? as_float(v << 16) : widen_f16((u16)v); }
 template <element E> DEV float high_half(u32 v) { return E == BF16 ? as_float(v & 0xffff0000u) : widen_f16((u16)(v >> 16)); }
-DEV u32 widen_e4m3(u32 v) {
-    u32 r = 0;
-#if __CUDA_ARCH__ >= 890
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"((u16)v));
-#else
-    __trap();
-#endif
-    return r;
-}
 
 #endif

@@ -139,7 +139,7 @@ static cattn_status find_staging(ca_device *d, cattn_error *error) {
 cattn_status ca_device_reserve(ca_device *d, const ca_plan *plans, size_t n_before, size_t n_after, cattn_error *error) {
     for (size_t i = 0; i < d->plans.n; i++)
         if (ca_device_plan_update(&d->plans.at[i], &plans[i]))
-            return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the step's jobs");
+            return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the step's work items");
     const cattn_status s = grow_workspace(d, n_before, n_after, error);
     return s ? s : find_staging(d, error);
 }
@@ -317,9 +317,9 @@ cattn_status ca_device_attend(ca_device *d, int32_t layer, int32_t plan, const c
     for (int l = 0; l < CA_N_LISTS && !failure; l++) {
         if (!(d->lists >> l & 1)) continue;
         const ca_device_kernel *kernel = ca_list_decodes(l) ? &d->decode : &d->prefill;
-        args.jobs = (const ca_cuda_job *)array_on_device(d, plan, CA_IMAGE_JOBS + l);
+        args.items = (const ca_work_item *)array_on_device(d, plan, CA_IMAGE_ITEMS + l);
         args.parts = array_on_device(d, plan, CA_IMAGE_PARTS + l);
-        args.pages.jobs = (const ca_cuda_job_pages *)array_on_device(d, plan, CA_IMAGE_PAGES + l);
+        args.pages.items = (const ca_work_item_pages *)array_on_device(d, plan, CA_IMAGE_PAGES + l);
         failure = d->runtime->launch(kernel->id, kernel->blocks, &args, stream);
     }
     return failure ? ca_device_failed(d, failure, error) : CATTN_OK;

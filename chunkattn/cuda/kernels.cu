@@ -14,12 +14,12 @@ struct needs {
 };
 template <auto... A> constexpr needs decode = {decode_shape<A...>::THREADS, decode_shape<A...>::SHARED};
 template <auto... A> constexpr needs prefill = {prefill_shape<A...>::THREADS, prefill_shape<A...>::SHARED};
-template <element E, int D>
-constexpr needs prefill_wgmma = {prefill_shape<E, D, WGMMA_TILES>::BLOCK_THREADS, prefill_shape<E, D, WGMMA_TILES>::SHARED};
-template <auto... A> constexpr needs write = {WRITE_THREADS, 0};
-template <auto... A> constexpr needs copy = {WRITE_THREADS, 0};
-template <auto... A> constexpr needs write_e4m3 = {WRITE_THREADS, 0};
-template <auto... A> constexpr needs copy_e4m3 = {WRITE_THREADS, 0};
+template <auto... A> constexpr needs prefill_wgmma = {prefill_shape<A...>::BLOCK_THREADS, prefill_shape<A...>::SHARED};
+template <int D> constexpr needs write_bf16 = {WRITE_THREADS, 0};
+template <int D> constexpr needs write_f16 = {WRITE_THREADS, 0};
+template <int D> constexpr needs write_e4m3 = {WRITE_THREADS, 0};
+template <int D> constexpr needs copy = {WRITE_THREADS, 0};
+template <int D> constexpr needs copy_e4m3 = {WRITE_THREADS, 0};
 
 #define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
     static_assert((function).n_threads == (threads) && (function).shared_bytes == (shared),                                    \

@@ -1,5 +1,5 @@
 /*
- * What happens behind a segment: sums fold, and a row is normalised and written by the job that completes it.
+ * What happens behind a segment: sums fold, and a row is normalised and written by the work item that completes it.
  *
  * A sum is (O, M, l): O and l are in units of 2^M. Folding b onto a scales both to the larger M, by powers of 2. Threads work
  * on four dimensions of a row at a time, and each holds M and l of its row, too.
@@ -27,6 +27,12 @@ DEV void fold(sum4 &a, const sum4 &b) {
 /* Index of (token, query head) among those of the states from `state` on. */
 DEV size_t state_row(const ca_cuda_attend_args &a, int state, const row_place &p) {
     return (size_t)(state + p.token) * (size_t)(a.n_kv_heads * a.group) + (size_t)p.query_head;
+}
+
+/* Where a quarter of a row's carried state lies. */
+template <int D> DEV float *carried(const ca_cuda_attend_args &a, const ca_work_item &work, int carry, int row, int quarter) {
+    return a.carry +
+           (state_row(a, carry, place_of(a, work.head, row)) * CA_CUDA_QUARTERS + (size_t)quarter) * (D + CA_CUDA_CARRY);
 }
 
 template <int D> DEV sum4 load_state(const ca_cuda_attend_args &a, size_t at, int unit) {
@@ -72,8 +78,9 @@ template <element E> DEV void finish(const ca_cuda_attend_args &a, int to, const
 /* ---- Units of a thread ---- */
 
 /*
- * Some of a job's units, of which each is four dimensions of a row: i, i + S::THREADS, ... A thread works on all of them at
- * once, so that their loads are under way together. Behind the last unit of the job it repeats that one, without writing it.
+ * Some of a work item's units, of which each is four dimensions of a row: i, i + S::THREADS, ... A thread works on all of them
+ * at once, so that their loads are under way together. Behind the last unit of the work item it repeats that one, without
+ * writing it.
  */
 template <class S_, int N_> struct row_units {
     using S = S_;
@@ -92,9 +99,9 @@ template <class U> DEV U units_from(int i, int n) {
     return u;
 }
 
-/* Call f with all units of the job's rows, up to S::UNITS (1, 2 or 4) at a time. */
-template <class S, class F> DEV void over_units(const ca_cuda_attend_args &a, const ca_cuda_job &job, F f) {
-    const int t = own_thread<S>(), n = job.n_tokens * a.group * (S::D / 4);
+/* Call f with all units of the work item's rows, up to S::UNITS (1, 2 or 4) at a time. */
+template <class S, class F> DEV void over_units(const ca_cuda_attend_args &a, const ca_work_item &work, F f) {
+    const int t = own_thread<S>(), n = work.n_tokens * a.group * (S::D / 4);
     int i = t;
     if (n > S::THREADS) {
         if constexpr (S::UNITS == 4)
@@ -105,28 +112,29 @@ template <class S, class F> DEV void over_units(const ca_cuda_attend_args &a, co
 }
 
 /* Where the rows of the units go in the caller's tensors. */
-template <class U> DEV void find_outputs(const ca_cuda_attend_args &a, const ca_cuda_job &job, const U &u, int (&to)[U::N]) {
-    UNROLL for (int k = 0; k < U::N; k++) to[k] = ld_global(a.source + job.row + place_of(a, job.head, u.row[k]).token);
+template <class U> DEV void find_outputs(const ca_cuda_attend_args &a, const ca_work_item &work, const U &u, int (&to)[U::N]) {
+    UNROLL for (int k = 0; k < U::N; k++) to[k] = ld_global(a.source + work.row + place_of(a, work.head, u.row[k]).token);
 }
 
-/* The units' sums over a segment, as the job's flags say: onto what the previous job kept, then out or to their states. */
-template <class U> DEV void settle(const ca_cuda_attend_args &a, const ca_cuda_job &job, const U &u, const sum4 (&s)[U::N]) {
+/* The units' sums over a segment, as the work item's flags say: onto what the previous work item kept, then out or to their
+ * states. */
+template <class U> DEV void settle(const ca_cuda_attend_args &a, const ca_work_item &work, const U &u, const sum4 (&s)[U::N]) {
     using S = typename U::S;
     sum4 sum[U::N];
     UNROLL for (int k = 0; k < U::N; k++) sum[k] = s[k];
-    if (job.fold >= 0) {
+    if (work.fold >= 0) {
         UNROLL for (int k = 0; k < U::N; k++) sum[k] =
-            load_state<S::D>(a, state_row(a, job.fold, place_of(a, job.head, u.row[k])), u.unit[k]);
+            load_state<S::D>(a, state_row(a, work.fold, place_of(a, work.head, u.row[k])), u.unit[k]);
         UNROLL for (int k = 0; k < U::N; k++) fold(sum[k], s[k]);
     }
-    if (job.flags & CA_CUDA_JOB_OUTPUT) {
+    if (work.flags & CA_WORK_ITEM_OUTPUT) {
         int to[U::N];
-        find_outputs(a, job, u, to);
+        find_outputs(a, work, u, to);
         UNROLL for (int k = 0; k < U::N; k++) if (u.used[k])
-            finish<S::E>(a, to[k], place_of(a, job.head, u.row[k]), u.unit[k], sum[k]);
+            finish<S::E>(a, to[k], place_of(a, work.head, u.row[k]), u.unit[k], sum[k]);
     } else {
         UNROLL for (int k = 0; k < U::N; k++) if (u.used[k])
-            store_state<S::D>(a, state_row(a, job.state, place_of(a, job.head, u.row[k])), u.unit[k], sum[k]);
+            store_state<S::D>(a, state_row(a, work.state, place_of(a, work.head, u.row[k])), u.unit[k], sum[k]);
     }
 }
 
@@ -138,13 +146,13 @@ enum { STATES_AT_ONCE = 4 }; /* of each unit: loads that do not wait for each ot
 template <int N> struct merge_rows {
     int query_head[N];
     int list[N], n[N]; /* a row's states: the first one's place in a.merge, and their number */
-    int own[N];        /* the state that this job has stored */
+    int own[N];        /* the state that this work item has stored */
     bool complete[N];
 };
 
 /*
  * Fold the states [first, first + STATES_AT_ONCE) of each list onto its unit's sum, in order. Behind a list's end its last
- * state is read again, and of rows that are not complete the job's own: loads without conditions are under way together.
+ * state is read again, and of rows that are not complete the work item's own: loads without conditions are under way together.
  */
 template <class U>
 DEV void fold_states(const ca_cuda_attend_args &a, const U &u, const merge_rows<U::N> &rows, int first, sum4 (&sum)[U::N]) {
@@ -164,18 +172,18 @@ DEV void fold_states(const ca_cuda_attend_args &a, const U &u, const merge_rows<
 }
 
 /* Merge and write those of the units whose rows are complete, by their tokens' flags. */
-template <class U> DEV void merge_units(const ca_cuda_attend_args &a, const ca_cuda_job &job, const U &u, u32 flags) {
+template <class U> DEV void merge_units(const ca_cuda_attend_args &a, const ca_work_item &work, const U &u, u32 flags) {
     merge_rows<U::N> rows;
     int to[U::N], most = 0;
     UNROLL for (int k = 0; k < U::N; k++) {
-        const row_place p = place_of(a, job.head, u.row[k]);
+        const row_place p = place_of(a, work.head, u.row[k]);
         rows.query_head[k] = p.query_head;
-        rows.own[k] = job.state + p.token;
-        rows.list[k] = ld_global(a.merge_begin + job.row + p.token);
-        rows.n[k] = ld_global(a.merge_begin + job.row + p.token + 1);
+        rows.own[k] = work.state + p.token;
+        rows.list[k] = ld_global(a.merge_begin + work.row + p.token);
+        rows.n[k] = ld_global(a.merge_begin + work.row + p.token + 1);
         rows.complete[k] = ld_shared<u32>(flags + (u32)p.token * 4) != 0;
     }
-    find_outputs(a, job, u, to);
+    find_outputs(a, work, u, to);
     UNROLL for (int k = 0; k < U::N; k++) {
         rows.n[k] -= rows.list[k];
         if (rows.complete[k] && rows.n[k] > most) most = rows.n[k];
@@ -187,22 +195,22 @@ template <class U> DEV void merge_units(const ca_cuda_attend_args &a, const ca_c
 }
 
 /*
- * Count the arrival of a job's tokens, and merge and write those rows that are complete. All threads that work on them, whose
- * states are stored. flags: 4 bytes of shared memory for each token. Leaves the counters of complete rows zero.
+ * Count the arrival of a work item's tokens, and merge and write those rows that are complete. All threads that work on them,
+ * whose states are stored. flags: 4 bytes of shared memory for each token. Leaves the counters of complete rows zero.
  */
-template <class S> DEV void arrive(const ca_cuda_attend_args &a, const ca_cuda_job &job, u32 flags) {
+template <class S> DEV void arrive(const ca_cuda_attend_args &a, const ca_work_item &work, u32 flags) {
     sync_own<S>();
     const int t = own_thread<S>();
-    if (t < job.n_tokens) {
-        const int row = job.row + t;
+    if (t < work.n_tokens) {
+        const int row = work.row + t;
         const u32 n = (u32)(ld_global(a.merge_begin + row + 1) - ld_global(a.merge_begin + row));
-        u32 *counter = a.arrivals + (size_t)row * (size_t)a.n_kv_heads + job.head;
+        u32 *counter = a.arrivals + (size_t)row * (size_t)a.n_kv_heads + work.head;
         const bool last = atomic_add_acq_rel(counter, 1) + 1 == n;
         if (last) st_global(counter, 0u);
         st_shared(flags + (u32)t * 4, (u32)last);
     }
     sync_own<S>();
-    over_units<S>(a, job, [&](const auto &u) { merge_units(a, job, u, flags); });
+    over_units<S>(a, work, [&](const auto &u) { merge_units(a, work, u, flags); });
 }
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Where the chunks of a job lie, and copying them from foreign pages into shared memory.
+ * Where the chunks of a work item lie, and copying them from foreign pages into shared memory.
  *
  * A page has a multiple of 16 slots, so a quarter of a chunk is always in one page. Its lines are copied by cp.async, 16 bytes
  * at a time, to the places that they have in a tile (tile.cuh). From there on a kernel does the same as for chunks of the
@@ -11,12 +11,12 @@
 #include "softmax.cuh"
 #include "tile.cuh"
 
-/* ---- A job's chunks ---- */
+/* ---- A work item's chunks ---- */
 
 /* What a lane keeps of them: the id of one chunk, or the place of one quarter in foreign pages. */
 template <class S> DEV int load_places(const ca_cuda_attend_args &a, int j, int lane) {
-    if constexpr (S::PAGES) return ld_global(a.pages.jobs[j].quarter + lane);
-    return ld_global(a.jobs[j].chunk + lane % CA_CUDA_SEGMENT_CHUNKS);
+    if constexpr (S::PAGES) return ld_global(a.pages.items[j].quarter + lane);
+    return ld_global(a.items[j].chunk + lane % CA_CUDA_SEGMENT_CHUNKS);
 }
 
 /* The id of the list's chunk i, or the place of its quarter. All lanes. */
@@ -24,7 +24,7 @@ template <class S> DEV int shfl_place(int places, int i, int quarter) {
     return shfl(places, S::PAGES ? i * CA_CUDA_QUARTERS + quarter : i);
 }
 
-/* The KV head of a job that is kept in shared memory (tile.cuh), where a register is one too many. */
+/* The KV head of a work item that is kept in shared memory (tile.cuh), where a register is one too many. */
 DEV u32 kept_head(u32 at) { return ld_shared<u32>(at + 4) & 0xffff; }
 
 /* ---- Foreign pages ---- */

@@ -11,7 +11,7 @@
  * terms in the same order. A stage of the ring holds one quarter of several chunks, 16 lines each, as one tile. A quarter's
  * finished sums fold onto those of the quarters before, which wait in shared memory.
  *
- * Shared memory: two stages, queries, sums, their M, their l, flags of the arrival, the job.
+ * Shared memory: two stages, queries, sums, their M, their l, flags of the arrival, the work item.
  */
 #ifndef CHUNKATTN_CUDA_PREFILL_CUH
 #define CHUNKATTN_CUDA_PREFILL_CUH
@@ -24,7 +24,7 @@
 
 /*
  * Where the ring is: the stage of the next request, and in the bit above it the parity of its mbarrier's phase, where it has
- * one (prefill_wgmma.cuh). Requests go around the stages, over the ends of jobs, too.
+ * one (prefill_wgmma.cuh). Requests go around the stages, over the ends of work items, too.
  */
 template <class S> DEV int next_request(int ring) { return (ring + 1) & (2 * S::STAGES - 1); }
 template <class S> DEV u32 stage_of(u32 base, int ring) { return base + (u32)(ring & (S::STAGES - 1)) * S::STAGE; }
@@ -124,22 +124,16 @@ template <class S> DEV void fold_quarter(prefill_state<S> &st, const prefill_war
     }
 }
 
-template <class S>
-DEV float *carried_row(const ca_cuda_attend_args &a, const ca_cuda_job &job, int carry, int row, int quarter) {
-    return a.carry +
-           (state_row(a, carry, place_of(a, job.head, row)) * CA_CUDA_QUARTERS + (size_t)quarter) * (S::D + CA_CUDA_CARRY);
-}
-
-/* A quarter's sums as the segment's earlier job left them, or none yet. */
+/* A quarter's sums as the segment's earlier work item left them, or none yet. */
 template <class S>
 DEV void begin_quarter(const ca_cuda_attend_args &a, prefill_state<S> &st, const prefill_warp &w, int quarter) {
-    const ca_cuda_job job = kept_job(w.base + S::JOB);
+    const ca_work_item work = kept_work(w.base + S::WORK);
     st = {};
     UNROLL for (int r = 0; r < 2; r++) {
         const int row = w.row + w.lane / 4 + 8 * r, i = w.lane % 4 * 2;
         st.m[r] = lowest_m;
-        if (job.carry_in < 0 || row >= job.n_tokens * a.group) continue;
-        const float *from = carried_row<S>(a, job, job.carry_in, row, quarter);
+        if (work.carry_in < 0 || row >= work.n_tokens * a.group) continue;
+        const float *from = carried<S::D>(a, work, work.carry_in, row, quarter);
         UNROLL for (int b = 0; b < S::D / 8; b++) {
             const f2 o = ld_global((const f2 *)(from + b * 8 + i));
             st.o[b][2 * r] = o.v[0], st.o[b][2 * r + 1] = o.v[1];
@@ -151,12 +145,12 @@ DEV void begin_quarter(const ca_cuda_attend_args &a, prefill_state<S> &st, const
 }
 
 template <class S>
-DEV void carry_quarter(const ca_cuda_attend_args &a, const ca_cuda_job &job, const prefill_state<S> &st, const prefill_warp &w,
-                       int quarter) {
+DEV void carry_quarter(const ca_cuda_attend_args &a, const ca_work_item &work, const prefill_state<S> &st,
+                       const prefill_warp &w, int quarter) {
     UNROLL for (int r = 0; r < 2; r++) {
         const int row = w.row + w.lane / 4 + 8 * r, i = w.lane % 4 * 2;
-        if (row >= job.n_tokens * a.group) continue;
-        float *to = carried_row<S>(a, job, job.carry_out, row, quarter);
+        if (row >= work.n_tokens * a.group) continue;
+        float *to = carried<S::D>(a, work, work.carry_out, row, quarter);
         UNROLL for (int b = 0; b < S::D / 8; b++) st_global((f2 *)(to + b * 8 + i), f2{{st.o[b][2 * r], st.o[b][2 * r + 1]}});
         st_global((f2 *)(to + S::D + 8 + i), f2{{st.l[r][0], st.l[r][1]}});
         if (i == 0) st_global(to + S::D, st.m[r]);
@@ -165,22 +159,22 @@ DEV void carry_quarter(const ca_cuda_attend_args &a, const ca_cuda_job &job, con
 
 template <class S>
 DEV void end_quarter(const ca_cuda_attend_args &a, prefill_state<S> &st, const prefill_warp &w, int quarter) {
-    const ca_cuda_job job = kept_job(w.base + S::JOB);
-    if (job.carry_out >= 0)
-        carry_quarter<S>(a, job, st, w, quarter);
+    const ca_work_item work = kept_work(w.base + S::WORK);
+    if (work.carry_out >= 0)
+        carry_quarter<S>(a, work, st, w, quarter);
     else
         fold_quarter<S>(st, w, quarter);
 }
 
-/* ---- A job ---- */
+/* ---- A work item ---- */
 
 template <class S> DEV void attend_rows(const ca_cuda_attend_args &a, int j, int &ring) {
     const u32 base = shared_base();
-    const ca_cuda_job job = load_job(a.jobs + j);
-    const int places = load_places<S>(a, j, thread_index() % 32), n = job.n_chunks, head = job.head, partial = job.partial;
+    const ca_work_item work = load_work(a.items + j);
+    const int places = load_places<S>(a, j, thread_index() % 32), n = work.n_chunks, head = work.head, partial = work.partial;
     if (n > 0) request_lines<S>(a, base, ring, head, 0, places, 0, n);
-    keep_job(a, j, base + S::JOB);
-    stage_queries<S, S::ROWS>(a, job, base + S::QUERIES);
+    keep_work(a, j, base + S::WORK);
+    stage_queries<S, S::ROWS>(a, work, base + S::QUERIES);
     sync_block();
     prefill_queries<S> q;
     load_queries<S>(q, this_rows<S>());
@@ -203,23 +197,23 @@ template <class S> DEV void attend_rows(const ca_cuda_attend_args &a, int j, int
     }
 }
 
-template <class U> DEV void settle_rows(const ca_cuda_attend_args &a, const ca_cuda_job &job, u32 base, const U &u) {
+template <class U> DEV void settle_rows(const ca_cuda_attend_args &a, const ca_work_item &work, u32 base, const U &u) {
     using S = typename U::S;
     sum4 sum[U::N];
     UNROLL for (int k = 0; k < U::N; k++)
         sum[k] = {ld_shared<f4>(base + row_sum_at<S>(u.row[k], 4 * u.unit[k])),
                   ld_shared<float>(base + S::M + (u32)u.row[k] * 4), ld_shared<float>(base + S::L + (u32)u.row[k] * 4)};
-    settle(a, job, u, sum);
+    settle(a, work, u, sum);
 }
 template <class S> DEV void finish_rows(const ca_cuda_attend_args &a, u32 base) {
-    const ca_cuda_job job = kept_job(base + S::JOB);
+    const ca_work_item work = kept_work(base + S::WORK);
     sync_own<S>();
-    if (job.carry_out >= 0) return;
-    over_units<S>(a, job, [&](const auto &u) { settle_rows(a, job, base, u); });
-    if (!(job.flags & (CA_CUDA_JOB_OUTPUT | CA_CUDA_JOB_KEEP))) arrive<S>(a, job, base + S::FLAGS);
+    if (work.carry_out >= 0) return;
+    over_units<S>(a, work, [&](const auto &u) { settle_rows(a, work, base, u); });
+    if (!(work.flags & (CA_WORK_ITEM_OUTPUT | CA_WORK_ITEM_KEEP))) arrive<S>(a, work, base + S::FLAGS);
 }
 
-/* All jobs of this block. */
+/* All work items of this block. */
 template <element E, int D, kv_source SOURCE> DEV void prefill(const ca_cuda_attend_args &a) {
     using S = prefill_shape<E, D, SOURCE>;
     const u32 base = shared_base();
@@ -227,7 +221,7 @@ template <element E, int D, kv_source SOURCE> DEV void prefill(const ca_cuda_att
     for (int j = ld_global(a.parts + block_index()); j < ld_global(a.parts + block_index() + 1);) {
         attend_rows<S>(a, j, ring);
         finish_rows<S>(a, base);
-        j = kept_index(base + S::JOB) + 1;
+        j = kept_index(base + S::WORK) + 1;
         sync_block();
     }
 }

@@ -31,10 +31,10 @@ template <element E_, int D_, kv_source SOURCE> struct prefill_shape {
     static constexpr u32 SUMS = QUERIES + ROWS * D * 2;
     static constexpr u32 M = SUMS + ROWS * D * 4, L = M + ROWS * 4;
     static constexpr u32 FLAGS = L + ROWS * 4;
-    static constexpr u32 JOB = FLAGS + ROWS * 4;
-    static constexpr u32 OWN = (JOB + KEPT_JOB - QUERIES + 127) / 128 * 128;
-    static constexpr u32 BARS = JOB + KEPT_JOB + (GROUPS - 1) * OWN; /* an mbarrier for each stage: it is here */
-    static constexpr u32 FREE = BARS + STAGES * 8;                   /* and another one: it may be overwritten */
+    static constexpr u32 WORK = FLAGS + ROWS * 4;
+    static constexpr u32 OWN = (WORK + KEPT_WORK - QUERIES + 127) / 128 * 128;
+    static constexpr u32 BARS = WORK + KEPT_WORK + (GROUPS - 1) * OWN; /* an mbarrier for each stage: it is here */
+    static constexpr u32 FREE = BARS + STAGES * 8;                     /* and another one: it may be overwritten */
     static constexpr u32 SHARED = WGMMA ? FREE + STAGES * 8 : BARS;
 };
 
@@ -136,14 +136,14 @@ struct prefill_rows {
     float slope[2];
 };
 template <class S> DEV prefill_rows find_rows(const ca_cuda_attend_args &a, const prefill_warp &w) {
-    const ca_cuda_job job = kept_job(w.base + S::JOB);
+    const ca_work_item work = kept_work(w.base + S::WORK);
     prefill_rows rows = {};
     UNROLL for (int h = 0; h < 2; h++) {
         const int row = w.row + w.lane / 4 + 8 * h;
-        rows.used[h] = row < job.n_tokens * a.group;
+        rows.used[h] = row < work.n_tokens * a.group;
         if (!rows.used[h]) continue;
-        const row_place p = place_of(a, job.head, row);
-        rows.position[h] = ld_global(a.position + job.row + p.token);
+        const row_place p = place_of(a, work.head, row);
+        rows.position[h] = ld_global(a.position + work.row + p.token);
         rows.slope[h] = a.slopes ? ld_global(a.slopes + p.query_head) : 0;
     }
     return rows;
@@ -171,12 +171,6 @@ DEV prefill_seen find_seen(const ca_cuda_attend_args &a, const prefill_rows &row
         seen.all &= shfl_xor(seen.all, i);
     }
     return seen;
-}
-
-/* The position of the first slot of a quarter of the list's chunk i. */
-DEV int start_of_quarter(const ca_cuda_job &job, int i, int quarter) {
-    const int chunk = job.segment * CA_CUDA_SEGMENT_CHUNKS + (int)(job.order >> 4 * i & 15);
-    return chunk * CA_CUDA_CHUNK + quarter * STEP_SLOTS;
 }
 
 DEV void adjust_slots(const ca_cuda_attend_args &a, float (&s)[2][4], const prefill_rows &rows, int start, int lane) {
@@ -321,7 +315,7 @@ DEV void attend_slots(const ca_cuda_attend_args &a, prefill_state<S> &st, const 
     float s[2][4] = {}, scale = a.scale_log2;
     prefill_seen seen = {};
     if (partial || options) {
-        const int start = start_of_quarter(kept_job(w.base + S::JOB), first + c, quarter);
+        const int start = start_of_quarter(kept_work(w.base + S::WORK), first + c, quarter);
         const prefill_rows rows = find_rows<S>(a, w);
         if (partial) seen = find_seen(a, rows, start);
         if (partial && seen.any == 0) return; /* above the diagonal for all rows of this warp */

@@ -1,22 +1,23 @@
 /*
- * Prefill attention by wgmma (sm_90a): the jobs and, under the condition below, the bits of prefill.cuh.
+ * Prefill attention by wgmma (sm_90a): the work items and, under the condition below, the bits of prefill.cuh.
  *
- * A job has up to 128 rows here, for which K and V are copied once. Two warp groups compute, each for itself: its half of the
- * tokens is a job of up to 64 rows, with queries, sums and barriers of its own, so one may finish a job while the other one is
- * still or already at work. d = 256 leaves shared memory for one group only.
+ * A work item has up to 128 rows here, for which K and V are copied once. Two warp groups compute, each for itself: its half of
+ * the tokens is a work item of up to 64 rows, with queries, sums and barriers of its own, so one may finish a work item while
+ * the other one is still or already at work. d = 256 leaves shared memory for one group only.
  *
  *   warps 0 to 3 | warps 4 to 7     the group's four warps have 16 rows each, as in prefill.cuh
  *   warp 8                          fills the stages of the ring by bulk copies
  *   warps 9 to 11                   end at once: registers are given to warp groups
  *
- * The warp that copies goes through the jobs by itself, over the ends of quarters and of jobs, and fills a stage as soon as all
- * warps that compute have left it. Each stage has two mbarriers: one completes when the bytes are here, one when all have left.
+ * The warp that copies goes through the work items by itself, over the ends of quarters and of work items, and fills a stage as
+ * soon as all warps that compute have left it. Each stage has two mbarriers: one completes when the bytes are here, one when
+ * all have left.
  *
  * The bits are those of mma only if wgmma sums 16 products and the accumulator as mma does. Nothing else differs. So steps use
  * these kernels only on a device that is known to do so (ca_cuda_device.wgmma_sums_as_mma); docs/cuda.md has the reasons.
  *
  * Shared memory: four stages (d = 256: two); for each group queries, sums, their M, their l, flags of the arrival, its part of
- * the job; mbarriers.
+ * the work item; mbarriers.
  */
 #ifndef CHUNKATTN_CUDA_PREFILL_WGMMA_CUH
 #define CHUNKATTN_CUDA_PREFILL_WGMMA_CUH
@@ -73,14 +74,14 @@ DEV void fill_stage(const ca_cuda_attend_args &a, u32 base, int ring, int head, 
     copy_part_bulk<S>(stage_of<S>(base, ring), tile, c, quarter, (u32)(part / parts_of<S>), (u32)(part % parts_of<S>), bar);
 }
 
-template <class S> DEV void copy_jobs(const ca_cuda_attend_args &a) {
+template <class S> DEV void copy_items(const ca_cuda_attend_args &a) {
     const u32 base = shared_base();
     const int end = ld_global(a.parts + block_index() + 1);
     int ring = 0;
     for (int j = ld_global(a.parts + block_index()); j < end; j++) {
-        const ca_cuda_job job = load_job(a.jobs + j);
+        const ca_work_item work = load_work(a.items + j);
         const int places = load_places<S>(a, j, thread_index() % 32);
-        const int n = job.n_chunks, head = job.head;
+        const int n = work.n_chunks, head = work.head;
         UNROLL_BY(1)
         for (int quarter = 0; quarter < CA_CUDA_QUARTERS; quarter++) UNROLL_BY(1)
         for (int first = 0; first < n; first += S::CHUNKS) {
@@ -104,33 +105,33 @@ template <class S> DEV void clear_stages(u32 base) {
 template <class S> DEV int own_group() { return S::GROUPS == 1 ? 0 : thread_index() / S::THREADS; }
 template <class S> DEV u32 own_base() { return shared_base() + (u32)own_group<S>() * S::OWN; }
 
-/* A group's part of a job: as many whole tokens as fit in its rows; of two groups the second one takes the rest. */
+/* A group's part of a work item: as many whole tokens as fit in its rows; of two groups the second one takes the rest. */
 DEV int32_t later_state(int32_t first, int token) { return first < 0 ? first : first + token; }
-template <class S> DEV ca_cuda_job part_of_job(const ca_cuda_attend_args &a, ca_cuda_job job, int group) {
-    const int most = (int)(S::ROWS * a.group_inverse >> 16), begin = group * most, n = job.n_tokens - begin;
-    job.row += begin;
-    job.n_tokens = (uint8_t)(n < 0 ? 0 : n < most ? n : most);
-    job.state = later_state(job.state, begin);
-    job.fold = later_state(job.fold, begin);
-    job.carry_in = later_state(job.carry_in, begin);
-    job.carry_out = later_state(job.carry_out, begin);
-    return job;
+template <class S> DEV ca_work_item part_of_work(const ca_cuda_attend_args &a, ca_work_item work, int group) {
+    const int most = (int)(S::ROWS * a.group_inverse >> 16), begin = group * most, n = work.n_tokens - begin;
+    work.row += begin;
+    work.n_tokens = (uint8_t)(n < 0 ? 0 : n < most ? n : most);
+    work.state = later_state(work.state, begin);
+    work.fold = later_state(work.fold, begin);
+    work.carry_in = later_state(work.carry_in, begin);
+    work.carry_out = later_state(work.carry_out, begin);
+    return work;
 }
 
-/* As keep_job, for a line that differs from the one in device memory. */
-template <class S> DEV void keep_part(const ca_cuda_job &job, int j, u32 at) {
-    u4 words[sizeof job / 16];
-    memcpy(words, &job, sizeof job);
+/* As keep_work, for a line that differs from the one in device memory. */
+template <class S> DEV void keep_part(const ca_work_item &work, int j, u32 at) {
+    u4 words[sizeof work / 16];
+    memcpy(words, &work, sizeof work);
     if (own_thread<S>() != 0) return;
     UNROLL for (u32 i = 0; i < 2; i++) st_shared(at + i * 16, words[i]);
-    st_shared(at + (u32)sizeof job, j);
+    st_shared(at + (u32)sizeof work, j);
 }
 
-/* Of a kept job: its tokens, the number of its chunks, and which of these some row does not see whole. */
+/* Of a kept work item: its tokens, the number of its chunks, and which of these some row does not see whole. */
 struct kept_list {
     int n_tokens, n, partial;
 };
-DEV kept_list list_of_job(u32 at) {
+DEV kept_list list_of_work(u32 at) {
     const u32 head_word = ld_shared<u32>(at + 4), segment_word = ld_shared<u32>(at + 8);
     return {(int)(head_word >> 16 & 0xff), (int)(segment_word >> 16 & 0xff), (int)(segment_word >> 24)};
 }
@@ -143,9 +144,9 @@ template <class S> DEV void leave_stage(u32 base, int ring) {
 
 template <class S> DEV void attend_rows_by_wgmma(const ca_cuda_attend_args &a, int j, int &ring) {
     const u32 base = shared_base(), own = own_base<S>();
-    const ca_cuda_job job = part_of_job<S>(a, load_job(a.jobs + j), own_group<S>());
-    keep_part<S>(job, j, own + S::JOB);
-    stage_queries<S, S::ROWS>(a, job, own + S::QUERIES);
+    const ca_work_item work = part_of_work<S>(a, load_work(a.items + j), own_group<S>());
+    keep_part<S>(work, j, own + S::WORK);
+    stage_queries<S, S::ROWS>(a, work, own + S::QUERIES);
     fence_async();
     sync_own<S>();
     prefill_queries<S> q;
@@ -154,7 +155,7 @@ template <class S> DEV void attend_rows_by_wgmma(const ca_cuda_attend_args &a, i
         prefill_state<S> st;
         begin_quarter<S>(a, st, this_rows<S>(), quarter);
         UNROLL_BY(1) for (int first = 0;; first += S::CHUNKS) {
-            const kept_list list = list_of_job(own_base<S>() + S::JOB); /* read again: registers are needed for the sums */
+            const kept_list list = list_of_work(own_base<S>() + S::WORK); /* read again: registers are needed for the sums */
             if (first >= list.n) break;
             mbar_wait(stage_bar<S>(base, ring), stage_parity<S>(ring));
             const int here = list.n - first < S::CHUNKS ? list.n - first : S::CHUNKS;
@@ -169,13 +170,13 @@ template <class S> DEV void attend_rows_by_wgmma(const ca_cuda_attend_args &a, i
     }
 }
 
-template <class S> DEV void compute_jobs(const ca_cuda_attend_args &a) {
+template <class S> DEV void compute_items(const ca_cuda_attend_args &a) {
     const u32 own = own_base<S>();
     int ring = 0;
     for (int j = ld_global(a.parts + block_index()); j < ld_global(a.parts + block_index() + 1);) {
         attend_rows_by_wgmma<S>(a, j, ring);
         finish_rows<S>(a, own);
-        j = kept_index(own + S::JOB) + 1;
+        j = kept_index(own + S::WORK) + 1;
         sync_own<S>();
     }
 }
@@ -189,17 +190,17 @@ template <class S> DEV void compute_jobs(const ca_cuda_attend_args &a) {
 enum { COPYING_REGISTERS = 24, COMPUTING_REGISTERS = 240 };
 static_assert(COPYING_REGISTERS + 2 * COMPUTING_REGISTERS == 3 * 168, "one group gives what the others take");
 
-/* All jobs of this block. */
-template <element E, int D> DEV void prefill_wgmma(const ca_cuda_attend_args &a) {
-    using S = prefill_shape<E, D, WGMMA_TILES>;
+/* All work items of this block. */
+template <element E, int D, kv_source SOURCE> DEV void prefill_wgmma(const ca_cuda_attend_args &a) {
+    using S = prefill_shape<E, D, SOURCE>;
     clear_stages<S>(shared_base());
     init_stages<S>(shared_base());
     if (thread_index() >= S::COMPUTING) {
         if constexpr (S::GROUPS == 2) registers_decrease<COPYING_REGISTERS>();
-        if (thread_index() < S::COMPUTING + 32) copy_jobs<S>(a);
+        if (thread_index() < S::COMPUTING + 32) copy_items<S>(a);
     } else {
         if constexpr (S::GROUPS == 2) registers_increase<COMPUTING_REGISTERS>();
-        compute_jobs<S>(a);
+        compute_items<S>(a);
     }
 }
 

@@ -48,7 +48,7 @@ DEV void stage_scores(float (&s)[S::LINES / 8][4], const prefill_queries<S> &q, 
         if constexpr (keep_fragments<S>)
             wgmma<S::E, K_MAJOR>(s, q.f[step], lines, step > 0);
         else
-            wgmma<S::E, K_MAJOR, K_MAJOR>(s, dimensions_of<S::D, S::ROWS>(w.base + S::QUERIES, step), lines, step > 0);
+            wgmma<S::E, K_MAJOR>(s, dimensions_of<S::D, S::ROWS>(w.base + S::QUERIES, step), lines, step > 0);
     }
     wgmma_commit();
     wgmma_wait<0>(s);
@@ -60,11 +60,11 @@ DEV void finish_scores(const ca_cuda_attend_args &a, float (&s)[S::LINES / 8][4]
                        int here, int partial) {
     const bool options = has_options(a);
     if (!options && partial == 0) return;
-    const ca_cuda_job job = kept_job(w.base + S::JOB);
+    const ca_work_item work = kept_work(w.base + S::WORK);
     const prefill_rows rows = find_rows<S>(a, w);
     UNROLL for (int c = 0; c < S::CHUNKS; c++) {
         if (c >= here) continue;
-        const int start = start_of_quarter(job, first + c, quarter);
+        const int start = start_of_quarter(work, first + c, quarter);
         if (options) adjust_slots(a, scores_of(s, c), rows, start, w.lane);
         if (!(partial >> c & 1)) continue;
         u32 seen[2];

@@ -31,8 +31,20 @@ struct alignas(16) u4 {
 /* The 16-bit type of a matrix operand. Two elements share a 32-bit register; the one with the lower index is the low half. */
 enum element { BF16, F16 };
 
-/* How an operand of wgmma is stored: consecutive elements run along k, or along m (of A) or n (of B). */
+/* How B of wgmma is stored: consecutive elements run along k, or along n. */
 enum major { K_MAJOR, MN_MAJOR };
+
+#ifdef __CUDACC__
+#define DEV static __device__ __forceinline__
+#else
+#define DEV static inline
+#endif
+
+template <int SWIZZLE> DEV u64 wgmma_descriptor(u32 at, u32 leading, u32 stride) {
+    static_assert(SWIZZLE == 128 || SWIZZLE == 64, "the modes that kernels use");
+    constexpr u64 mode = SWIZZLE == 128 ? 1 : 2;
+    return (u64)(at >> 4 & 0x3fff) | (u64)(leading >> 4 & 0x3fff) << 16 | (u64)(stride >> 4 & 0x3fff) << 32 | mode << 62;
+}
 
 #ifdef __CUDACC__
 #include "device_primitives.h"
@@ -48,7 +60,6 @@ enum major { K_MAJOR, MN_MAJOR };
  *
  * DEVICE MEMORY. T has 4, 8 or 16 bytes
  *   T ld_global(const T *p)                  ld.global
- *   T ld_readonly(const T *p)                ld.global.nc: no thread writes it during the launch; may be moved and merged
  *   T ld_streaming(const T *p)               ld.global.cs: read once, the first to be evicted from the caches
  *   void st_global(T *p, T v)                st.global
  *   void st_streaming(T *p, T v)             st.global.cs
@@ -64,12 +75,9 @@ enum major { K_MAJOR, MN_MAJOR };
  * WARPS AND BLOCKS
  *   void sync_warp()                         bar.warp.sync, all lanes: orders their accesses of shared and device memory
  *   void sync_block()                        bar.sync 0, all threads of the block
- *   bool sync_block_or(bool b)               bar.red.or 0: as sync_block; whether b holds in some thread
  *   void sync_named(int id, int threads)     bar.sync: barrier 1 <= id < 16 for `threads` threads, a multiple of 32
- *   bool sync_named_or(int id, int threads, bool b)   bar.red.or
- *   void arrive_named(int id, int threads)   bar.arrive: counts among the `threads`, does not wait
+ *   bool sync_named_or(int id, int threads, bool b)   bar.red.or: the same; whether b holds in one of them
  *   bool any_sync(bool b)                    vote.sync.any, all lanes. Votes and shuffles order no accesses of memory
- *   u32 ballot_sync(bool b)                  vote.sync.ballot: bit i is lane i's b
  *   T shfl(T v, int lane)                    shfl.sync.idx, all lanes, T has 4 bytes: v of lane (lane % 32)
  *   T shfl_xor(T v, int mask)                shfl.sync.bfly: v of lane (own ^ mask), 0 <= mask < 32
  *
@@ -92,8 +100,8 @@ enum major { K_MAJOR, MN_MAJOR };
  *                                            complete a wait with parity 1 returns at once
  *   void bulk_copy(u32 to, const void *from, u32 bytes, u32 bar)     cp.async.bulk, by one thread: to, from and bytes are
  *                                            multiples of 16; completes that many bytes of bar's phase
- *   void fence_async()                       fence.proxy.async: what this thread wrote to shared memory with st_shared,
- *                                            stmatrix or (after its wait) cp_async16 may be read by wgmma and overwritten by
+ *   void fence_async()                       fence.proxy.async: what this thread wrote to shared memory with st_shared
+ *                                            or (after its wait) cp_async16 may be read by wgmma and overwritten by
  *                                            bulk copies after the next barrier. Nothing on sm 80
  *
  * MATRICES OF A WARP, all lanes. A row of an 8 x 8 matrix of 16-bit elements is 16 bytes at one address. Lane i holds its
@@ -101,8 +109,6 @@ enum major { K_MAJOR, MN_MAJOR };
  * is register r[m]
  *   void ldmatrix(u32 (&r)[4], u32 at)       ldmatrix.x4
  *   void ldmatrix_trans(u32 (&r)[4], u32 at)          each matrix is transposed
- *   void stmatrix(u32 at, const u32 (&r)[4])          stmatrix.x4 (sm 90)
- *   void stmatrix_trans(u32 at, const u32 (&r)[4])
  *   u32 movmatrix(u32 a)                     the transpose of the matrix that the lanes hold
  *   void mma<E>(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2])
  *                                            mma.m16n8k16: C [16][8] += A [16][16] B [16][8], sums in f32. With g = lane / 4
@@ -113,18 +119,16 @@ enum major { K_MAJOR, MN_MAJOR };
  *
  * MATRICES OF A WARP GROUP (sm 90a), all its threads
  *   u64 wgmma_descriptor<SWIZZLE>(u32 at, u32 leading, u32 stride)
- *                                            an operand in shared memory. SWIZZLE is the bytes of a row: 128, 64, 32, or 0.
- *                                            8 rows are an atom, which begins at a multiple of its size. Bits 4.. of an
- *                                            offset are exclusive-ored with bits 7.. (3, 2 or 1 bits)
+ *                                            an operand in shared memory. SWIZZLE is the bytes of a row: 128 or 64. 8 rows are
+ *                                            an atom, which begins at a multiple of its size. Bits 4.. of an offset are
+ *                                            exclusive-ored with bits 7.. (3 or 2 bits)
  *     K_MAJOR                                  A row is one m (or n), along k. stride: bytes from 8 rows to the next 8.
  *                                              leading: unused. The next 16 in k begin 32 bytes further in the row
- *     MN_MAJOR                                 A row is one k, along m (or n). stride: bytes from 8 rows to the next 8.
- *                                              leading: bytes from SWIZZLE / 2 elements in m (or n) to the next
- *     SWIZZLE 0                                A row is 8 elements, 16 bytes. K_MAJOR: leading is from 8 elements in k to the
- *                                              next 8. MN_MAJOR: leading is from 8 k to the next 8, stride in m (or n)
- *   void wgmma<E, A, B>(float (&d)[N / 8][4], u64 a, u64 b, bool add)
- *                                            D [64][N] = A [64][16] B [16][N], plus D if add. A and B are the operands'
- *                                            majors; N is 8 .. 256 in steps of 8. Asynchronous: until the wait, d and what
+ *     MN_MAJOR                                 A row is one k, along n. stride: bytes from 8 rows to the next 8. leading:
+ *                                              bytes from SWIZZLE / 2 elements in n to the next
+ *   void wgmma<E, B>(float (&d)[N / 8][4], u64 a, u64 b, bool add)
+ *                                            D [64][N] = A [64][16] B [16][N], plus D if add. A is K_MAJOR, B has the major
+ *                                            B; N is 32, 64, 128 or 256. Asynchronous: until the wait, d and what
  *                                            the descriptors describe must not be touched. Warp w of the group has rows
  *                                            16 w ..; of these, d[j] is as mma's c for columns 8 j ..
  *   void wgmma<E, B>(float (&d)[N / 8][4], const u32 (&a)[4], u64 b, bool add)
@@ -146,7 +150,6 @@ enum major { K_MAJOR, MN_MAJOR };
  *   float ex2(x), lg2(x)                     2^x and log2 x, approximate (2 ulp), subnormals are zero
  *   u32 pack<E>(float low, float high)       two f32 rounded to nearest even
  *   float low_half<E>(u32 v), high_half<E>(u32 v)     one of two elements as f32
- *   u32 widen_e4m3(u32 v)                    two e4m3 in the low 16 bits as two f16 (sm 89)
  *   float as_float(u32), u32 as_bits(float)
  */
 #endif

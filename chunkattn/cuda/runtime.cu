@@ -4,7 +4,7 @@
 #include <cuda_runtime.h>
 #include <stdio.h>
 
-#include "job.h"
+#include "work_item.h"
 
 static const char *why(cudaError_t e) { return e == cudaSuccess ? NULL : cudaGetErrorString(e); }
 

@@ -16,11 +16,11 @@
 #ifndef CHUNKATTN_CUDA_SOFTMAX_CUH
 #define CHUNKATTN_CUDA_SOFTMAX_CUH
 
-#include "job.h"
 #include "primitives.h"
+#include "work_item.h"
 
 enum { STEP_SLOTS = CA_CUDA_CHUNK / CA_CUDA_QUARTERS };
-static_assert(STEP_SLOTS == 1 << CA_CUDA_LOG2_QUARTER, "job.h: slots of a quarter");
+static_assert(STEP_SLOTS == 1 << CA_CUDA_LOG2_QUARTER, "work_item.h: slots of a quarter");
 
 /* M of a row that has seen nothing: below every score, and a difference of two is not NaN. */
 constexpr float lowest_m = -3.402823466e+38f;
@@ -74,6 +74,12 @@ DEV float adjust(const ca_cuda_attend_args &a, float s, float slope, int distanc
     float x = mul_rn(s, a.scale_log2);
     if (a.softcap > 0) x = cap(x, a.softcap);
     return add_rn(x, mul_rn(slope, (float)distance));
+}
+
+/* The position of the first slot of a quarter of the list's chunk i. */
+DEV int start_of_quarter(const ca_work_item &work, int i, int quarter) {
+    const int chunk = work.segment * CA_CUDA_SEGMENT_CHUNKS + (int)(work.order >> 4 * i & 15);
+    return chunk * CA_CUDA_CHUNK + quarter * STEP_SLOTS;
 }
 
 #endif

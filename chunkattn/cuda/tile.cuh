@@ -18,8 +18,8 @@
 #ifndef CHUNKATTN_CUDA_TILE_CUH
 #define CHUNKATTN_CUDA_TILE_CUH
 
-#include "job.h"
 #include "primitives.h"
+#include "work_item.h"
 
 #include "chunkattn.h"
 
@@ -35,8 +35,8 @@ enum kv_source {
 DEV int hidden(int i) { return shfl_xor(i, 0); }
 
 /*
- * The threads that work on a job's rows together: all of the block, or one of its groups of S::THREADS, beside others that do
- * the same for other rows or only copy. This thread's index among them, and their barrier.
+ * The threads that work on a work item's rows together: all of the block, or one of its groups of S::THREADS, beside others
+ * that do the same for other rows or only copy. This thread's index among them, and their barrier.
  */
 template <class S> DEV int own_thread() {
     return S::THREADS == S::BLOCK_THREADS ? thread_index() : thread_index() % S::THREADS;
@@ -105,34 +105,34 @@ DEV const unsigned char *line_of(const ca_cuda_view &view, int row, int head) {
     return (const unsigned char *)view.data + row * view.row_stride + head * view.head_stride;
 }
 
-/* A job's line in registers. */
-DEV ca_cuda_job load_job(const ca_cuda_job *job) {
-    static_assert(sizeof(ca_cuda_job) == 64, "a job is one line");
+/* A work item's line in registers. */
+DEV ca_work_item load_work(const ca_work_item *work) {
+    static_assert(sizeof(ca_work_item) == 64, "a work item is one line");
     u4 words[4];
-    UNROLL for (int i = 0; i < 4; i++) words[i] = ld_global((const u4 *)job + i);
-    ca_cuda_job loaded;
+    UNROLL for (int i = 0; i < 4; i++) words[i] = ld_global((const u4 *)work + i);
+    ca_work_item loaded;
     memcpy(&loaded, words, sizeof loaded);
     return loaded;
 }
 
 /* Its line and its index in shared memory, from the next barrier on. */
-enum { KEPT_JOB = sizeof(ca_cuda_job) + 16 };
-DEV void keep_job(const ca_cuda_attend_args &a, int j, u32 at) {
+enum { KEPT_WORK = sizeof(ca_work_item) + 16 };
+DEV void keep_work(const ca_cuda_attend_args &a, int j, u32 at) {
     const int t = thread_index();
-    if (t < 4) st_shared(at + (u32)t * 16, ld_global((const u4 *)(a.jobs + j) + t));
-    if (t == 4) st_shared(at + (u32)sizeof(ca_cuda_job), j);
+    if (t < 4) st_shared(at + (u32)t * 16, ld_global((const u4 *)(a.items + j) + t));
+    if (t == 4) st_shared(at + (u32)sizeof(ca_work_item), j);
 }
 /* Without its chunks. Words of 4 bytes are broadcast to all lanes in one wavefront each. */
-DEV ca_cuda_job kept_job(u32 at) {
-    u32 words[sizeof(ca_cuda_job) / 4] = {};
+DEV ca_work_item kept_work(u32 at) {
+    u32 words[sizeof(ca_work_item) / 4] = {};
     UNROLL for (u32 i = 0; i < 8; i++) words[i] = ld_shared<u32>(at + i * 4);
-    ca_cuda_job job;
-    memcpy(&job, words, sizeof job);
-    return job;
+    ca_work_item work;
+    memcpy(&work, words, sizeof work);
+    return work;
 }
-DEV int kept_index(u32 at) { return ld_shared<int>(at + (u32)sizeof(ca_cuda_job)); }
+DEV int kept_index(u32 at) { return ld_shared<int>(at + (u32)sizeof(ca_work_item)); }
 
-/* A tile's row: the token of the job that it belongs to, and the query head. */
+/* A tile's row: the token of the work item that it belongs to, and the query head. */
 struct row_place {
     int token, query_head;
 };
@@ -141,15 +141,15 @@ DEV row_place place_of(const ca_cuda_attend_args &a, int head, int row) {
     return {token, head * a.group + row - token * a.group};
 }
 
-/* A job's queries as a tile of LINES lines in shared memory, zeros behind the last row. */
-template <class S, int LINES> DEV void stage_queries(const ca_cuda_attend_args &a, const ca_cuda_job &job, u32 to) {
-    const int n_rows = job.n_tokens * a.group;
+/* A work item's queries as a tile of LINES lines in shared memory, zeros behind the last row. */
+template <class S, int LINES> DEV void stage_queries(const ca_cuda_attend_args &a, const ca_work_item &work, u32 to) {
+    const int n_rows = work.n_tokens * a.group;
     for (int i = own_thread<S>(); i < LINES * (S::D / 8); i += S::THREADS) {
         const int row = i / (S::D / 8), unit = i % (S::D / 8);
         u4 x = {};
         if (row < n_rows) {
-            const row_place p = place_of(a, job.head, row);
-            x = load_unit<S::E>(line_of(a.q, ld_global(a.source + job.row + p.token), p.query_head), a.q.type, unit);
+            const row_place p = place_of(a, work.head, row);
+            x = load_unit<S::E>(line_of(a.q, ld_global(a.source + work.row + p.token), p.query_head), a.q.type, unit);
         }
         st_shared(to + unit_offset<S::D, LINES>((u32)row, (u32)unit), x);
     }

@@ -27,6 +27,9 @@ template <element E, int D> DEV void write(const ca_cuda_write_args &a) {
     }
 }
 
+template <int D> DEV void write_bf16(const ca_cuda_write_args &a) { write<BF16, D>(a); }
+template <int D> DEV void write_f16(const ca_cuda_write_args &a) { write<F16, D>(a); }
+
 /* ---- K and V in e4m3 ---- */
 
 /* The 16 elements of a unit of a caller's line as f32, which is exact. */

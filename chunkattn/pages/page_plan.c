@@ -2,7 +2,7 @@
 #include "page_plan.h"
 
 #include "chunkattn/cache/plan_internal.h"
-#include "chunkattn/cuda/job.h"
+#include "chunkattn/cuda/work_item.h"
 
 void ca_page_plan_init(ca_page_plan *p, int32_t log2_page, bool numbered, bool apart, ca_alloc *alloc) {
     *p = (ca_page_plan){.alloc = alloc, .log2_page = log2_page, .numbered = numbered, .apart = apart};

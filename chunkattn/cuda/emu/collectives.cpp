@@ -56,8 +56,7 @@ void check_barrier(const named_barrier &b, const barrier_call &call, int threads
     if (b.threads != threads)
         stop(kind::barrier_misuse, at,
              std::to_string(threads) + " threads, but " + std::to_string(b.threads) + " in line " + std::to_string(b.at.line));
-    if ((b.what == barrier_call::RED_OR) != (call.what == barrier_call::RED_OR))
-        stop(kind::barrier_misuse, at, "with a reduction and without one");
+    if (b.reduces != call.reduces) stop(kind::barrier_misuse, at, "with a reduction and without one");
 }
 
 void complete_barrier(named_barrier &b) {
@@ -75,7 +74,7 @@ void warp_joins_barrier(void **args) {
     named_barrier &b = own->barriers[(size_t)first.call.id % NAMED_BARRIERS];
     check_barrier(b, first.call, threads, first.at);
     b.threads = threads;
-    b.what = first.call.what;
+    b.reduces = first.call.reduces;
     b.at = first.at;
     fiber *lanes[WARP];
     pointers(lanes_of(self->thread), WARP, lanes);
@@ -85,14 +84,12 @@ void warp_joins_barrier(void **args) {
         if (lane.call.id != first.call.id || lane.call.threads != first.call.threads)
             fail(kind::divergent, lane.at, "barrier ids or counts differ");
         b.any |= lane.call.in;
-        if (first.call.what == barrier_call::ARRIVE) continue;
         b.waiting.push_back(lanes[l]);
         b.results.push_back(&lane.out);
         lanes[l]->is = status::at_barrier;
     }
     b.arrived += WARP;
     if (b.arrived < threads) return;
-    tally(first.at, &counts::barriers);
     complete_barrier(b);
 }
 
@@ -179,35 +176,29 @@ void lane_ended() {
 }
 
 void sync_warp(place at) {
-    meet("sync_warp", at, &at, [](void **args) {
+    meet("sync_warp", at, nullptr, [](void **) {
         fiber *lanes[WARP];
         pointers(lanes_of(self->thread), WARP, lanes);
         synchronise(lanes, WARP);
-        tally(*static_cast<place *>(args[0]), &counts::warp_syncs);
     });
 }
 
 bool barrier(const barrier_call &call, place at) {
     barrier_lane lane = {call, at, false};
-    meet(call.what == barrier_call::ARRIVE ? "arrive_named"
-         : call.id                         ? "sync_named"
-                                           : "sync_block",
-         at, &lane, warp_joins_barrier);
+    meet(call.id ? "sync_named" : "sync_block", at, &lane, warp_joins_barrier);
     while (self->is != status::ready) yield();
     return lane.out;
 }
 
-u32 ballot(bool b, place at) {
+bool any_sync(bool b, place at) {
     struct lane {
-        bool in;
-        u32 out;
-        place at;
-    } me = {b, 0, at};
+        bool in, out;
+    } me = {b, false};
     meet("a vote", at, &me, [](void **args) {
-        u32 bits = 0;
-        for (int l = 0; l < WARP; l++) bits |= (u32) static_cast<lane *>(args[l])->in << l;
-        for (int l = 0; l < WARP; l++) static_cast<lane *>(args[l])->out = bits;
-        tally(static_cast<lane *>(args[0])->at, &counts::votes);
+        bool any = false;
+        for (int l = 0; l < WARP; l++) any |= static_cast<lane *>(args[l])->in;
+        for (int l = 0; l < WARP; l++) static_cast<lane *>(args[l])->out = any;
+        tally(&counts::votes);
     });
     return me.out;
 }
@@ -216,14 +207,12 @@ u32 shuffle(u32 v, int from, bool exclusive_or, place at) {
     struct lane {
         u32 in, out;
         int from;
-        place at;
-    } me = {v, 0, exclusive_or ? (self->thread ^ from) % WARP : (int)((u32)from % WARP), at};
+    } me = {v, 0, exclusive_or ? (self->thread ^ from) % WARP : (int)((u32)from % WARP)};
     meet("a shuffle", at, &me, [](void **args) {
         for (int l = 0; l < WARP; l++) {
             lane *to = static_cast<lane *>(args[l]);
             to->out = static_cast<lane *>(args[to->from])->in;
         }
-        tally(static_cast<lane *>(args[0])->at, &counts::shuffles);
     });
     return me.out;
 }

@@ -38,7 +38,7 @@ void check_phase(u32 at, mbar &b, place where) {
 
 } // namespace
 
-void copy16(u32 to, const void *from, bool read, place at) {
+void cp_async16_or_zero(u32 to, const void *from, bool read, place at) {
     if (!check_shared(to, 16, 16, at)) return;
     if (!check_device(from, 16, 16, device_access::read, at)) return;
     write_cells(to, 16, writer::cp_async, at);
@@ -47,7 +47,7 @@ void copy16(u32 to, const void *from, bool read, place at) {
     self->copies.push_back({to, read ? from : nullptr, at});
 }
 
-void copy_commit() { self->group_ends.push_back(self->copies.size()); }
+void cp_async_commit() { self->group_ends.push_back(self->copies.size()); }
 
 void copy_wait(int pending) {
     auto &ends = self->group_ends;
@@ -101,7 +101,7 @@ void mbar_fence_init(place at) {
     self->init_fences.push_back(self->clock++);
 }
 
-void mbar_arrive(u32 bar, u32 bytes, place at) {
+void mbar_arrive_expect(u32 bar, u32 bytes, place at) {
     need_sm(90, at);
     mbar &b = find_mbar(bar, at);
     b.bytes += bytes;
@@ -140,8 +140,8 @@ void bulk_copy(u32 to, const void *from, u32 bytes, u32 bar, place at) {
     check_proxy(to, bytes, at);
     write_cells(to, bytes, writer::bulk, at);
     own->bulks.push_back({to, bytes, bar, from, at});
-    tally(at, &counts::bulk_copies);
-    tally(at, &counts::bulk_bytes, bytes);
+    tally(&counts::bulk_copies);
+    tally(&counts::bulk_bytes, bytes);
 }
 
 void deliver(block &in, size_t i) {

@@ -29,9 +29,9 @@ void count_sectors(const request &r, uint64_t counts::*requests, uint64_t counts
     u64 all[WARP];
     u32 n = 0;
     for (u32 i = 0; i < r.n; i++) n = add_distinct(all, n, r.address[i] / 32); /* an aligned access lies in one sector */
-    tally(r.at, requests);
-    tally(r.at, bytes, (u64)r.n * r.bytes);
-    tally(r.at, sectors, n);
+    tally(requests);
+    tally(bytes, (u64)r.n * r.bytes);
+    tally(sectors, n);
 }
 
 /*
@@ -56,9 +56,9 @@ void count_wavefronts(const request &r) {
         }
         wavefronts += most;
     }
-    tally(r.at, &counts::shared_requests);
-    tally(r.at, &counts::shared_wavefronts, wavefronts);
-    tally(r.at, &counts::shared_least, (n_distinct + lanes_at_once - 1) / lanes_at_once);
+    tally(&counts::shared_requests);
+    tally(&counts::shared_wavefronts, wavefronts);
+    tally(&counts::shared_least, (n_distinct + lanes_at_once - 1) / lanes_at_once);
 }
 
 void judge(const request &r) {
@@ -126,11 +126,6 @@ void judge_by_line(const fiber *lanes) {
 
 } // namespace
 
-void tally(place at, uint64_t counts::*field, u64 n) {
-    now->out.n.*field += n;
-    if (now->c.per_line) now->out.by_line[at].*field += n;
-}
-
 void judge_log(fiber *lanes) {
     if (uniform(lanes))
         judge_uniform(lanes);
@@ -139,7 +134,7 @@ void judge_log(fiber *lanes) {
     for (int l = 0; l < WARP; l++) lanes[l].log.clear();
 }
 
-void count_rows(place at, const u32 *rows, int n) {
+void count_rows(const u32 *rows, int n) {
     for (int first = 0; first < n; first += 8) {
         u32 units[8], in_bank[8] = {}, n_units = 0, most = 0;
         for (int i = first; i < first + 8; i++) {
@@ -147,13 +142,10 @@ void count_rows(place at, const u32 *rows, int n) {
             n_units = add_distinct(units, n_units, unit);
             if (n_units > before) most = std::max(most, ++in_bank[unit % 8]);
         }
-        tally(at, &counts::shared_wavefronts, most);
-        tally(at, &counts::shared_least);
+        tally(&counts::shared_wavefronts, most);
+        tally(&counts::shared_least);
     }
-    tally(at, &counts::shared_requests);
+    tally(&counts::shared_requests);
 }
-
-void count_ex2(place at) { tally(at, &counts::ex2); }
-void count_lg2(place at) { tally(at, &counts::lg2); }
 
 } // namespace emu

@@ -48,17 +48,14 @@ struct counts {
     uint64_t store_requests, store_bytes, store_sectors;
     uint64_t async_requests, async_bytes, async_sectors; /* cp_async */
     uint64_t bulk_copies, bulk_bytes;
-    uint64_t shared_requests, shared_wavefronts,
-        shared_least; /* ld, st, ldmatrix, stmatrix, cp_async; least: without conflicts */
-    uint64_t ldmatrix, stmatrix, movmatrix, mma, wgmma;
-    uint64_t votes, shuffles, warp_syncs, barriers, atomics;
-    uint64_t ex2, lg2; /* by thread, unlike all others */
+    uint64_t shared_requests, shared_wavefronts, shared_least; /* ld, st, ldmatrix, cp_async; least: without conflicts */
+    uint64_t ldmatrix, movmatrix, mma, wgmma;
+    uint64_t votes;
 };
 
 struct report {
     counts n = {};
-    std::vector<error> errors;       /* each kind and line once */
-    std::map<place, counts> by_line; /* where config.per_line says so */
+    std::vector<error> errors; /* each kind and line once */
 
     std::string text() const; /* the errors, one a line */
 };
@@ -71,7 +68,6 @@ struct config {
     int sm = 90;      /* compute capability: primitives that it lacks are errors */
     int blocks_per_sm = 1;
     int registers = 0; /* of a thread when the launch begins; 0: as many as fit with blocks_per_sm */
-    bool per_line = false;
 };
 
 /* Bytes of shared memory that the blocks of a multiprocessor have together. */

@@ -1,11 +1,26 @@
-/* The library's kernels as functions of the emulation, which kernels.cpp compiles once for all programs that launch them. */
+/* The library's kernels in the emulation, which kernels.cpp compiles once for all programs that launch them. */
 #ifndef CHUNKATTN_CUDA_EMU_EMU_KERNELS_H
 #define CHUNKATTN_CUDA_EMU_EMU_KERNELS_H
 
-#include "chunkattn/cuda/job.h"
+#include "emu.h"
 
-#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function) extern "C" void ca_cuda_##name(const args a);
-#include "chunkattn/cuda/kernels.def"
-#undef CA_CUDA_KERNEL
+namespace emu {
 
+struct kernel {
+    const char *name;
+    int threads, blocks; /* of a block; of a multiprocessor, as in kernels.def */
+    size_t shared;       /* bytes of dynamic shared memory of a block */
+    int sm;              /* the least compute capability */
+    bool attends;
+    size_t args_bytes;
+    void (*run)(const void *args); /* as one thread */
+
+    /* A launch of so many blocks. As many of them run on a multiprocessor as its registers and its shared memory allow. */
+    config launch_of(int n_blocks, uint64_t seed, int resident) const;
+};
+
+extern const std::vector<kernel> kernels; /* in the order of kernels.def */
+const kernel &find_kernel(const std::string &name);
+
+} // namespace emu
 #endif

@@ -27,66 +27,66 @@ inline float watch(float v, place at) {
     return v;
 }
 
-int thread_index();
-int block_index();
-int block_count();
-
-enum class load_hint { plain, readonly };
-void load(void *to, const void *from, u32 bytes, load_hint hint, place at);
+void load(void *to, const void *from, u32 bytes, place at);
 void store(void *to, const void *from, u32 bytes, place at);
 u32 atomic_add(u32 *p, u32 v, bool acq_rel, place at);
 void load_shared(void *to, u32 from, u32 bytes, place at);
 void store_shared(u32 to, const void *from, u32 bytes, place at);
 
-void sync_warp(place at);
 struct barrier_call {
     int id, threads; /* threads 0: the whole block */
-    enum { SYNC, RED_OR, ARRIVE } what;
-    bool in;
+    bool reduces, in;
 };
-bool barrier(const barrier_call &call, place at); /* the disjunction, of RED_OR */
-u32 ballot(bool b, place at);
+bool barrier(const barrier_call &call, place at); /* the disjunction, if it reduces */
 u32 shuffle(u32 v, int lane, bool exclusive_or, place at);
 
-void copy16(u32 to, const void *from, bool read, place at);
-void copy_commit();
 void copy_wait(int pending);
-void mbar_init(u32 bar, u32 arrivals, place at);
-void mbar_fence_init(place at);
-void mbar_arrive(u32 bar, u32 bytes, place at);
-void mbar_wait(u32 bar, u32 parity, place at);
-void bulk_copy(u32 to, const void *from, u32 bytes, u32 bar, place at);
-void fence_async();
-
 void load_matrix(u32 (&r)[4], u32 from, bool transposed, place at);
-void store_matrix(u32 to, const u32 (&r)[4], bool transposed, place at);
-u32 move_matrix(u32 a, place at);
 void multiply(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2], element e, place at);
 
-/* An operand of wgmma: a descriptor, or four registers in place of A. */
-struct operand {
-    u64 descriptor;
-    major order;
-    const u32 *registers;
+/* The operands of wgmma: a descriptor or four registers of A, a descriptor of B. */
+struct operands {
+    const u32 *registers; /* or NULL */
+    u64 a, b;
+    major order; /* of B */
 };
-void group_multiply(float (*d)[4], int n, const operand &a, const operand &b, bool add, element e, place at);
+void group_multiply(float (*d)[4], int n, const operands &of, bool add, element e, place at);
 void group_fence(place at);
-void group_commit(place at);
 void group_wait(int pending, float (*const *named)[4], int n_named, place at);
 void set_registers(int n, bool increase, place at);
 
-void count_ex2(place at);
-void count_lg2(place at);
 float half_to_float(u16 h);
 u16 float_to_half(float f);
 u16 float_to_bf16(float f);
-u32 e4m3_to_halves(u32 v, place at);
 
 inline float flush(float x) { return std::fabs(x) < 1.17549435e-38f ? std::copysign(0.0f, x) : x; }
 
+/* ---- Primitives that need no template ---- */
+#define HERE place at = {__builtin_FILE(), __builtin_LINE()}
+int thread_index();
+int block_index();
+int block_count();
+void sync_warp(HERE);
+bool any_sync(bool b, HERE);
+void cp_async16_or_zero(u32 to, const void *from, bool read, HERE);
+void cp_async_commit();
+void mbar_init(u32 bar, u32 arrivals, HERE);
+void mbar_fence_init(HERE);
+void mbar_arrive_expect(u32 bar, u32 bytes, HERE);
+void mbar_wait(u32 bar, u32 parity, HERE);
+void bulk_copy(u32 to, const void *from, u32 bytes, u32 bar, HERE);
+void fence_async();
+u32 movmatrix(u32 a, HERE);
+void wgmma_commit(HERE);
+#undef HERE
+
 } // namespace emu
 
-#define DEV                                        static inline
+using emu::any_sync, emu::sync_warp, emu::thread_index, emu::block_index, emu::block_count;
+using emu::cp_async16_or_zero, emu::cp_async_commit, emu::fence_async, emu::bulk_copy;
+using emu::mbar_init, emu::mbar_fence_init, emu::mbar_arrive_expect, emu::mbar_wait;
+using emu::movmatrix, emu::wgmma_commit;
+
 #define KERNEL(threads, blocks_per_sm, name, args) extern "C" void name(args)
 #define FROM_SM(sm, ...)                           __VA_ARGS__
 #define UNROLL
@@ -94,23 +94,12 @@ inline float flush(float x) { return std::fabs(x) < 1.17549435e-38f ? std::copys
 #define HERE           emu::place at_ = {__builtin_FILE(), __builtin_LINE()}
 #define ACCESS_SIZE(T) static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "an access has 4, 8 or 16 bytes")
 
-/* ---- Indices ---- */
-DEV int thread_index() { return emu::thread_index(); }
-DEV int block_index() { return emu::block_index(); }
-DEV int block_count() { return emu::block_count(); }
-DEV u32 shared_base() { return 0; }
-
 /* ---- Loads and stores ---- */
+DEV u32 shared_base() { return 0; }
 template <class T> DEV T ld_global(const T *p, HERE) {
     ACCESS_SIZE(T);
     T v;
-    emu::load(&v, p, sizeof v, emu::load_hint::plain, at_);
-    return v;
-}
-template <class T> DEV T ld_readonly(const T *p, HERE) {
-    ACCESS_SIZE(T);
-    T v;
-    emu::load(&v, p, sizeof v, emu::load_hint::readonly, at_);
+    emu::load(&v, p, sizeof v, at_);
     return v;
 }
 template <class T> DEV T ld_streaming(const T *p, HERE) { return ld_global(p, at_); }
@@ -133,16 +122,9 @@ DEV u32 atomic_add_acq_rel(u32 *p, u32 v, HERE) { return emu::atomic_add(p, v, t
 DEV u32 atomic_add_relaxed(u32 *p, u32 v, HERE) { return emu::atomic_add(p, v, false, at_); }
 
 /* ---- Warps and blocks ---- */
-DEV void sync_warp(HERE) { emu::sync_warp(at_); }
-DEV void sync_block(HERE) { emu::barrier({0, 0, emu::barrier_call::SYNC, false}, at_); }
-DEV bool sync_block_or(bool b, HERE) { return emu::barrier({0, 0, emu::barrier_call::RED_OR, b}, at_); }
-DEV void sync_named(int id, int threads, HERE) { emu::barrier({id, threads, emu::barrier_call::SYNC, false}, at_); }
-DEV bool sync_named_or(int id, int threads, bool b, HERE) {
-    return emu::barrier({id, threads, emu::barrier_call::RED_OR, b}, at_);
-}
-DEV void arrive_named(int id, int threads, HERE) { emu::barrier({id, threads, emu::barrier_call::ARRIVE, false}, at_); }
-DEV bool any_sync(bool b, HERE) { return emu::ballot(b, at_) != 0; }
-DEV u32 ballot_sync(bool b, HERE) { return emu::ballot(b, at_); }
+DEV void sync_block(HERE) { emu::barrier({0, 0, false, false}, at_); }
+DEV void sync_named(int id, int threads, HERE) { emu::barrier({id, threads, false, false}, at_); }
+DEV bool sync_named_or(int id, int threads, bool b, HERE) { return emu::barrier({id, threads, true, b}, at_); }
 template <class T> DEV T shuffle_bits(T v, int lane, bool exclusive_or, emu::place at) {
     static_assert(sizeof(T) == 4, "shuffles move 4 bytes");
     u32 u;
@@ -155,46 +137,23 @@ template <class T> DEV T shfl(T v, int lane, HERE) { return shuffle_bits(v, lane
 template <class T> DEV T shfl_xor(T v, int mask, HERE) { return shuffle_bits(v, mask, true, at_); }
 
 /* ---- Asynchronous copies ---- */
-DEV void cp_async16(u32 to, const void *from, HERE) { emu::copy16(to, from, true, at_); }
-DEV void cp_async16_or_zero(u32 to, const void *from, bool read, HERE) { emu::copy16(to, from, read, at_); }
-DEV void cp_async_commit() { emu::copy_commit(); }
+DEV void cp_async16(u32 to, const void *from, HERE) { cp_async16_or_zero(to, from, true, at_); }
 template <int PENDING> DEV void cp_async_wait() { emu::copy_wait(PENDING); }
-DEV void mbar_init(u32 bar, u32 arrivals, HERE) { emu::mbar_init(bar, arrivals, at_); }
-DEV void mbar_fence_init(HERE) { emu::mbar_fence_init(at_); }
-DEV void mbar_arrive(u32 bar, HERE) { emu::mbar_arrive(bar, 0, at_); }
-DEV void mbar_arrive_expect(u32 bar, u32 bytes, HERE) { emu::mbar_arrive(bar, bytes, at_); }
-DEV void mbar_wait(u32 bar, u32 parity, HERE) { emu::mbar_wait(bar, parity, at_); }
-DEV void bulk_copy(u32 to, const void *from, u32 bytes, u32 bar, HERE) { emu::bulk_copy(to, from, bytes, bar, at_); }
-DEV void fence_async() { emu::fence_async(); }
+DEV void mbar_arrive(u32 bar, HERE) { mbar_arrive_expect(bar, 0, at_); }
 
 /* ---- Matrices ---- */
 DEV void ldmatrix(u32 (&r)[4], u32 from, HERE) { emu::load_matrix(r, from, false, at_); }
 DEV void ldmatrix_trans(u32 (&r)[4], u32 from, HERE) { emu::load_matrix(r, from, true, at_); }
-DEV void stmatrix(u32 to, const u32 (&r)[4], HERE) { emu::store_matrix(to, r, false, at_); }
-DEV void stmatrix_trans(u32 to, const u32 (&r)[4], HERE) { emu::store_matrix(to, r, true, at_); }
-DEV u32 movmatrix(u32 a, HERE) { return emu::move_matrix(a, at_); }
 template <element E> DEV void mma(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2], HERE) { emu::multiply(c, a, b, E, at_); }
-
-template <int SWIZZLE> DEV u64 wgmma_descriptor(u32 at, u32 leading, u32 stride) {
-    static_assert(SWIZZLE == 128 || SWIZZLE == 64 || SWIZZLE == 32 || SWIZZLE == 0, "the modes that a descriptor has");
-    constexpr u64 mode = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : SWIZZLE == 32 ? 3 : 0;
-    return (u64)(at >> 4 & 0x3fff) | (u64)(leading >> 4 & 0x3fff) << 16 | (u64)(stride >> 4 & 0x3fff) << 32 | mode << 62;
-}
-template <element E, major A, major B, int ROWS> DEV void wgmma(float (&d)[ROWS][4], u64 a, u64 b, bool add, HERE) {
-    static_assert(ROWS <= 32, "N is at most 256");
-    emu::group_multiply(d, ROWS * 8, {a, A, nullptr}, {b, B, nullptr}, add, E, at_);
+template <element E, major B, int ROWS> DEV void wgmma(float (&d)[ROWS][4], u64 a, u64 b, bool add, HERE) {
+    emu::group_multiply(d, ROWS * 8, {nullptr, a, b, B}, add, E, at_);
 }
 template <element E, major B, int ROWS> DEV void wgmma(float (&d)[ROWS][4], const u32 (&a)[4], u64 b, bool add, HERE) {
-    static_assert(ROWS <= 32, "N is at most 256");
-    emu::group_multiply(d, ROWS * 8, {0, K_MAJOR, a}, {b, B, nullptr}, add, E, at_);
+    emu::group_multiply(d, ROWS * 8, {a, 0, b, B}, add, E, at_);
 }
-DEV void wgmma_commit(HERE) { emu::group_commit(at_); }
 /* A default argument cannot follow a pack, so overloads are written out. The emulation needs no names in a fence. */
-DEV void wgmma_fence(HERE) { emu::group_fence(at_); }
 template <class D> DEV void wgmma_fence(D &, HERE) { emu::group_fence(at_); }
 template <class D, class E> DEV void wgmma_fence(D &, E &, HERE) { emu::group_fence(at_); }
-template <class D, class E, class F> DEV void wgmma_fence(D &, E &, F &, HERE) { emu::group_fence(at_); }
-template <int PENDING> DEV void wgmma_wait(HERE) { emu::group_wait(PENDING, nullptr, 0, at_); }
 template <int PENDING, int N> DEV void wgmma_wait(float (&d)[N][4], HERE) {
     float(*const named[])[4] = {d};
     emu::group_wait(PENDING, named, 1, at_);
@@ -202,10 +161,6 @@ template <int PENDING, int N> DEV void wgmma_wait(float (&d)[N][4], HERE) {
 template <int PENDING, int N, int M> DEV void wgmma_wait(float (&d)[N][4], float (&e)[M][4], HERE) {
     float(*const named[])[4] = {d, e};
     emu::group_wait(PENDING, named, 2, at_);
-}
-template <int PENDING, int N, int M, int L> DEV void wgmma_wait(float (&d)[N][4], float (&e)[M][4], float (&f)[L][4], HERE) {
-    float(*const named[])[4] = {d, e, f};
-    emu::group_wait(PENDING, named, 3, at_);
 }
 template <int N> DEV void registers_increase(HERE) { emu::set_registers(N, true, at_); }
 template <int N> DEV void registers_decrease(HERE) { emu::set_registers(N, false, at_); }
@@ -227,14 +182,8 @@ DEV float add_rn(float a, float b, HERE) { return emu::watch(a + b, at_); }
 DEV float rcp_rn(float a, HERE) { return emu::watch(1 / a, at_); }
 DEV float max_f32(float a, float b, HERE) { return std::fmax(emu::watch(a, at_), emu::watch(b, at_)); }
 DEV float ceil_f32(float a) { return std::ceil(a); }
-DEV float ex2(float x, HERE) {
-    emu::count_ex2(at_);
-    return emu::flush(std::exp2(emu::flush(emu::watch(x, at_))));
-}
-DEV float lg2(float x, HERE) {
-    emu::count_lg2(at_);
-    return std::log2(emu::flush(emu::watch(x, at_)));
-}
+DEV float ex2(float x, HERE) { return emu::flush(std::exp2(emu::flush(emu::watch(x, at_)))); }
+DEV float lg2(float x, HERE) { return std::log2(emu::flush(emu::watch(x, at_))); }
 template <element E> DEV u32 pack(float low, float high, HERE) {
     emu::watch(low, at_), emu::watch(high, at_);
     return E == BF16 ? emu::float_to_bf16(low) | (u32)emu::float_to_bf16(high) << 16
@@ -244,7 +193,6 @@ template <element E> DEV float low_half(u32 v) { return E == BF16 ? as_float(v <
 template <element E> DEV float high_half(u32 v) {
     return E == BF16 ? as_float(v & 0xffff0000u) : emu::half_to_float((u16)(v >> 16));
 }
-DEV u32 widen_e4m3(u32 v, HERE) { return emu::e4m3_to_halves(v, at_); }
 
 #undef HERE
 #undef ACCESS_SIZE

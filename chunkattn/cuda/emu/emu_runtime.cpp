@@ -11,7 +11,6 @@
 #include <set>
 #include <vector>
 
-#include "emu.h"
 #include "emu_kernels.h"
 
 struct ca_cuda_event {
@@ -20,31 +19,9 @@ struct ca_cuda_event {
 
 namespace {
 
-enum { SHARED_OF_SM_80 = 163 << 10 }; /* bytes, of a multiprocessor */
-
-struct kernel {
-    const char *name;
-    int threads, blocks;
-    size_t shared, args_bytes;
-    int sm;
-    bool attends;
-    std::function<void(const void *)> run;
-};
-
-const std::vector<kernel> &kernels() {
-    static const std::vector<kernel> all = {
-#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
-    {#name, threads, blocks, shared, sizeof(args), sm, !strcmp(#family, "attend"), [](const void *a) {                         \
-         ca_cuda_##name(*static_cast<const args *>(a));                                                                        \
-     }},
-#include "chunkattn/cuda/kernels.def"
-#undef CA_CUDA_KERNEL
-    };
-    return all;
-}
-
 struct noted_launch {
-    int kernel, blocks;
+    const emu::kernel *kernel;
+    int blocks;
     std::vector<unsigned char> args;
 };
 
@@ -150,8 +127,7 @@ const char *free_memory(void *p) {
 const char *acquire(void **p, size_t bytes, ca_cuda_stream) { return allocate(p, bytes); }
 
 const char *release(void *p, ca_cuda_stream stream) {
-    if (p && m().how == EMU_NOTHING) free_now(p);
-    if (p && m().how != EMU_NOTHING) queue_work(stream, [p] { free_now(p); });
+    if (p) queue_work(stream, [p] { free_now(p); });
     return nullptr;
 }
 
@@ -171,7 +147,6 @@ const char *free_host(void *p) {
 
 const char *copy(void *to, const void *from, size_t bytes, ca_cuda_stream stream) {
     if (m().fail_copy_at >= 0 && m().fail_copy_at-- == 0) return "the copy fails, as the test wants it";
-    if (m().how == EMU_NOTHING) return nullptr;
     queue_work(stream, [=] {
         if (!m().device.owns(to, bytes)) complain("a copy to what is no device memory");
         memcpy(to, from, bytes);
@@ -182,7 +157,6 @@ const char *copy(void *to, const void *from, size_t bytes, ca_cuda_stream stream
 }
 
 const char *zero(void *p, size_t bytes, ca_cuda_stream stream) {
-    if (m().how == EMU_NOTHING) return nullptr;
     queue_work(stream, [=] {
         if (!m().device.owns(p, bytes)) complain("what is cleared is no device memory");
         memset(p, 0, bytes);
@@ -198,15 +172,9 @@ const char *prepare(int32_t kernel) {
 }
 
 void run_kernel(const noted_launch &l) {
-    const kernel &k = kernels()[(size_t)l.kernel];
-    emu::config c;
-    c.blocks = l.blocks;
-    c.threads = k.threads;
-    c.shared_bytes = k.shared;
-    c.seed = m().rng();
-    c.resident = 1 + (int)(m().rng() % 4);
-    c.sm = k.sm;
-    c.blocks_per_sm = k.sm == 80 ? std::min(k.blocks, (int)(SHARED_OF_SM_80 / (k.shared + 1024))) : k.blocks;
+    const emu::kernel &k = *l.kernel;
+    const uint64_t seed = m().rng();
+    const emu::config c = k.launch_of(l.blocks, seed, 1 + (int)(m().rng() % 4));
     const emu::report r = m().device.launch(c, [&] { k.run(l.args.data()); });
     if (!r.errors.empty()) {
         printf("%s:\n", k.name);
@@ -219,9 +187,9 @@ void run_kernel(const noted_launch &l) {
 
 const char *launch(int32_t id, int32_t blocks, const void *args, ca_cuda_stream stream) {
     if (!m().prepared.count(id)) complain("a kernel is launched that was not prepared");
-    if (m().how == EMU_NOTHING) return nullptr;
     const unsigned char *a = static_cast<const unsigned char *>(args);
-    const noted_launch l = {id, blocks, {a, a + kernels()[(size_t)id].args_bytes}};
+    const emu::kernel &k = emu::kernels[(size_t)id];
+    const noted_launch l = {&k, blocks, {a, a + k.args_bytes}};
     if (m().capturing)
         m().noted.push_back(l);
     else
@@ -243,7 +211,6 @@ void destroy_event(ca_cuda_event *event) {
 }
 
 const char *record(ca_cuda_event *event, ca_cuda_stream stream) {
-    if (m().how == EMU_NOTHING) return nullptr;
     event->recorded++;
     queue_work(stream, [event] { event->passed++; });
     return nullptr;
@@ -271,10 +238,9 @@ void emu_set_streams(emu_streams how, uint64_t seed) {
     run_all();
     m().how = how;
     m().rng.seed(seed);
-    if (how != EMU_NOTHING) m().n_processors = 1 + (int)(seed % 3);
+    m().n_processors = 1 + (int)(seed % 3);
 }
 
-void emu_set_processors(int n) { m().n_processors = n; }
 void emu_set_wgmma(bool by_wgmma) { m().by_wgmma = by_wgmma; }
 
 void *emu_alloc(size_t bytes, const char *name) { return m().device.alloc(bytes, name); }

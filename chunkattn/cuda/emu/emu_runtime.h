@@ -18,17 +18,10 @@
 extern "C" {
 #endif
 
-typedef enum emu_streams {
-    EMU_IMMEDIATE,
-    EMU_DEFERRED,
-    EMU_NOTHING, /* neither copies nor kernels run: for measuring the host's time */
-} emu_streams;
+typedef enum emu_streams { EMU_IMMEDIATE, EMU_DEFERRED } emu_streams;
 
 /* How streams run from now on, and the seed of their delays, of the kernels' threads and of the number of multiprocessors. */
 void emu_set_streams(emu_streams how, uint64_t seed);
-
-/* The multiprocessors of the device, for caches that are created from now on. */
-void emu_set_processors(int n);
 
 /* Whether the device says that prefill may use wgmma, to caches that are created from now on. */
 void emu_set_wgmma(bool by_wgmma);

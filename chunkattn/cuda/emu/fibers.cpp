@@ -137,9 +137,8 @@ std::unique_ptr<block> make_block(int index) {
     b->groups.resize(((size_t)c.threads + GROUP - 1) / GROUP);
     for (warp_group &g : b->groups) g.registers = c.registers;
     b->fibers.resize((size_t)c.threads);
-    knowledge *k = new knowledge;
-    k->own.assign((size_t)c.threads + 1, 0);
-    const known start(k);
+    const known start = std::make_shared<knowledge>();
+    start->own.assign((size_t)c.threads + 1, 0);
     for (int t = 0; t < c.threads; t++) prepare(b->fibers[(size_t)t], index, t, start);
     return b;
 }

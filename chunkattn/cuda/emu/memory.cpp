@@ -57,8 +57,7 @@ word_history &history_of(size_t word) {
     return (*page)[word % PAGE_WORDS];
 }
 
-void note_read(word_history &h, bool readonly) {
-    h.readonly |= readonly;
+void note_read(word_history &h) {
     u64 *slot = nullptr;
     for (u64 &r : h.reads) {
         if (r && stamp_block(r) != self->block) continue;
@@ -70,20 +69,18 @@ void note_read(word_history &h, bool readonly) {
 }
 
 void check_order(const allocation &a, word_history &h, device_access how, place where) {
-    const bool reads = how == device_access::read || how == device_access::readonly;
+    const bool reads = how == device_access::read;
     if (!ordered(h.write)) {
         const kind k = reads ? kind::device_read_race : kind::device_write_race;
         fail(k, where, a.name + ", written by " + stamp_name(h.write));
     }
-    if (how == device_access::readonly && h.write) fail(kind::readonly_written, where, a.name);
     if (reads) {
-        note_read(h, how == device_access::readonly);
+        note_read(h);
         return;
     }
-    if (h.readonly) fail(kind::readonly_written, where, a.name);
     for (const u64 reader : h.reads)
         if (!ordered(reader)) fail(kind::device_write_race, where, a.name + ", read by " + stamp_name(reader));
-    if (how == device_access::write) h = {stamp(), {}, false};
+    if (how == device_access::write) h = {stamp(), {}};
 }
 
 } // namespace
@@ -108,10 +105,9 @@ bool check_device(const void *p, u32 bytes, u32 align, device_access how, place 
     return true;
 }
 
-void load(void *to, const void *from, u32 bytes, load_hint hint, place at) {
+void load(void *to, const void *from, u32 bytes, place at) {
     memset(to, 0, bytes);
-    const device_access how = hint == load_hint::readonly ? device_access::readonly : device_access::read;
-    if (!check_device(from, bytes, bytes, how, at)) return;
+    if (!check_device(from, bytes, bytes, device_access::read, at)) return;
     memcpy(to, from, bytes);
     count(traffic::load, at, (u64)from, bytes);
 }
@@ -128,7 +124,6 @@ void store(void *to, const void *from, u32 bytes, place at) {
 }
 
 u32 atomic_add(u32 *p, u32 v, bool acq_rel, place at) {
-    tally(at, &counts::atomics);
     if (acq_rel) acquire_and_release(now->released[p]);
     if (!check_device(p, 4, 4, device_access::atomic, at)) return 0;
     const u32 old = *p;

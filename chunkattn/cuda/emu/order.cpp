@@ -28,7 +28,7 @@ bool knows_block(int block, int thread, u32 clock) {
 }
 
 known release(fiber *const *threads, size_t n) {
-    knowledge *k = new knowledge(*threads[0]->seen);
+    const known k = std::make_shared<knowledge>(*threads[0]->seen);
     const known *last = &threads[0]->seen;
     for (size_t i = 1; i < n; i++) {
         if (threads[i]->seen == *last) continue;
@@ -36,35 +36,34 @@ known release(fiber *const *threads, size_t n) {
         raise(*k, **last);
     }
     for (size_t i = 0; i < n; i++) k->own[(size_t)threads[i]->thread] = threads[i]->clock++;
-    return known(k);
+    return k;
 }
 
 void release_into(known &to, known &last) {
     if (!to)
-        to = known(new knowledge(*self->seen));
-    else if (!(last == self->seen))
-        raise(*to.alone(), *self->seen);
+        to = std::make_shared<knowledge>(*self->seen);
+    else if (last != self->seen)
+        raise(*to, *self->seen);
     last = self->seen;
-    to.alone()->own[(size_t)self->thread] = self->clock++;
+    to->own[(size_t)self->thread] = self->clock++;
 }
 
 void release_engine(known &to, u32 clock) {
     if (!to) {
-        to = known(new knowledge);
-        to.alone()->own.resize(own->fibers.size() + 1);
+        to = std::make_shared<knowledge>();
+        to->own.resize(own->fibers.size() + 1);
     }
-    to.alone()->own.back() = clock;
+    to->own.back() = clock;
 }
 
 known join(const known &a, const known &b) {
     if (!a || a == b) return b;
     if (!b) return a;
     if (now->merged && now->merged_a == a && now->merged_b == b) return now->merged;
-    knowledge *k = new knowledge(*a);
-    raise(*k, *b);
+    now->merged = std::make_shared<knowledge>(*a);
+    raise(*now->merged, *b);
     now->merged_a = a;
     now->merged_b = b;
-    now->merged = known(k);
     return now->merged;
 }
 
@@ -73,16 +72,16 @@ void acquire(const known &k) { self->seen = join(self->seen, k); }
 void synchronise(fiber *const *threads, size_t n) {
     const known all = release(threads, n);
     for (size_t i = 0; i < n; i++) threads[i]->seen = all;
-} // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): it does not follow the count of uses
+}
 
 /* `word` is what earlier acq_rel atomics on a word released, as clocks of each block. */
 void acquire_and_release(std::map<int, clocks> &word) {
-    knowledge *k = new knowledge(*self->seen);
+    const known k = std::make_shared<knowledge>(*self->seen);
     k->own[(size_t)self->thread] = self->clock++;
     for (const auto &w : word) raise(w.first == self->block ? k->own : k->others[w.first], w.second);
     word[self->block] = k->own;
     for (const auto &o : k->others) word[o.first] = o.second;
-    self->seen = known(k);
+    self->seen = k;
 }
 
 } // namespace emu

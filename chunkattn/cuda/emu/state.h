@@ -7,7 +7,7 @@
  *   memory.cpp       device memory: allocations, bounds, visibility
  *   collectives.cpp  what a warp or a block does together: barriers, votes, shuffles, setmaxnreg
  *   copies.cpp       cp.async, bulk copies, mbarriers
- *   matrices.cpp     ldmatrix, stmatrix, movmatrix, mma
+ *   matrices.cpp     ldmatrix, movmatrix, mma
  *   wgmma.cpp        matrix products of a warp group
  *   counting.cpp     sectors, wavefronts and the other counts
  */
@@ -38,36 +38,10 @@ using clocks = std::vector<u32>; /* by thread of a block; the element after the 
  * together hold the same object, which makes most operations on 32 threads cost as much as on one.
  */
 struct knowledge {
-    int uses = 0;
-    knowledge() = default;
-    knowledge(const knowledge &o) : own(o.own), others(o.others) {}
-    knowledge &operator=(const knowledge &) = delete;
     clocks own;                   /* of the threads of the block */
     std::map<int, clocks> others; /* of other blocks, by index */
 };
-class known {
-    knowledge *p = nullptr;
-
-  public:
-    known() = default;
-    explicit known(knowledge *k) : p(k) { p->uses++; }
-    known(const known &o) : p(o.p) {
-        if (p) p->uses++;
-    }
-    known(known &&o) noexcept : p(o.p) { o.p = nullptr; }
-    known &operator=(known o) noexcept {
-        std::swap(p, o.p);
-        return *this;
-    }
-    ~known() {
-        if (p && --p->uses == 0) delete p;
-    }
-    knowledge *alone() const { return p->uses == 1 ? p : nullptr; }
-    const knowledge *operator->() const { return p; }
-    const knowledge &operator*() const { return *p; }
-    explicit operator bool() const { return p; }
-    bool operator==(const known &o) const { return p == o.p; }
-};
+using known = std::shared_ptr<knowledge>;
 
 /* ---- Shared memory (shared.cpp) ---- */
 
@@ -192,7 +166,8 @@ struct warp_group {
     int registers = 0;
 };
 struct named_barrier {
-    int arrived = 0, threads = 0, what = 0; /* what: barrier_call::RED_OR or not */
+    int arrived = 0, threads = 0;
+    bool reduces = false;
     place at = {"", 0};
     std::vector<fiber *> waiting;
     std::vector<bool *> results;
@@ -234,7 +209,6 @@ struct device::memory {
 struct word_history {
     u64 write;
     u64 reads[4]; /* the last one by each of some blocks since the write */
-    bool readonly;
 };
 enum { PAGE_WORDS = 1024 };
 using history_page = std::array<word_history, PAGE_WORDS>;
@@ -299,7 +273,7 @@ void complete_cells(u32 at, u32 bytes, u16 by, u32 clock); /* a copy's data arri
 void check_proxy(u32 at, u32 bytes, place where);          /* the async proxy accesses what was written generically */
 
 /* memory.cpp */
-enum class device_access { read, readonly, write, atomic };
+enum class device_access { read, write, atomic };
 bool check_device(const void *p, u32 bytes, u32 align, device_access how, place where);
 
 /* collectives.cpp */
@@ -319,9 +293,9 @@ void end_wgmmas();
 
 /* counting.cpp */
 inline void count(traffic what, place at, u64 address, u32 bytes) { self->log.push_back({at, what, (uint8_t)bytes, address}); }
-void tally(place at, uint64_t counts::*field, u64 n = 1);
-void judge_log(fiber *lanes);                      /* of a warp that meets or ends */
-void count_rows(place at, const u32 *rows, int n); /* shared memory accessed in rows of 16 bytes, 8 at a time */
+inline void tally(uint64_t counts::*field, u64 n = 1) { now->out.n.*field += n; }
+void judge_log(fiber *lanes);            /* of a warp that meets or ends */
+void count_rows(const u32 *rows, int n); /* shared memory accessed in rows of 16 bytes, 8 at a time */
 
 } // namespace emu
 #endif

@@ -13,36 +13,27 @@ namespace emu {
 namespace {
 
 struct layout {                            /* what a descriptor says */
-    u32 start, leading, stride, row_bytes; /* row_bytes: 128, 64 or 32 by the swizzle, 16 without */
-    u32 swizzle_bits;
-    bool sound; /* no reserved bits */
+    u32 start, leading, stride, row_bytes; /* row_bytes: 128 or 64 by the swizzle */
+    bool sound;                            /* no reserved bits, and a swizzle that kernels use */
 };
 
 layout decode(u64 descriptor) {
-    static const u32 swizzle_bits[] = {0, 3, 2, 1}, row_bytes[] = {16, 128, 64, 32};
     layout l;
     l.start = (u32)(descriptor & 0x3fff) << 4;
     l.leading = (u32)(descriptor >> 16 & 0x3fff) << 4;
     l.stride = (u32)(descriptor >> 32 & 0x3fff) << 4;
-    l.swizzle_bits = swizzle_bits[descriptor >> 62];
-    l.row_bytes = row_bytes[descriptor >> 62];
-    l.sound = !(descriptor & ~(u64)0xc0003fff3fff3fff);
+    l.row_bytes = descriptor >> 62 == 1 ? 128 : 64;
+    l.sound = !(descriptor & ~(u64)0xc0003fff3fff3fff) && (descriptor >> 62 == 1 || descriptor >> 62 == 2);
     return l;
 }
 
 /* Where the unit of 8 elements that begins at (mn, k) lies. They run along k if K-major, along mn if MN-major. */
 u32 unit_at(const layout &l, major order, u32 mn, u32 k) {
-    u32 at = l.start;
-    if (l.swizzle_bits == 0) {
-        const u32 outer = l.stride, inner = l.leading;
-        at += mn / 8 * outer + k / 8 * inner + (order == K_MAJOR ? mn : k) % 8 * 16;
-    } else if (order == K_MAJOR) {
-        at += mn / 8 * l.stride + mn % 8 * l.row_bytes + k * 2;
-    } else {
-        const u32 per_row = l.row_bytes / 2;
-        at += mn / per_row * l.leading + k / 8 * l.stride + k % 8 * l.row_bytes + mn % per_row * 2;
-    }
-    return at ^ (at >> 7 & ((1u << l.swizzle_bits) - 1)) << 4;
+    const u32 per_row = l.row_bytes / 2;
+    const u32 at =
+        l.start + (order == K_MAJOR ? mn / 8 * l.stride + mn % 8 * l.row_bytes + k * 2
+                                    : mn / per_row * l.leading + k / 8 * l.stride + k % 8 * l.row_bytes + mn % per_row * 2);
+    return at ^ (at >> 7 & (l.row_bytes / 16 - 1)) << 4;
 }
 
 /* The i-th of the 2 n units of an operand with n rows (or columns) in m (or n), and 16 in k. */
@@ -53,10 +44,8 @@ void unit_index(major order, u32 i, u32 &mn, u32 &k) {
 
 /* Atoms begin at multiples of their size, and an operand that starts within a row does not go beyond that row's end. */
 bool well_placed(const layout &l, major order, u32 n) {
-    if (!l.sound) return false;
-    if (l.swizzle_bits == 0) return true;
     const u32 in_atom = l.start % (8 * l.row_bytes);
-    if (in_atom >= l.row_bytes) return false;
+    if (!l.sound || in_atom >= l.row_bytes) return false;
     if (order == K_MAJOR) return in_atom % 32 == 0;
     return in_atom == 0 || in_atom + 2 * n <= l.row_bytes;
 }
@@ -64,7 +53,7 @@ bool well_placed(const layout &l, major order, u32 n) {
 struct product_lane {
     float (*d)[4];
     int n;
-    operand a, b;
+    operands of;
     bool add;
     element e;
     place at;
@@ -73,17 +62,17 @@ struct product_lane {
 float widen(u16 v, element e) { return e == F16 ? half_to_float(v) : as_float((u32)v << 16); }
 
 /* The operand as [mn][16]. */
-void gather(const operand &o, u32 n, element e, std::vector<float> &to) {
-    const layout l = decode(o.descriptor);
+void gather(u64 descriptor, major order, u32 n, element e, std::vector<float> &to) {
+    const layout l = decode(descriptor);
     to.assign(n * 16, 0);
     for (u32 i = 0; i < 2 * n; i++) {
         u32 mn, k;
-        unit_index(o.order, i, mn, k);
-        const u32 at = unit_at(l, o.order, mn, k);
+        unit_index(order, i, mn, k);
+        const u32 at = unit_at(l, order, mn, k);
         if ((u64)at + 16 > own->shared.size()) continue; /* reported by the thread that stands for it */
         u16 v[8];
         memcpy(v, &own->shared[at], 16);
-        for (u32 j = 0; j < 8; j++) to[o.order == K_MAJOR ? mn * 16 + k + j : (mn + j) * 16 + k] = widen(v[j], e);
+        for (u32 j = 0; j < 8; j++) to[order == K_MAJOR ? mn * 16 + k + j : (mn + j) * 16 + k] = widen(v[j], e);
     }
 }
 
@@ -92,7 +81,7 @@ void gather_registers(product_lane **lanes, std::vector<float> &to) {
     for (u32 t = 0; t < GROUP; t++)
         for (u32 i = 0; i < 8; i++) {
             const u32 row = t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8, k = t % 4 * 2 + i % 2 + i / 4 * 8;
-            to[row * 16 + k] = widen((u16)(lanes[t]->a.registers[i / 2] >> i % 2 * 16), lanes[t]->e);
+            to[row * 16 + k] = widen((u16)(lanes[t]->of.registers[i / 2] >> i % 2 * 16), lanes[t]->e);
         }
 }
 
@@ -122,11 +111,11 @@ void begin_reading(const layout &l, major order, u32 i, read_operands &reading, 
     reading.units.push_back(unit);
 }
 
-/* A warp reads its own 16 rows of A, which are 32 units with consecutive indices in both majors, and all of B. */
+/* A warp reads its own 16 rows of A, which are 32 units with consecutive indices, and all of B. */
 void begin_reading(const product_lane &call, u32 thread, read_operands &reading) {
-    if (!call.a.registers) begin_reading(decode(call.a.descriptor), call.a.order, thread, reading, call.at);
-    const layout b = decode(call.b.descriptor);
-    for (u32 i = thread % WARP; i < 2 * (u32)call.n; i += WARP) begin_reading(b, call.b.order, i, reading, call.at);
+    if (!call.of.registers) begin_reading(decode(call.of.a), K_MAJOR, thread, reading, call.at);
+    const layout b = decode(call.of.b);
+    for (u32 i = thread % WARP; i < 2 * (u32)call.n; i += WARP) begin_reading(b, call.of.order, i, reading, call.at);
 }
 
 accumulator &begin_sums(fiber &f, const product_lane &call) {
@@ -156,27 +145,26 @@ void product(void **args) {
     const u32 n = (u32)call.n;
     fiber *const caller = self;
     fiber *threads = &own->fibers[(size_t)self->thread / GROUP * GROUP];
-    const bool a_fits = call.a.registers || well_placed(decode(call.a.descriptor), call.a.order, 64);
-    if (!a_fits || !well_placed(decode(call.b.descriptor), call.b.order, n))
-        fail(kind::descriptor, call.at, "malformed or misplaced");
+    const bool a_fits = call.of.registers || well_placed(decode(call.of.a), K_MAJOR, 64);
+    if (!a_fits || !well_placed(decode(call.of.b), call.of.order, n)) fail(kind::descriptor, call.at, "malformed or misplaced");
 
     std::vector<float> a, b, c(64 * n);
-    if (call.a.registers)
+    if (call.of.registers)
         gather_registers(lanes, a);
     else
-        gather(call.a, 64, call.e, a);
-    gather(call.b, n, call.e, b);
+        gather(call.of.a, K_MAJOR, 64, call.e, a);
+    gather(call.of.b, call.of.order, n, call.e, b);
     multiply_matrices(a, b, n, c);
 
     for (u32 t = 0; t < GROUP; t++) {
         const product_lane &lane = *lanes[t];
         fiber &f = threads[t];
         self = &f;
-        if (lane.a.descriptor != call.a.descriptor || lane.b.descriptor != call.b.descriptor || lane.add != call.add)
+        if (lane.of.a != call.of.a || lane.of.b != call.of.b || lane.add != call.add)
             fail(kind::descriptor, lane.at, "threads of the warp group differ");
         if (f.open_group != caller->open_group) fail(kind::divergent, lane.at, "warps have committed different groups");
-        read_operands reading = {f.open_group, {}, lane.a.registers, {}, lane.at};
-        if (lane.a.registers) memcpy(reading.values, lane.a.registers, sizeof reading.values);
+        read_operands reading = {f.open_group, {}, lane.of.registers, {}, lane.at};
+        if (lane.of.registers) memcpy(reading.values, lane.of.registers, sizeof reading.values);
         begin_reading(lane, t, reading);
         f.operands.push_back(std::move(reading));
         accumulator &sums = begin_sums(f, lane);
@@ -187,7 +175,7 @@ void product(void **args) {
         }
     }
     self = caller;
-    tally(call.at, &counts::wgmma);
+    tally(&counts::wgmma);
 }
 
 /* The registers may lie in a scope that has ended, which is an error of the kernel and found here. */
@@ -224,10 +212,10 @@ void report_poison(place at) {
     if (self) fail(kind::accumulator_early, at, "used");
 }
 
-void group_multiply(float (*d)[4], int n, const operand &a, const operand &b, bool add, element e, place at) {
+void group_multiply(float (*d)[4], int n, const operands &of, bool add, element e, place at) {
     need_sm(90, at);
     if (!self->group_fenced) fail(kind::wgmma_fence, at);
-    product_lane me = {d, n, a, b, add, e, at};
+    product_lane me = {d, n, of, add, e, at};
     meet_group("wgmma", at, &me, product);
 }
 
@@ -237,7 +225,7 @@ void group_fence(place at) {
     self->group_fenced = true;
 }
 
-void group_commit(place at) {
+void wgmma_commit(place at) {
     need_sm(90, at);
     meet("wgmma_commit", at, nullptr, nothing);
     self->open_group++;

@@ -82,8 +82,14 @@ STAGES = {"prefill_wgmma": prefill_wgmma_stages}
 def kernels(source):
     """name -> (threads, blocks, sm) of kernels.def"""
     with open(f"{source}/chunkattn/cuda/kernels.def") as f:
-        rows = re.findall(r"^CA_CUDA_KERNEL\(\w+, (\w+), (\d+), (\d+), \d+, (\d+),", f.read(), re.M)
-    return {name: (int(threads), int(blocks), int(sm)) for name, threads, blocks, sm in rows}
+        rows = f.read()
+    numbers = {}
+    for both, name, d, threads, blocks, sm in re.findall(r"^ATTEND(_16)?\((\w+), (\d+), (\d+), (\d+), \d+, (\d+),", rows, re.M):
+        for kind in ("_bf16", "_f16") if both else ("",):
+            numbers[f"{name}{kind}_{d}"] = (int(threads), int(blocks), int(sm))
+    for d in re.findall(r"_(\d+), 256, 4, 0, 80,", rows):
+        numbers.update({f"{name}_{d}": (256, 4, 80) for name in re.findall(r"^OF_EACH_SIZE\((\w+),", rows, re.M)})
+    return numbers
 
 
 def run(*command, **options):
@@ -144,7 +150,7 @@ def stage_loops(code):
 def loops(code):
     """Instructions of the loops over chunks, those with most matrix products last. A loop over chunks has matrix products and a
     vote (does M rise?), at most one barrier, and no such loop inside. Branches back to code that was moved out of a loop over
-    jobs look like loops, too, but have the barriers of a job's end."""
+    work items look like loops, too, but have the barriers of an item's end."""
     found = [(b, e) for b, e in spans(code) if {"HMMA", "VOTE"} <= set(count(code[b:e])) and count(code[b:e])["BAR"] <= 1]
     inner = {(b, e) for b, e in found if not any(b <= x and y <= e and (b, e) != (x, y) for x, y in found)}
     return sorted((count(code[b : e + 1]) for b, e in inner), key=lambda c: c["HMMA"])

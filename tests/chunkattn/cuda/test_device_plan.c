@@ -1,7 +1,7 @@
 /*
- * Job lines against the plan: each row passes over each chunk that it sees exactly once, in ascending order; thread blocks have
- * about the same cost; a copy that only the reported changes keep up to date is the image; and failures of each allocation.
- * tests/chunkattn/cuda/device/ runs the jobs.
+ * Work item lines against the plan: each row passes over each chunk that it sees exactly once, in ascending order; thread
+ * blocks have about the same cost; a copy that only the reported changes keep up to date is the image; and failures of each
+ * allocation. tests/chunkattn/cuda/device/ runs the work items.
  */
 #include "tests/support/testing.h"
 
@@ -44,31 +44,32 @@ typedef struct player {
 static int n_kept, n_carried, n_merged, n_moved;
 
 static size_t array_bytes(const ca_device_plan *dp, int array) {
-    const size_t jobs = sizeof(ca_cuda_job), pages = sizeof(ca_cuda_job_pages);
-    return dp->n[array] * (array >= CA_IMAGE_PAGES ? pages : array >= CA_IMAGE_JOBS ? jobs : sizeof(int32_t));
+    const size_t items = sizeof(ca_work_item), pages = sizeof(ca_work_item_pages);
+    return dp->n[array] * (array >= CA_IMAGE_PAGES ? pages : array >= CA_IMAGE_ITEMS ? items : sizeof(int32_t));
 }
 
-static const ca_cuda_job *jobs_of(const player *p, int list) {
-    return (const ca_cuda_job *)(p->copy + p->dp.at[CA_IMAGE_JOBS + list]);
+static const ca_work_item *items_of(const player *p, int list) {
+    return (const ca_work_item *)(p->copy + p->dp.at[CA_IMAGE_ITEMS + list]);
 }
 
-/* What jobs have done for a row: the chunks that they pass over, by absolute index (-1: not yet), and the ends of its sums. */
+/* What work items have done for a row: the chunks that they pass over, by absolute index (-1: not yet), and the ends of its
+ * sums. */
 typedef struct seen {
     ca_chunk_id id[MAX_CHUNKS];
     int n_states, n_outputs;
 } seen;
 
-static void follow_job(const ca_cuda_job *job, seen *rows) {
-    for (int t = 0; t < job->n_tokens; t++) {
-        seen *row = &rows[job->row + t];
-        for (int i = 0; i < job->n_chunks; i++) {
-            const int at = job->segment * CA_CUDA_SEGMENT_CHUNKS + (int)(job->order >> 4 * i & 15);
-            if (i > 0) assert_true((job->order >> 4 * i & 15) > (job->order >> 4 * (i - 1) & 15));
+static void follow_work(const ca_work_item *work, seen *rows) {
+    for (int t = 0; t < work->n_tokens; t++) {
+        seen *row = &rows[work->row + t];
+        for (int i = 0; i < work->n_chunks; i++) {
+            const int at = work->segment * CA_CUDA_SEGMENT_CHUNKS + (int)(work->order >> 4 * i & 15);
+            if (i > 0) assert_true((work->order >> 4 * i & 15) > (work->order >> 4 * (i - 1) & 15));
             assert_int_equal(row->id[at], -1); /* not before */
-            row->id[at] = job->chunk[i];
+            row->id[at] = work->chunk[i];
         }
-        row->n_outputs += (job->flags & CA_CUDA_JOB_OUTPUT) != 0;
-        row->n_states += job->carry_out < 0 && !(job->flags & (CA_CUDA_JOB_OUTPUT | CA_CUDA_JOB_KEEP));
+        row->n_outputs += (work->flags & CA_WORK_ITEM_OUTPUT) != 0;
+        row->n_states += work->carry_out < 0 && !(work->flags & (CA_WORK_ITEM_OUTPUT | CA_WORK_ITEM_KEEP));
     }
 }
 
@@ -91,16 +92,16 @@ static void check_balance(const player *p, int list) {
     int64_t total = 0, most_block = 0, most_unit = 0;
     for (int b = 0; b < n_blocks; b++) {
         int64_t block = 0, unit = 0;
-        for (const ca_cuda_job *j = jobs_of(p, list) + parts[b]; j < jobs_of(p, list) + parts[b + 1]; j++) {
-            const int64_t cost = ca_job_cost(j->n_chunks, j->n_tokens * GROUP);
+        for (const ca_work_item *j = items_of(p, list) + parts[b]; j < items_of(p, list) + parts[b + 1]; j++) {
+            const int64_t cost = ca_work_cost(j->n_chunks, j->n_tokens * GROUP);
             assert_in_range(j->n_tokens * GROUP, 1,
                             ca_list_decodes(list) ? CA_CUDA_DECODE_ROWS : p->dp.config.prefill_tokens * GROUP);
             assert_int_equal(j->carry_in >= 0, list >= CA_LIST_PREFILL_CARRIED);
             unit = j->fold >= 0 ? unit + cost : cost;
-            if (j->fold >= 0) { /* the job before kept what this one folds onto */
-                assert_true(j > jobs_of(p, list) + parts[b] && (j[-1].flags & CA_CUDA_JOB_KEEP) && j[-1].state == j->fold);
+            if (j->fold >= 0) { /* the work item before kept what this one folds onto */
+                assert_true(j > items_of(p, list) + parts[b] && (j[-1].flags & CA_WORK_ITEM_KEEP) && j[-1].state == j->fold);
                 assert_true(j[-1].row == j->row && j[-1].n_tokens == j->n_tokens && j[-1].segment < j->segment);
-                assert_true(j->state != j->fold || (j->flags & CA_CUDA_JOB_OUTPUT));
+                assert_true(j->state != j->fold || (j->flags & CA_WORK_ITEM_OUTPUT));
                 n_kept++;
             }
             most_unit = unit > most_unit ? unit : most_unit;
@@ -110,20 +111,20 @@ static void check_balance(const player *p, int list) {
         total += block;
         most_block = block > most_block ? block : most_block;
     }
-    assert_int_equal(parts[n_blocks], p->dp.n[CA_IMAGE_JOBS + list]);
+    assert_int_equal(parts[n_blocks], p->dp.n[CA_IMAGE_ITEMS + list]);
     assert_int_equal(p->dp.lists >> list & 1, parts[n_blocks] > 0);
     assert_true(most_block <= total / n_blocks + most_unit + 1);
 }
 
-static void check_jobs(const player *p) {
+static void check_items(const player *p) {
     const size_t n_rows = p->dp.n[CA_IMAGE_POSITION];
     seen *rows = malloc((n_rows + 1) * sizeof *rows);
     for (int head = 0; head < N_HEADS; head++) {
         memset(rows, 0xff, n_rows * sizeof *rows);
         for (size_t r = 0; r < n_rows; r++) rows[r].n_states = rows[r].n_outputs = 0;
         for (int l = 0; l < CA_N_LISTS; l++)
-            for (size_t j = 0; j < p->dp.n[CA_IMAGE_JOBS + l]; j++)
-                if (jobs_of(p, l)[j].head == head) follow_job(&jobs_of(p, l)[j], rows);
+            for (size_t j = 0; j < p->dp.n[CA_IMAGE_ITEMS + l]; j++)
+                if (items_of(p, l)[j].head == head) follow_work(&items_of(p, l)[j], rows);
         size_t row = 0;
         for (size_t i = 0; i < p->plan.sections.n; i++)
             for (int32_t r = 0; r < p->plan.sections.at[i]->n_rows; r++, row++) {
@@ -170,7 +171,7 @@ static void step(player *p) {
     assert_int_equal(ca_plan_update(&p->plan, 1, s->entries.at, (int32_t)s->entries.n), CATTN_OK);
     assert_int_equal(ca_device_plan_update(&p->dp, &p->plan), CATTN_OK);
     update_copy(p);
-    check_jobs(p);
+    check_items(p);
     assert_int_equal(cattn_step_end(p->cache, NULL), CATTN_OK);
 }
 
@@ -238,7 +239,7 @@ static void play(uint64_t seed, int64_t longest, int n_steps) {
     world_free(&w);
 }
 
-static void jobs_are_the_plan(void **state) {
+static void items_are_the_plan(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 60; seed++) play(seed, seed % 3 ? 300 : 2500, 30);
     assert_true(n_kept > 100 && n_carried > 100 && n_merged > 100 && n_moved > 100);
@@ -297,7 +298,7 @@ static void an_update_succeeds_after_one_without_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(jobs_are_the_plan),
+        cmocka_unit_test(items_are_the_plan),
         cmocka_unit_test(an_update_succeeds_after_one_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * Times decode attention of one layer in the shapes of shapes.h, in every way that its lists of jobs allow. A graph has one
- * launch for each layer. Each layer has K/V of its own, and all layers' K/V together are several times as large as L2, so a
+ * Times decode attention of one layer in the shapes of shapes.h, in every way that its lists of work items allow. A graph has
+ * one launch for each layer. Each layer has K/V of its own, and all layers' K/V together are several times as large as L2, so a
  * layer's K/V have left L2 before they are read again. A time is the median of the graph's replays, divided by the number of
  * layers. All ways over one form of K/V must give the same output, bit by bit.
  *
@@ -19,9 +19,9 @@
 #include <random>
 
 #include "chunkattn.h"
-#include "machine.h"
 #include "run_kernels.h"
 #include "shapes.h"
+#include "tests/chunkattn/cuda/kernels/machine.h"
 
 namespace {
 
@@ -47,29 +47,18 @@ const reader &find_reader(const char *name) {
 }
 
 /* What a step needs on the device besides its lists. */
-struct store {
+struct store : machine::owner {
     step_shape s;
     bool shared_storage;
     int64_t tile_bytes;
     int n_layers;
     unsigned char *kv;
     ca_cuda_attend_args args;
-    std::vector<void *> owned;
 
     /* What a step reads of K/V, each stored chunk once. */
     double layer_bytes() const { return (double)stored_chunks(s, shared_storage) * s.kv_heads * 2 * (double)tile_bytes; }
-    template <class T> T *own(T *p) {
-        owned.push_back(p);
-        return p;
-    }
-    void *own(size_t bytes) { return own(machine::alloc(bytes)); }
 
     store(const step_shape &shape, bool shared, const reader &by);
-    ~store() {
-        for (void *p : owned) machine::release(p);
-    }
-    store(const store &) = delete;
-    store &operator=(const store &) = delete;
 };
 
 store::store(const step_shape &shape, bool shared, const reader &by)
@@ -80,11 +69,11 @@ store::store(const step_shape &shape, bool shared, const reader &by)
     n_layers = (int)std::min(fit, std::min(256.0, std::max(4.0, 8 * (double)m.l2_bytes / layer_bytes())));
     if (m.emulated) n_layers = 2;
     args.chunk_bytes = (int64_t)n_layers * s.kv_heads * 2 * tile_bytes;
-    kv = static_cast<unsigned char *>(own((size_t)n_chunks * (size_t)args.chunk_bytes));
+    kv = unset<unsigned char>((size_t)n_chunks * (size_t)args.chunk_bytes);
     std::vector<int32_t> content((size_t)n_chunks); /* copies of a shared chunk have equal content */
     for (int r = 0; r < s.b; r++)
         for (int c = 0; c < s.chunks(); c++) content[(size_t)chunk_id(s, shared, r, c)] = chunk_id(s, true, r, c);
-    const run_fill_args fill = {kv, args.chunk_bytes, own(machine::array(content)), n_chunks};
+    const run_fill_args fill = {kv, args.chunk_bytes, array(content), n_chunks};
     machine::launch(*machine::find("run_fill"), std::min(n_chunks, 4 * m.n_processors), &fill);
 
     std::mt19937_64 rng(1);
@@ -93,11 +82,11 @@ store::store(const step_shape &shape, bool shared, const reader &by)
     std::vector<int32_t> position((size_t)s.b, s.n - 1), source;
     for (int r = 0; r < s.b; r++) source.push_back(r);
     const int64_t row = (int64_t)s.heads * D * 2;
-    args.position = own(machine::array(position));
-    args.source = own(machine::array(source));
-    args.q = {own(machine::array(q)), row, D * 2, CATTN_BF16, 0};
-    args.out = {own((size_t)(s.b * row)), row, D * 2, CATTN_BF16, 0};
-    args.arrivals = static_cast<uint32_t *>(own((size_t)(s.b * s.kv_heads) * 4));
+    args.position = array(position);
+    args.source = array(source);
+    args.q = {array(q), row, D * 2, CATTN_BF16, 0};
+    args.out = {unset<unsigned char>((size_t)(s.b * row)), row, D * 2, CATTN_BF16, 0};
+    args.arrivals = array(std::vector<uint32_t>((size_t)(s.b * s.kv_heads)));
     args.scale_log2 = 1.442695041f / std::sqrt((float)D);
     args.n_kv_heads = s.kv_heads;
     args.group = s.group();
@@ -113,26 +102,25 @@ struct way {
     int blocks_per_sm;
 };
 
-/* Where the chunks of the jobs lie in pages of 64 tokens: chunk i is page i. */
-std::vector<ca_cuda_job_pages> pages_of(const step_lists &lists) {
-    std::vector<ca_cuda_job_pages> pages;
-    for (const ca_cuda_job &job : lists.jobs) {
-        ca_cuda_job_pages p;
+/* Where the chunks of the work items lie in pages of 64 tokens: chunk i is page i. */
+std::vector<ca_work_item_pages> pages_of(const step_lists &lists) {
+    std::vector<ca_work_item_pages> pages;
+    for (const ca_work_item &work : lists.items) {
+        ca_work_item_pages p;
         for (int i = 0; i < CA_CUDA_SEGMENT_CHUNKS * CA_CUDA_QUARTERS; i++)
-            p.quarter[i] = job.chunk[i / CA_CUDA_QUARTERS] * CA_CUDA_QUARTERS + i % CA_CUDA_QUARTERS;
+            p.quarter[i] = work.chunk[i / CA_CUDA_QUARTERS] * CA_CUDA_QUARTERS + i % CA_CUDA_QUARTERS;
         pages.push_back(p);
     }
     return pages;
 }
 
 /* One way of a step: its lists in device memory, and the arguments of each layer. */
-struct task {
+struct task : machine::owner {
     const store &in;
     const machine::kernel &k;
     step_lists lists;
     int blocks;
     std::vector<ca_cuda_attend_args> layers;
-    std::vector<void *> owned;
 
     task(const store &st, const way &w, const machine::kernel &kernel)
         : in(st), k(kernel), blocks(w.blocks_per_sm * machine::open().n_processors) {
@@ -143,13 +131,13 @@ struct task {
         }
         const size_t rows = (size_t)lists.n_states * (size_t)st.s.heads;
         ca_cuda_attend_args a = st.args;
-        a.jobs = own(machine::array(lists.jobs));
-        a.parts = own(machine::array(lists.parts));
-        a.merge_begin = own(machine::array(lists.merge_begin));
-        a.merge = own(machine::array(lists.merge));
-        a.o = static_cast<float *>(own(machine::alloc(rows * D * 4)));
-        a.ml = static_cast<float *>(own(machine::alloc(rows * 2 * 4)));
-        if (w.by.pages) a.pages.jobs = own(machine::array(pages_of(lists)));
+        a.items = array(lists.items);
+        a.parts = array(lists.parts);
+        a.merge_begin = array(lists.merge_begin);
+        a.merge = array(lists.merge);
+        a.o = unset<float>(rows * D);
+        a.ml = unset<float>(rows * 2);
+        if (w.by.pages) a.pages.items = array(pages_of(lists));
         a.pages.log2_quarters = 2;
         for (int l = 0; l < st.n_layers; l++) {
             const int64_t pair = 2 * st.tile_bytes;
@@ -160,26 +148,14 @@ struct task {
             layers.push_back(a);
         }
     }
-    ~task() {
-        for (void *p : owned) machine::release(p);
-    }
-    task(const task &) = delete;
-    task &operator=(const task &) = delete;
-    template <class T> T *own(T *p) {
-        owned.push_back(p);
-        return p;
-    }
 
     /* Launch the first layer. Returns a hash of its output. */
     uint64_t run_once() const {
-        std::vector<unsigned char> out((size_t)(in.s.b * in.args.out.row_stride));
-        machine::to_device(in.args.out.data, std::vector<unsigned char>(out.size(), 0xff).data(), out.size());
+        const std::vector<unsigned char> unset((size_t)(in.s.b * in.args.out.row_stride), 0xff);
+        machine::to_device(in.args.out.data, unset.data(), unset.size());
         machine::launch(k, blocks, &layers[0]);
         machine::wait();
-        machine::from_device(out.data(), in.args.out.data, out.size());
-        uint64_t h = 14695981039346656037u;
-        for (const unsigned char byte : out) h = (h ^ byte) * 1099511628211u;
-        return h;
+        return machine::hash(in.args.out.data, unset.size());
     }
     std::vector<double> times() const {
         machine::graph *g = machine::record([&] {
@@ -214,7 +190,7 @@ void print_times(const step_shape &s, const way &w, const task &t, uint64_t bits
     const std::vector<double> us = t.times();
     const double median = machine::median(us), bytes = t.in.layer_bytes();
     printf("%s\t%s\t%s\t%d\t%d\t%d\t%zu\t%d\t%.2f\t%.2f\t%.2f\t%.1f\t%.1f\t%016llx\n", s.name, method_names[w.how], w.by.name,
-           w.tile_rows, w.chained, t.blocks, t.lists.jobs.size(), t.in.n_layers, median, us[0], us[us.size() * 9 / 10],
+           w.tile_rows, w.chained, t.blocks, t.lists.items.size(), t.in.n_layers, median, us[0], us[us.size() * 9 / 10],
            bytes / 1e6, bytes / median / 1e3, (unsigned long long)bits);
     fflush(stdout);
 }
@@ -223,7 +199,7 @@ int time_all(const step_shape &s) {
     uint64_t first[3] = {};
     int n_other = 0;
     printf(
-        "shape\tmethod\tkernel\ttile_rows\tchained\tblocks\tjobs\tlayers\tmedian us\tleast us\tp90 us\tK/V MB\tGB/s\tbits\n");
+        "shape\tmethod\tkernel\ttile_rows\tchained\tblocks\titems\tlayers\tmedian us\tleast us\tp90 us\tK/V MB\tGB/s\tbits\n");
     for (const bool shared_storage : {true, false}) {
         if (s.n_shared == 0 && !shared_storage) continue; /* the same */
         for (const reader &by : readers) {
@@ -281,10 +257,10 @@ int print_stamps(const step_shape &s, int tile_rows) {
     machine::release(a.stamps);
     uint64_t begin = stamps[0].begin_ns;
     for (const run_stamp &b : stamps) begin = std::min(begin, b.begin_ns);
-    printf("block\tjobs\tchunks\tbegin ns\tend ns\tcycles\n");
+    printf("block\titems\tchunks\tbegin ns\tend ns\tcycles\n");
     for (size_t b = 0; b < stamps.size(); b++) {
         int chunks = 0;
-        for (int j = t.lists.parts[b]; j < t.lists.parts[b + 1]; j++) chunks += t.lists.jobs[(size_t)j].n_chunks;
+        for (int j = t.lists.parts[b]; j < t.lists.parts[b + 1]; j++) chunks += t.lists.items[(size_t)j].n_chunks;
         printf("%zu\t%d\t%d\t%llu\t%llu\t%llu\n", b, t.lists.parts[b + 1] - t.lists.parts[b], chunks,
                (unsigned long long)(stamps[b].begin_ns - begin), (unsigned long long)(stamps[b].end_ns - begin),
                (unsigned long long)(stamps[b].end_cycle - stamps[b].begin_cycle));

@@ -19,9 +19,8 @@
 #include <string>
 #include <vector>
 
-#include <cuda_runtime_api.h>
-
 #include "chunkattn_cuda.h"
+#include "tests/chunkattn/cuda/kernels/machine.h"
 
 namespace {
 
@@ -50,17 +49,10 @@ void check(cattn_status status) {
     fprintf(stderr, "%s: %s\n", cattn_status_name(status), error.message);
     exit(status == CATTN_ERR_UNSUPPORTED ? 77 : 1);
 }
-void check(cudaError_t status) {
-    if (status == cudaSuccess) return;
-    fprintf(stderr, "%s\n", cudaGetErrorString(status));
-    exit(1);
-}
 
 /* A tensor [rows][heads][DIM] of bf16 in device memory. */
 cattn_view tensor(int64_t rows, int heads) {
-    void *data = nullptr;
-    check(cudaMalloc(&data, (size_t)rows * heads * DIM * 2));
-    return {data, CATTN_BF16, heads * DIM, DIM};
+    return {machine::alloc((size_t)rows * (size_t)heads * DIM * 2), CATTN_BF16, heads * DIM, DIM};
 }
 
 uint32_t mixed(uint32_t x) {
@@ -72,7 +64,6 @@ uint32_t mixed(uint32_t x) {
 struct run {
     const shape &s;
     cattn_cache *cache;
-    cudaStream_t stream;
     std::vector<std::vector<int32_t>> tokens; /* of each sequence */
     std::vector<cattn_entry> entries;
     int n_layers;
@@ -87,57 +78,30 @@ void write_rows(run &r, const cattn_view &k, const cattn_view &v) {
             for (int w = 0; w < words; w++)
                 rows.push_back((mixed((uint32_t)r.tokens[i][(size_t)pos] * 40503u + (uint32_t)w) & 0x807f807fu) | 0x3f003f00u);
     if (rows.empty()) return;
-    check(cudaMemcpy(k.data, rows.data(), rows.size() * 4, cudaMemcpyHostToDevice));
+    machine::to_device(k.data, rows.data(), rows.size() * 4);
     for (uint32_t &w : rows) w ^= 0x80000000u;
-    check(cudaMemcpy(v.data, rows.data(), rows.size() * 4, cudaMemcpyHostToDevice));
-    for (int layer = 0; layer < r.n_layers; layer++) check(cattn_cuda_step_write(r.cache, layer, &k, &v, r.stream, &error));
+    machine::to_device(v.data, rows.data(), rows.size() * 4);
+    for (int layer = 0; layer < r.n_layers; layer++)
+        check(cattn_cuda_step_write(r.cache, layer, &k, &v, machine::stream(), &error));
 }
 
 int64_t begin_step(run &r, int64_t limit) {
-    check(cattn_cuda_step_begin(r.cache, r.entries.data(), (int32_t)r.entries.size(), limit, r.stream, nullptr, &error));
+    check(
+        cattn_cuda_step_begin(r.cache, r.entries.data(), (int32_t)r.entries.size(), limit, machine::stream(), nullptr, &error));
     int64_t n = 0;
     for (const cattn_entry &e : r.entries) n += e.n_rows;
     return n;
 }
 
-double median(std::vector<double> v) {
-    std::sort(v.begin(), v.end());
-    return v[v.size() / 2];
-}
-
 /* Microseconds a layer of the open step's attention, over replays of one graph. */
-double time_attention(run &r, const cattn_view &q, const cattn_view &out) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    check(cudaStreamBeginCapture(r.stream, cudaStreamCaptureModeThreadLocal));
-    for (int layer = 0; layer < r.n_layers; layer++)
-        check(cattn_cuda_step_attend(r.cache, layer, &q, &out, nullptr, r.stream, &error));
-    check(cudaStreamEndCapture(r.stream, &graph));
-    check(cudaGraphInstantiateWithFlags(&exec, graph, 0));
-    cudaEvent_t begin, end;
-    check(cudaEventCreate(&begin));
-    check(cudaEventCreate(&end));
-    std::vector<double> times;
-    for (int i = 0; i < 13; i++) {
-        check(cudaEventRecord(begin, r.stream));
-        check(cudaGraphLaunch(exec, r.stream));
-        check(cudaEventRecord(end, r.stream));
-        check(cudaStreamSynchronize(r.stream));
-        float ms;
-        check(cudaEventElapsedTime(&ms, begin, end));
-        if (i > 2) times.push_back(ms * 1e3 / r.n_layers);
-    }
-    cudaGraphExecDestroy(exec);
-    cudaGraphDestroy(graph);
-    return median(times);
-}
-
-uint64_t hash(const cattn_view &out, int64_t rows, int heads) {
-    std::vector<unsigned char> bytes((size_t)rows * heads * DIM * 2);
-    check(cudaMemcpy(bytes.data(), out.data, bytes.size(), cudaMemcpyDeviceToHost));
-    uint64_t h = 14695981039346656037ull;
-    for (unsigned char b : bytes) h = (h ^ b) * 1099511628211ull;
-    return h;
+double time_attention(const run &r, const cattn_view &q, const cattn_view &out) {
+    machine::graph *g = machine::record([&] {
+        for (int layer = 0; layer < r.n_layers; layer++)
+            check(cattn_cuda_step_attend(r.cache, layer, &q, &out, nullptr, machine::stream(), &error));
+    });
+    const double us = machine::median(machine::replay(g, 12)) / r.n_layers;
+    machine::drop(g);
+    return us;
 }
 
 int measure(const shape &s, int mode) {
@@ -145,7 +109,7 @@ int measure(const shape &s, int mode) {
     const int64_t read = mode == CATTN_SHARED ? n_stored : (int64_t)s.n_seqs * s.tokens,
                   token_bytes = (int64_t)s.kv_heads * DIM * 4;
     const int64_t stored_bytes = (mode == CATTN_PRIVATE ? (int64_t)s.n_seqs * s.tokens : n_stored) * token_bytes;
-    run r = {s, nullptr, nullptr, {}, std::vector<cattn_entry>((size_t)s.n_seqs), 1};
+    run r = {s, nullptr, {}, std::vector<cattn_entry>((size_t)s.n_seqs), 1};
     if (!s.prefill) r.n_layers = (int)std::max<int64_t>(4, std::min<int64_t>(32, 500000000 / stored_bytes));
     cattn_config config;
     cattn_config_init(&config);
@@ -153,7 +117,6 @@ int measure(const shape &s, int mode) {
     config.cuda_device = 0, config.sharing = (cattn_sharing)mode;
     config.budget_bytes = (uint64_t)(stored_bytes + (128ll << 20)) * (uint64_t)r.n_layers * 5 / 4 + (4ull << 30);
     check(cattn_cache_create(&config, &r.cache, &error));
-    check(cudaStreamCreate(&r.stream));
     for (int i = 0; i < s.n_seqs; i++) {
         std::vector<int32_t> t((size_t)s.tokens);
         for (int p = 0; p < s.tokens; p++) t[(size_t)p] = p < s.n_shared ? p : 1000000 * (i + 1) + p;
@@ -166,9 +129,8 @@ int measure(const shape &s, int mode) {
                      out = tensor(n_rows, s.heads);
     std::vector<uint32_t> queries((size_t)(n_rows * s.heads * DIM / 2));
     for (size_t i = 0; i < queries.size(); i++) queries[i] = (mixed((uint32_t)i + 77) & 0x807f807fu) | 0x3f003f00u;
-    check(cudaMemcpy(q.data, queries.data(), queries.size() * 4, cudaMemcpyHostToDevice));
+    machine::to_device(q.data, queries.data(), queries.size() * 4);
     double us = 0;
-    uint64_t bits = 0;
     std::vector<double> host;
     while (int64_t rows = begin_step(r, STEP_ROWS)) {
         write_rows(r, k, v);
@@ -191,12 +153,11 @@ int measure(const shape &s, int mode) {
         if (step == 19) us = time_attention(r, q, out);
         check(cattn_step_end(r.cache, &error));
     }
-    check(cudaStreamSynchronize(r.stream));
-    bits = hash(out, n_rows, s.heads);
+    machine::wait();
     const double flop = 2.0 * s.tokens * s.tokens * s.heads * DIM; /* causal: half of 4 n^2 */
     printf("%s\t%s\t%.2f\t%.1f\t%.2f\t%016llx\n", s.name, modes[mode], us,
-           s.prefill ? flop / us / 1e6 : (double)(read * token_bytes) / us / 1e3, host.empty() ? 0 : median(host),
-           (unsigned long long)bits);
+           s.prefill ? flop / us / 1e6 : (double)(read * token_bytes) / us / 1e3, host.empty() ? 0 : machine::median(host),
+           (unsigned long long)machine::hash(out.data, (size_t)(n_rows * s.heads * DIM * 2)));
     cattn_cache_destroy(&r.cache);
     return 0;
 }

@@ -10,8 +10,8 @@
 #include <numeric>
 #include <random>
 
-#include "machine.h"
 #include "run_kernels.h"
+#include "tests/chunkattn/cuda/kernels/machine.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 /* A CUDA device: the first one. */
-#include "machine.h"
+#include "tests/chunkattn/cuda/kernels/machine.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -15,13 +15,15 @@
 
 namespace machine {
 
+std::string context;
+
 static void check(cudaError_t e, const char *what) {
     if (e == cudaSuccess) return;
-    fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(e));
+    fprintf(stderr, "%s: %s\n%s\n", what, cudaGetErrorString(e), context.c_str());
     exit(1);
 }
 
-static cudaStream_t stream;
+static cudaStream_t own_stream;
 static info about;
 static bool is_open;
 
@@ -34,7 +36,7 @@ const info &open() {
     }
     cudaDeviceProp p;
     check(cudaGetDeviceProperties(&p, 0), "cudaGetDeviceProperties");
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    check(cudaStreamCreateWithFlags(&own_stream, cudaStreamNonBlocking), "cudaStreamCreate");
     about = {p.name, p.major * 10 + p.minor, p.multiProcessorCount, (int64_t)p.l2CacheSize, (int64_t)p.totalGlobalMem, false};
     is_open = true;
     return about;
@@ -44,7 +46,7 @@ void *alloc(size_t bytes) {
     open();
     void *p;
     check(cudaMalloc(&p, bytes), "cudaMalloc");
-    check(cudaMemsetAsync(p, 0, bytes, stream), "cudaMemset");
+    check(cudaMemsetAsync(p, 0xff, bytes, own_stream), "cudaMemset");
     return p;
 }
 void release(void *p) {
@@ -52,11 +54,11 @@ void release(void *p) {
     check(cudaFree(p), "cudaFree");
 }
 void to_device(void *to, const void *from, size_t bytes) {
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "copy to the device");
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, own_stream), "copy to the device");
     wait();
 }
 void from_device(void *to, const void *from, size_t bytes) {
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream), "copy from the device");
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, own_stream), "copy from the device");
     wait();
 }
 
@@ -87,9 +89,15 @@ int resident_blocks(const kernel &k) {
 
 void launch(const kernel &k, int blocks, const void *args) {
     void *arguments[] = {const_cast<void *>(args)};
-    check(cudaLaunchKernel(k.function, dim3((unsigned)blocks), dim3((unsigned)k.threads), arguments, k.shared, stream), k.name);
+    check(cudaLaunchKernel(k.function, dim3((unsigned)blocks), dim3((unsigned)k.threads), arguments, k.shared, own_stream),
+          k.name);
 }
-void wait() { check(cudaStreamSynchronize(stream), "what was launched"); }
+void order_threads(uint64_t, int) {}
+CUstream_st *stream() {
+    open();
+    return own_stream;
+}
+void wait() { check(cudaStreamSynchronize(own_stream), "what was launched"); }
 
 struct graph {
     cudaGraph_t source;
@@ -98,9 +106,9 @@ struct graph {
 
 graph *record(const std::function<void()> &launches) {
     graph *g = new graph;
-    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    check(cudaStreamBeginCapture(own_stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     launches();
-    check(cudaStreamEndCapture(stream, &g->source), "cudaStreamEndCapture");
+    check(cudaStreamEndCapture(own_stream, &g->source), "cudaStreamEndCapture");
     check(cudaGraphInstantiate(&g->ready, g->source, 0), "cudaGraphInstantiate");
     return g;
 }
@@ -111,9 +119,9 @@ std::vector<double> replay(graph *g, int n) {
     check(cudaEventCreate(&end), "cudaEventCreate");
     std::vector<double> us;
     for (int i = 0; i <= n; i++) {
-        check(cudaEventRecord(begin, stream), "cudaEventRecord");
-        check(cudaGraphLaunch(g->ready, stream), "cudaGraphLaunch");
-        check(cudaEventRecord(end, stream), "cudaEventRecord");
+        check(cudaEventRecord(begin, own_stream), "cudaEventRecord");
+        check(cudaGraphLaunch(g->ready, own_stream), "cudaGraphLaunch");
+        check(cudaEventRecord(end, own_stream), "cudaEventRecord");
         check(cudaEventSynchronize(end), "the graph");
         float ms;
         check(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");

@@ -14,35 +14,22 @@
 #include <random>
 
 #include "chunkattn/cuda/primitives.h"
-#include "machine.h"
 #include "run_kernels.h"
+#include "tests/chunkattn/cuda/kernels/machine.h"
 
 namespace {
 
 enum { BATCH = 128 }; /* tiles of a launch */
 
-const char *const names[PRODUCT_WAYS] = {
-    "mma, rows as A",
-    "mma, rows as A in other places",
-    "mma, rows as B",
-    "wgmma N 32, Y K-major, X in shared memory",
-    "wgmma N 64, Y K-major, X in shared memory",
-    "wgmma N 128, Y K-major, X in shared memory",
-    "wgmma N 256, Y K-major, X in shared memory",
-    "wgmma N 32, Y K-major, X in registers",
-    "wgmma N 64, Y K-major, X in registers",
-    "wgmma N 128, Y K-major, X in registers",
-    "wgmma N 256, Y K-major, X in registers",
-    "wgmma N 32, Y MN-major, X in shared memory",
-    "wgmma N 64, Y MN-major, X in shared memory",
-    "wgmma N 128, Y MN-major, X in shared memory",
-    "wgmma N 256, Y MN-major, X in shared memory",
-    "wgmma N 32, Y MN-major, X in registers",
-    "wgmma N 64, Y MN-major, X in registers",
-    "wgmma N 128, Y MN-major, X in registers",
-    "wgmma N 256, Y MN-major, X in registers",
-};
 int columns_of(int way) { return way < WGMMA ? PRODUCT_COLUMNS : 32 << (way - WGMMA) % 4; }
+
+std::string name_of(int way) {
+    static const char *const by_mma[] = {"mma, rows as A", "mma, rows as A in other places", "mma, rows as B"};
+    if (way < WGMMA) return by_mma[way];
+    const int form = (way - WGMMA) / 4;
+    return "wgmma N " + std::to_string(columns_of(way)) + (form < 2 ? ", Y K-major" : ", Y MN-major") +
+           (form % 2 ? ", X in registers" : ", X in shared memory");
+}
 
 /* ---- Random tiles ---- */
 
@@ -125,7 +112,7 @@ results compare(element e, int n_tiles, int spoiled) {
 
 void print_way(const char *type, int way, int n_tiles, const results &r) {
     const double sums = (double)n_tiles * PRODUCT_STEPS * PRODUCT_ROWS * columns_of(way);
-    printf("%s\t%s\t%.0f\t%u", type, names[way], sums, r.n_differ[(size_t)way]);
+    printf("%s\t%s\t%.0f\t%u", type, name_of(way).c_str(), sums, r.n_differ[(size_t)way]);
     const run_difference &d = r.first[(size_t)way];
     if (r.n_differ[(size_t)way])
         printf("\ttile %d of its batch, step %d, row %d, column %d: %a, not %a", d.tile, d.step, d.row, d.column, d.got,

@@ -218,7 +218,7 @@ template <element E, major Y, bool REGISTERS, int N> DEV void by_wgmma(const run
             wgmma_wait<0>(d);
         } else {
             wgmma_fence(d);
-            wgmma<E, K_MAJOR, Y>(d, wgmma_descriptor<128>(x + (u32)step * 32, 0, 1024), columns, true);
+            wgmma<E, Y>(d, wgmma_descriptor<128>(x + (u32)step * 32, 0, 1024), columns, true);
             wgmma_commit();
             wgmma_wait<0>(d);
         }

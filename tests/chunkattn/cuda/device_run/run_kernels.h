@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "chunkattn/cuda/job.h"
+#include "chunkattn/cuda/work_item.h"
 
 /* Chunk c of n_chunks is filled with numbers that depend only on content[c] and the place within the chunk. */
 struct run_fill_args {

@@ -1,6 +1,6 @@
 /*
- * The shapes of decode steps that a device run times, and their lists of jobs, which are made here without the planner. All
- * sequences have the same number of tokens and share the first n_shared.
+ * The shapes of decode steps that a device run times, and their lists of work items, which are made without the planner.
+ * All sequences have the same number of tokens and share the first n_shared.
  */
 #ifndef TESTS_CHUNKATTN_CUDA_DEVICE_RUN_SHAPES_H
 #define TESTS_CHUNKATTN_CUDA_DEVICE_RUN_SHAPES_H
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "chunkattn/cuda/job.h"
+#include "chunkattn/cuda/work_item.h"
 
 struct step_shape {
     const char *name;
@@ -33,16 +33,17 @@ int stored_chunks(const step_shape &s, bool shared_storage);
 int chunk_id(const step_shape &s, bool shared_storage, int row, int chunk);
 
 struct step_lists {
-    std::vector<ca_cuda_job> jobs;
+    std::vector<ca_work_item> items;
     std::vector<int32_t> parts, merge_begin, merge;
     int n_states;
 };
 /*
- * tile_rows: rows of a job at most. chained: all segments of a row in one block, which needs rows that share nothing or a
- * method other than CHUNK. Jobs are assigned to `blocks` blocks, the longest first, each to the block with the fewest chunks.
+ * tile_rows: rows of a work item at most. chained: all segments of a row in one block, which needs rows that share nothing or a
+ * method other than CHUNK. Work items are assigned to `blocks` blocks, the longest first, each to the block with the fewest
+ * chunks.
  */
 step_lists make_lists(const step_shape &s, method how, int tile_rows, bool chained, int blocks);
-/* Whether every row's chunks are in exactly one job for each KV head. */
+/* Whether every row's chunks are in exactly one work item for each KV head. */
 bool covers(const step_shape &s, method how, const step_lists &l);
 
 #endif

@@ -27,11 +27,8 @@ stand_in "$work/tools/nvidia-smi" "[ ! -e '$work/hangs' ] || sleep 60"
     stand_in "$work/tools/compute-sanitizer" 'while [[ $1 == --* ]]; do [[ $1 == --tool || $1 == --error-exitcode ]] && shift; shift; done; exec "$@"'
     stand_in "$work/tools/ncu" 'while [[ $1 == --* ]]; do shift 2; done; exec "$@"'
     stand_in "$work/programs/primitives" "[ -e '$work/mended' ]"
-    # The emulation is slow, so each program checks one problem, whatever number the script passes.
-    stand_in "$work/programs/check_decode" "exec '$bin/cuda_device_dry_check_decode' 1 1 64"
-    stand_in "$work/programs/check_prefill" "exec '$bin/cuda_device_dry_check_prefill' 1 1 64"
-    stand_in "$work/programs/check_wgmma" "exec '$bin/cuda_device_dry_check_wgmma' 1 1 64"
-    stand_in "$work/programs/check_pages" "exec '$bin/cuda_device_dry_check_pages' 1 1 64"
+    # The emulation is slow, so one problem is checked, whatever number the script passes.
+    stand_in "$work/programs/check" "exec '$bin/cuda_kernels_attend_test' \$1 1 1 64"
     stand_in "$work/programs/limits" "[ \$1 = chase ] && [ ! -e '$work/mended' ] && exit 3; exec '$bin/cuda_device_dry_limits' \"\$@\""
 }
 ln -s "$bin/cuda_device_dry_bench" "$work/programs/bench"

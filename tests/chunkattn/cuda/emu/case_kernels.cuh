@@ -57,14 +57,6 @@ DEV void case_ldmatrix_trans(const case_args &a) {
     ldmatrix_trans(r, shared_base() + in_register(a, 0));
     out_four(a, r);
 }
-DEV void case_stmatrix(const case_args &a) {
-    const u32 r[4] = {in_register(a, 1), in_register(a, 2), in_register(a, 3), in_register(a, 4)};
-    stmatrix(shared_base() + in_register(a, 0), r);
-}
-DEV void case_stmatrix_trans(const case_args &a) {
-    const u32 r[4] = {in_register(a, 1), in_register(a, 2), in_register(a, 3), in_register(a, 4)};
-    stmatrix_trans(shared_base() + in_register(a, 0), r);
-}
 DEV void case_movmatrix(const case_args &a) { out_register(a, 0, movmatrix(in_register(a, 0))); }
 
 template <element E> DEV void case_mma(const case_args &args) {
@@ -80,17 +72,12 @@ template <element E> DEV void case_mma(const case_args &args) {
     UNROLL
     for (int i = 0; i < 4; i++) out_float(args, i, c[i]);
 }
-DEV void case_mma_bf16(const case_args &a) { case_mma<BF16>(a); }
-DEV void case_mma_f16(const case_args &a) { case_mma<F16>(a); }
 
 /* ---- Matrices of a warp group: arguments are (at, leading, stride, swizzle) of A and of B, then whether to add ---- */
 
 DEV u64 describe(const u32 *arg) {
     const u32 at = shared_base() + arg[0];
-    if (arg[3] == 128) return wgmma_descriptor<128>(at, arg[1], arg[2]);
-    if (arg[3] == 64) return wgmma_descriptor<64>(at, arg[1], arg[2]);
-    if (arg[3] == 32) return wgmma_descriptor<32>(at, arg[1], arg[2]);
-    return wgmma_descriptor<0>(at, arg[1], arg[2]);
+    return arg[3] == 128 ? wgmma_descriptor<128>(at, arg[1], arg[2]) : wgmma_descriptor<64>(at, arg[1], arg[2]);
 }
 template <int ROWS> DEV void in_sums(const case_args &a, int first, float (&d)[ROWS][4]) {
     UNROLL
@@ -102,11 +89,11 @@ template <int ROWS> DEV void finish_sums(const case_args &a, float (&d)[ROWS][4]
     UNROLL
     for (int i = 0; i < ROWS * 4; i++) out_float(a, i, d[i / 4][i % 4]);
 }
-template <element E, major A, major B, int N> DEV void case_wgmma(const case_args &a) {
+template <element E, major B, int N> DEV void case_wgmma(const case_args &a) {
     float d[N / 8][4];
     in_sums(a, 0, d);
     wgmma_fence(d);
-    wgmma<E, A, B>(d, describe(a.arg), describe(a.arg + 4), a.arg[8]);
+    wgmma<E, B>(d, describe(a.arg), describe(a.arg + 4), a.arg[8]);
     finish_sums(a, d);
 }
 template <element E, major B, int N> DEV void case_wgmma_registers(const case_args &args) {
@@ -119,52 +106,27 @@ template <element E, major B, int N> DEV void case_wgmma_registers(const case_ar
     wgmma<E, B>(d, a, describe(args.arg + 4), args.arg[8]);
     finish_sums(args, d);
 }
-DEV void case_wgmma_bf16_K_K_8(const case_args &a) { case_wgmma<BF16, K_MAJOR, K_MAJOR, 8>(a); }
-DEV void case_wgmma_bf16_K_K_32(const case_args &a) { case_wgmma<BF16, K_MAJOR, K_MAJOR, 32>(a); }
-DEV void case_wgmma_bf16_K_K_256(const case_args &a) { case_wgmma<BF16, K_MAJOR, K_MAJOR, 256>(a); }
-DEV void case_wgmma_f16_K_K_16(const case_args &a) { case_wgmma<F16, K_MAJOR, K_MAJOR, 16>(a); }
-DEV void case_wgmma_f16_K_K_24(const case_args &a) { case_wgmma<F16, K_MAJOR, K_MAJOR, 24>(a); }
-DEV void case_wgmma_bf16_MN_K_8(const case_args &a) { case_wgmma<BF16, MN_MAJOR, K_MAJOR, 8>(a); }
-DEV void case_wgmma_bf16_MN_K_16(const case_args &a) { case_wgmma<BF16, MN_MAJOR, K_MAJOR, 16>(a); }
-DEV void case_wgmma_f16_MN_K_24(const case_args &a) { case_wgmma<F16, MN_MAJOR, K_MAJOR, 24>(a); }
-DEV void case_wgmma_bf16_K_MN_64(const case_args &a) { case_wgmma<BF16, K_MAJOR, MN_MAJOR, 64>(a); }
-DEV void case_wgmma_f16_K_MN_128(const case_args &a) { case_wgmma<F16, K_MAJOR, MN_MAJOR, 128>(a); }
-DEV void case_wgmma_bf16_R_K_40(const case_args &a) { case_wgmma_registers<BF16, K_MAJOR, 40>(a); }
-DEV void case_wgmma_f16_R_MN_64(const case_args &a) { case_wgmma_registers<F16, MN_MAJOR, 64>(a); }
 
 /* ---- Votes, shuffles, barriers, memory ---- */
 
 DEV void case_shfl(const case_args &a) { out_register(a, 0, shfl(in_register(a, 0), (int)in_register(a, 1))); }
 DEV void case_shfl_xor(const case_args &a) { out_register(a, 0, shfl_xor(in_register(a, 0), (int)a.arg[0])); }
-DEV void case_ballot(const case_args &a) {
-    const bool b = in_register(a, 0) != 0;
-    out_register(a, 0, ballot_sync(b));
-    out_register(a, 1, any_sync(b));
-}
-DEV void case_sync_block_or(const case_args &a) { out_register(a, 0, sync_block_or(in_register(a, 0) != 0)); }
-DEV void case_arrive_named(const case_args &a) {
+DEV void case_any_sync(const case_args &a) { out_register(a, 0, any_sync(in_register(a, 0) != 0)); }
+/* Warp 0 reads what warp 2 writes; warp 1 is not concerned. */
+DEV void case_sync_named(const case_args &a) {
     const int warp = thread_index() / 32;
-    const u32 at = shared_base() + (u32)(thread_index() % 32) * 4, v = in_register(a, 0);
-    if (warp == 2) {
-        st_shared(at, v);
-        arrive_named(3, 64);
-    }
-    if (warp == 0) {
-        sync_named(3, 64);
-        out_register(a, 0, ld_shared<u32>(at));
-    }
+    const u32 at = shared_base() + (u32)(thread_index() % 32) * 4;
+    if (warp == 2) st_shared(at, in_register(a, 0));
+    if (warp != 1) sync_named(3, 64);
+    if (warp == 0) out_register(a, 0, ld_shared<u32>(at));
 }
 DEV void case_sync_named_or(const case_args &a) {
     out_register(a, 0, sync_named_or(1 + thread_index() / 64, 64, in_register(a, 0) != 0));
 }
-DEV void case_atomic_add_acq_rel(const case_args &a) {
+template <bool ACQ_REL> DEV void case_atomic_add(const case_args &a) {
     u32 *p = a.device + thread_index();
-    out_register(a, 0, atomic_add_acq_rel(p, in_register(a, 0)));
-    out_register(a, 1, ld_global(p));
-}
-DEV void case_atomic_add_relaxed(const case_args &a) {
-    u32 *p = a.device + thread_index();
-    out_register(a, 0, atomic_add_relaxed(p, in_register(a, 0)));
+    const u32 v = in_register(a, 0);
+    out_register(a, 0, ACQ_REL ? atomic_add_acq_rel(p, v) : atomic_add_relaxed(p, v));
     out_register(a, 1, ld_global(p));
 }
 struct alignas(8) two_words {
@@ -172,7 +134,7 @@ struct alignas(8) two_words {
 };
 DEV void case_vectors(const case_args &a) {
     const int t = thread_index();
-    const u4 four = ld_readonly((const u4 *)a.device + t);
+    const u4 four = ld_global((const u4 *)a.device + t);
     const two_words two = ld_streaming((const two_words *)a.device + t);
     UNROLL
     for (int i = 0; i < 4; i++) out_register(a, i, four.v[i]);
@@ -194,17 +156,11 @@ DEV void case_ceil_f32(const case_args &a) { out_float(a, 0, ceil_f32(in_float(a
 DEV void case_fma_rn(const case_args &a) { out_float(a, 0, fma_rn(in_float(a, 0), in_float(a, 1), in_float(a, 2))); }
 DEV void case_mul_add(const case_args &a) { out_float(a, 0, add_rn(mul_rn(in_float(a, 0), in_float(a, 1)), in_float(a, 2))); }
 DEV void case_rcp_rn(const case_args &a) { out_float(a, 0, rcp_rn(in_float(a, 0))); }
-DEV void case_pack_bf16(const case_args &a) { out_register(a, 0, pack<BF16>(in_float(a, 0), in_float(a, 1))); }
-DEV void case_pack_f16(const case_args &a) { out_register(a, 0, pack<F16>(in_float(a, 0), in_float(a, 1))); }
-DEV void case_halves_bf16(const case_args &a) {
-    out_float(a, 0, low_half<BF16>(in_register(a, 0)));
-    out_float(a, 1, high_half<BF16>(in_register(a, 0)));
+template <element E> DEV void case_pack(const case_args &a) { out_register(a, 0, pack<E>(in_float(a, 0), in_float(a, 1))); }
+template <element E> DEV void case_halves(const case_args &a) {
+    out_float(a, 0, low_half<E>(in_register(a, 0)));
+    out_float(a, 1, high_half<E>(in_register(a, 0)));
 }
-DEV void case_halves_f16(const case_args &a) {
-    out_float(a, 0, low_half<F16>(in_register(a, 0)));
-    out_float(a, 1, high_half<F16>(in_register(a, 0)));
-}
-DEV void case_widen_e4m3(const case_args &a) { out_register(a, 0, widen_e4m3(in_register(a, 0))); }
 
 /* ---- Copies and mbarriers ---- */
 
@@ -221,10 +177,6 @@ template <int PENDING> DEV void case_cp_async_wait(const case_args &a) {
     for (int g = 0; g < 4 - PENDING; g++) out_register(a, g, ld_shared<u32>(to + (u32)g * 16));
     cp_async_wait<0>();
 }
-DEV void case_cp_async_wait_0(const case_args &a) { case_cp_async_wait<0>(a); }
-DEV void case_cp_async_wait_1(const case_args &a) { case_cp_async_wait<1>(a); }
-DEV void case_cp_async_wait_2(const case_args &a) { case_cp_async_wait<2>(a); }
-DEV void case_cp_async_wait_3(const case_args &a) { case_cp_async_wait<3>(a); }
 DEV void case_cp_async_empty(const case_args &a) {
     const u32 to = shared_base() + (u32)thread_index() * 16;
     cp_async16(to, a.device + thread_index() * 4);
@@ -275,10 +227,10 @@ DEV void case_mbar_ops(const case_args &a) {
     out_register(a, 0, (u32)a.n_args / 2);
 }
 
-#define CASE_KERNEL(name)                                                                                                      \
+#define CASE_KERNEL(name, function)                                                                                            \
     KERNEL(256, 1, run_##name, const case_args a) {                                                                            \
         begin_case(a);                                                                                                         \
-        case_##name(a);                                                                                                        \
+        (function)(a);                                                                                                         \
         end_case(a);                                                                                                           \
     }
 #include "case_kernels.def"

@@ -1,6 +1,7 @@
 #include "cases.h"
 
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -89,12 +90,27 @@ bool add_line(test_case &c, const std::string &key, std::istringstream &line) {
 
 } // namespace
 
-bool agrees(const test_case &c, uint32_t got, uint32_t want) {
+static bool agrees(const test_case &c, uint32_t got, uint32_t want) {
     if (c.within == 0) return got == want;
     float g, w;
     memcpy(&g, &got, 4);
     memcpy(&w, &want, 4);
     return std::fabs((double)g - w) <= c.within * std::fmax(1, std::fabs((double)w));
+}
+
+static int report(const test_case &c, const char *where, size_t i, size_t thread, uint32_t got, uint32_t want) {
+    printf("%s: %s %zu of thread %zu is %08x, not %08x (%s)\n", c.name.c_str(), where, i, thread, got, want, c.source.c_str());
+    return 1;
+}
+
+int count_wrong(const test_case &c, const uint32_t *out, const uint32_t *after) {
+    int n = 0;
+    for (size_t r = 0; r < c.out.size(); r++)
+        for (size_t t = 0; t < c.out[r].size(); t++, out++)
+            if (c.wanted[r][t] && !agrees(c, *out, c.out[r][t])) n += report(c, "register", r, t, *out, c.out[r][t]);
+    for (const auto &word : c.after)
+        if (*after++ != word.second) n += report(c, "shared memory at", word.first, 0, after[-1], word.second);
+    return n;
 }
 
 std::vector<test_case> read_cases(const std::string &path, std::string *why) {

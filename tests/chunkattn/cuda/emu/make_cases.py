@@ -120,7 +120,7 @@ def fragment_8x8(lane, half):
 
 
 def warp_matrices():
-    f = File("warp_matrices.txt", "Matrix operations of a warp: ldmatrix, stmatrix, movmatrix, mma.m16n8k16.")
+    f = File("warp_matrices.txt", "Matrix operations of a warp: ldmatrix, movmatrix, mma.m16n8k16.")
 
     # Four matrices with rows in arbitrary places; element values tell matrix, row and column.
     def element(m, r, c):
@@ -142,8 +142,6 @@ def warp_matrices():
             suffix = "_trans" if trans else ""
             f.case("ldmatrix%s_%s" % (suffix, name), "Warp-level matrix load instruction: ldmatrix", "ldmatrix" + suffix, 32,
                    shared=image(memory), inputs=[rows], outputs=registers)
-            f.case("stmatrix%s_%s" % (suffix, name), "Warp-level matrix store instruction: stmatrix", "stmatrix" + suffix, 32,
-                   shared=[(0, [0] * 256)], inputs=[rows] + registers, after=image(memory))
 
     matrix = [[r << 4 | c | 0x100 for c in range(8)] for r in range(8)]
 
@@ -200,24 +198,19 @@ def unit_offset(order, swizzle, leading, stride, mn, k):
     """
     Byte offset, before the swizzle, of the 16-byte unit of element (mn, k), 16-bit elements. Canonical layouts in units of 16 bytes,
     shape : stride, with W units in a row of the swizzle:
-        K-major   none  ((8, n), 2) : ((1, SBO), LBO)          swizzled  ((8, n), 2) : ((W, SBO), 1)
-        MN-major  none  ((1, n), (8, k)) : ((X, SBO), (1, LBO))   swizzled  ((W, n), (8, k)) : ((1, LBO), (W, SBO))
+        K-major   ((8, n), 2) : ((W, SBO), 1)
+        MN-major  ((W, n), (8, k)) : ((1, LBO), (W, SBO))
     """
     w = swizzle // 16
     if order == "K":
-        column = k // 8
-        if swizzle == 0:
-            return 16 * (mn % 8) + stride * (mn // 8) + leading * column
-        return 16 * (w * (mn % 8) + column) + stride * (mn // 8)
+        return 16 * (w * (mn % 8) + k // 8) + stride * (mn // 8)
     row = mn // 8
-    if swizzle == 0:
-        return stride * row + 16 * (k % 8) + leading * (k // 8)
     return 16 * (row % w) + leading * (row // w) + 16 * w * (k % 8) + stride * (k // 8)
 
 
 def swizzled(address, swizzle):
-    """Swizzle<B, 4, 3>: B bits from bit 4 on are exclusive-ored with those from bit 7 on; B is 3, 2, 1, 0."""
-    bits = {128: 3, 64: 2, 32: 1, 0: 0}[swizzle]
+    """Swizzle<B, 4, 3>: B bits from bit 4 on are exclusive-ored with those from bit 7 on; B is 3 or 2."""
+    bits = {128: 3, 64: 2}[swizzle]
     return address ^ (address >> 7 & (1 << bits) - 1) << 4
 
 
@@ -248,27 +241,21 @@ def place_a_registers(thread, i):
 
 
 def warp_groups():
-    f = File("warp_groups.txt", "wgmma.mma_async.m64nNk16: operands by descriptors in all swizzle modes and both majors, or A in registers.")
+    f = File("warp_groups.txt", "wgmma.mma_async.m64nNk16: operands by descriptors in two swizzle modes, B in both majors, or A in registers.")
     source = "Asynchronous warpgroup level matrix: register fragments, shared memory matrix layout, matrix descriptor format"
     wide = 8192  # where B begins
     # type, A, B, N, add; A None: in registers
     cases = (
-        ("k128_k128", "bf16", Operand("K", 128, 0, 16, 1024), Operand("K", 128, wide, 16, 1024), 8, True),
+        ("k128_k128", "bf16", Operand("K", 128, 0, 16, 1024), Operand("K", 128, wide, 16, 1024), 32, True),
         ("k128_second_step", "bf16", Operand("K", 128, 32, 16, 1024), Operand("K", 128, wide + 96, 16, 1024), 32, False),
-        ("k128_f16", "f16", Operand("K", 128, 64, 16, 1024), Operand("K", 128, wide, 16, 1024), 16, True),
-        ("m128_k128", "bf16", Operand("MN", 128, 0, 16, 1024), Operand("K", 128, wide, 16, 1024), 16, True),
-        ("m128_second_step", "bf16", Operand("MN", 128, 2048, 16, 1024), Operand("K", 128, wide + 32, 16, 1024), 16, False),
-        ("m128_wide_stride", "f16", Operand("MN", 128, 1024, 16, 3072), Operand("K", 64, wide, 16, 512), 24, False),
-        ("k64_k64", "f16", Operand("K", 64, 32, 16, 512), Operand("K", 64, wide, 16, 512), 24, False),
-        ("m64_two_atoms", "bf16", Operand("MN", 64, 0, 4096, 512), Operand("K", 64, wide + 32, 16, 512), 8, False),
+        ("k128_f16", "f16", Operand("K", 128, 64, 16, 1024), Operand("K", 128, wide, 16, 1024), 32, True),
+        ("k64_k128_wide_strides", "f16", Operand("K", 64, 0, 16, 1536), Operand("K", 128, 4 * wide, 16, 3072), 32, False),
+        ("k64_k64", "f16", Operand("K", 64, 32, 16, 512), Operand("K", 64, wide, 16, 512), 32, False),
         ("k128_n128", "bf16", Operand("K", 128, 0, 16, 1024), Operand("MN", 128, wide, 16, 1024), 64, False),
         ("k128_n128_two_atoms", "f16", Operand("K", 128, 0, 16, 1024), Operand("MN", 128, wide, 4096, 1024), 128, False),
-        ("k32_n32", "bf16", Operand("K", 32, 0, 16, 256), Operand("MN", 32, wide, 1024, 256), 64, False),
-        ("m32_k32", "bf16", Operand("MN", 32, 0, 512, 256), Operand("K", 32, wide, 16, 256), 8, False),
-        ("k0_k0", "bf16", Operand("K", 0, 0, 128, 256), Operand("K", 0, wide, 512, 128), 32, False),
-        ("m0_k0", "bf16", Operand("MN", 0, 0, 1024, 128), Operand("K", 0, wide, 128, 256), 8, False),
-        ("k128_n0", "bf16", Operand("K", 128, 0, 16, 1024), Operand("MN", 0, wide, 128, 256), 64, False),
-        ("registers_k128", "bf16", None, Operand("K", 128, wide, 16, 1024), 40, True),
+        ("k128_n64", "bf16", Operand("K", 128, 0, 16, 1024), Operand("MN", 64, wide, 16, 512), 32, True),
+        ("registers_k128", "bf16", None, Operand("K", 128, wide, 16, 1024), 32, True),
+        ("registers_k64", "f16", None, Operand("K", 64, wide + 32, 16, 512), 32, False),
         ("registers_n128", "f16", None, Operand("MN", 128, wide, 16, 1024), 64, False),
         ("k128_256", "bf16", Operand("K", 128, 0, 16, 1024), Operand("K", 128, wide, 16, 1024), 256, False),
     )
@@ -293,7 +280,7 @@ def warp_groups():
             pair = [[low_high(*(narrow(a[r][q]) for r, q in (place_a_registers(t, i), place_a_registers(t, i + 1))))
                      for t in range(128)] for i in range(0, 8, 2)]
             inputs = pair + inputs
-        run = "wgmma_%s_%s_%s_%d" % (kind, of_a.order if of_a else "R", of_b.order, n)
+        run = "wgmma_%s_%s_%s_%d" % (kind, "S" if of_a else "R", of_b.order, n)
         f.case(name, source, run, 128, arg=(of_a.args() if of_a else [0, 0, 0, 0]) + of_b.args() + [int(add)], shared=image(memory),
                inputs=inputs, outputs=[[Number(d[r][q]) for r, q in (place_d(t, i) for t in range(128))] for i in range(n // 2)])
     f.write()
@@ -312,13 +299,10 @@ def exchange():
     source = [l * 11 + 3 for l in lanes]  # beyond 31: the lower five bits count
     f.case("shfl_idx", "Data movement: shfl.sync, mode .idx", "shfl", 32, inputs=[values, source], outputs=[[values[s % 32] for s in source]])
     for name, bits in (("none", 0), ("all", 0xFFFFFFFF), ("some", 0x80010204)):
-        f.case("ballot_" + name, "Parallel synchronization: vote.sync, modes .ballot and .any", "ballot", 32,
-               inputs=[[bits >> l & 1 for l in lanes]], outputs=[[bits] * 32, [int(bits != 0)] * 32])
-    for name, voter in (("none", None), ("thread_0", 0), ("thread_95", 95)):
-        f.case("or_" + name, "Parallel synchronization: barrier.red.or", "sync_block_or", 96, inputs=[[int(t == voter) for t in range(96)]],
-               outputs=[[int(voter is not None)] * 96])
-    # Warp 0 waits at barrier 3, warp 2 arrives there, warp 1 is not concerned; 0 reads what 2 wrote.
-    f.case("named_barrier", "Parallel synchronization: barrier.sync and barrier.arrive with a thread count", "arrive_named", 96,
+        f.case("any_" + name, "Parallel synchronization: vote.sync, mode .any", "any_sync", 32,
+               inputs=[[bits >> l & 1 for l in lanes]], outputs=[[int(bits != 0)] * 32])
+    # Warps 0 and 2 meet at barrier 3, warp 1 is not concerned; 0 reads what 2 wrote.
+    f.case("named_barrier", "Parallel synchronization: barrier.sync with a thread count", "sync_named", 96,
            inputs=[[0xA00 + t for t in range(96)]], outputs=[[0xA00 + 64 + t if t < 32 else "-" for t in range(96)]])
     # Each of two halves of the block votes at a barrier of its own.
     f.case("named_or", "Parallel synchronization: barrier.red.or with a thread count", "sync_named_or", 128,
@@ -394,18 +378,6 @@ def arithmetic():
          [[widened(h) for h in halves], [widened(g) for g in halves[1:] + halves[:1]]])
     case("halves_bf16", "bf16 is the upper half of f32", "halves_bf16", [[low_high(h, h ^ 0x1234) for h in halves]],
          [[h << 16 for h in halves], [(h ^ 0x1234) << 16 for h in halves]])
-
-    def e4m3(v):
-        """Sign, 4 bits of exponent with bias 7, 3 of mantissa; no infinity; all ones is NaN."""
-        sign = -1.0 if v & 0x80 else 1.0
-        exponent, mantissa = v >> 3 & 15, v & 7
-        if v & 0x7F == 0x7F:
-            return 0x7FFF
-        size = mantissa / 8 * 2.0**-6 if exponent == 0 else (1 + mantissa / 8) * 2.0 ** (exponent - 7)
-        return f16(sign * size)
-
-    case("widen_e4m3", "Conversion: cvt.rn.f16x2.e4m3x2; alternate floating point data formats: e4m3", "widen_e4m3",
-         [[v | (255 - v) << 8 for v in range(256)]], [[low_high(e4m3(v), e4m3(255 - v)) for v in range(256)]])
     f.write()
 
 

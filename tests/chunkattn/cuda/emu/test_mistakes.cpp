@@ -22,6 +22,27 @@ struct args {
 };
 enum { WORDS = 4096 };
 
+struct launch {
+    int blocks, threads;
+    bool every_seed = true; /* finds the mistake; otherwise some do */
+};
+constexpr launch ONE_WARP = {1, 32}, TWO_WARPS = {1, 64}, THREE_WARPS = {1, 96}, WARP_GROUP = {1, 128}, THREE_GROUPS = {1, 384},
+                 TWO_BLOCKS = {2, 32}, THREE_BLOCKS = {3, 32}, FOUR_BLOCKS = {4, 32};
+constexpr launch sometimes(launch l) { return {l.blocks, l.threads, false}; }
+
+struct mistake {
+    const char *name;
+    void (*kernel)(const args &);
+    launch of;
+    std::vector<kind> kinds; /* one of them, at the line that is marked */
+};
+std::vector<mistake> mistakes;
+/* Begins a kernel and lists it: MISTAKE(name, launch, kinds). */
+#define MISTAKE(name, of, ...)                                                                                                 \
+    void name(const args &a);                                                                                                  \
+    [[maybe_unused]] const bool name##_listed = (mistakes.push_back({#name, name, of, {__VA_ARGS__}}), true);                  \
+    void name(const args &a)
+
 int lane() { return thread_index() % 32; }
 int warp() { return thread_index() / 32; }
 u32 word(int i) { return shared_base() + (u32)i * 4; }
@@ -29,35 +50,30 @@ void keep(const args &a, u32 v) { st_global(a.out + block_index() * 1024 + threa
 
 /* ---- Order in shared memory ---- */
 
-void no_sync_warp(const args &a) {
+MISTAKE(no_sync_warp, ONE_WARP, kind::shared_read_race, kind::unwritten) {
     st_shared(word(thread_index()), 1u);
     if (!a.wrong) sync_warp();
     keep(a, ld_shared<u32>(word(thread_index() ^ 1))); /* found */
 }
-void a_shuffle_for_a_barrier(const args &a) {
+MISTAKE(a_shuffle_for_a_barrier, ONE_WARP, kind::shared_read_race) {
     st_shared(word(thread_index()), 1u);
-    if (a.wrong)
-        shfl_xor(1, 1);
-    else
-        sync_warp();
+    a.wrong ? (void)shfl_xor(1, 1) : sync_warp();
     keep(a, ld_shared<u32>(word(thread_index() ^ 1))); /* found */
 }
-void no_block_barrier(const args &a) {
+MISTAKE(no_block_barrier, TWO_WARPS, kind::shared_read_race, kind::unwritten) {
     st_shared(word(thread_index()), 1u);
-    if (a.wrong)
-        sync_warp();
-    else
-        sync_block();
+    a.wrong ? sync_warp() : sync_block();
     keep(a, ld_shared<u32>(word(thread_index() ^ 32))); /* found */
 }
-void no_barrier_before_overwriting(const args &a) {
+MISTAKE(no_barrier_before_overwriting, TWO_WARPS, kind::shared_overwrite_race) {
     st_shared(word(thread_index()), 1u);
     sync_block();
     keep(a, ld_shared<u32>(word(thread_index() ^ 32)));
     if (!a.wrong) sync_block();
     st_shared(word(thread_index()), 2u); /* found */
 }
-void one_of_few_readers(const args &a) { /* a thread of each warp reads; the writer has met all but that of warp 1 since then */
+MISTAKE(one_of_few_readers, THREE_WARPS, kind::shared_overwrite_race,
+        kind::shared_read_race) { /* a thread of each warp reads; the writer has met all but that of warp 1 since then */
     if (thread_index() == 0) st_shared(word(0), 1u);
     sync_block();
     if (lane() == 0) keep(a, ld_shared<u32>(word(0))); /* or here */
@@ -65,7 +81,8 @@ void one_of_few_readers(const args &a) { /* a thread of each warp reads; the wri
     if (!a.wrong) sync_block();
     if (thread_index() == 64) st_shared(word(0), 2u); /* found */
 }
-void one_of_many_readers(const args &a) { /* all read; the writer has met all but warp 1 since then */
+MISTAKE(one_of_many_readers, THREE_WARPS, kind::shared_overwrite_race,
+        kind::shared_read_race) { /* all read; the writer has met all but warp 1 since then */
     if (thread_index() == 0) st_shared(word(0), 1u);
     sync_block();
     keep(a, ld_shared<u32>(word(0))); /* or here */
@@ -73,27 +90,15 @@ void one_of_many_readers(const args &a) { /* all read; the writer has met all bu
     if (!a.wrong) sync_block();
     if (thread_index() == 64) st_shared(word(0), 2u); /* found */
 }
-void two_writers(const args &a) {
+MISTAKE(two_writers, TWO_WARPS, kind::shared_write_race) {
     const int i = a.wrong ? thread_index() % 32 : thread_index();
     st_shared(word(i), 1u); /* found */
-}
-void arrival_in_place_of_a_wait(const args &a) { /* warp 1 reads what warp 0 writes */
-    if (warp() == 0) {
-        st_shared(word(lane()), 1u);
-        sync_named(1, 64);
-        return;
-    }
-    if (a.wrong)
-        arrive_named(1, 64);
-    else
-        sync_named(1, 64);
-    keep(a, ld_shared<u32>(word(lane()))); /* found */
 }
 
 /* ---- Order in device memory ---- */
 
 /* Blocks 1 and 2 arrive after they read, block 0 does not; the last to arrive writes what all read. */
-void a_reader_that_does_not_arrive(const args &a) {
+MISTAKE(a_reader_that_does_not_arrive, THREE_BLOCKS, kind::device_write_race, kind::device_read_race) {
     u32 *p = a.counter + 64 + lane();
     keep(a, ld_global(p)); /* found */
     if (a.wrong && block_index() == 0) return;
@@ -104,7 +109,7 @@ void a_reader_that_does_not_arrive(const args &a) {
     if (shfl(before, 0) + 1 == (u32)block_count() - (a.wrong ? 1 : 0)) st_global(p, 1u); /* or here */
 }
 
-void relaxed_arrival(const args &a) {
+MISTAKE(relaxed_arrival, FOUR_BLOCKS, kind::device_read_race) {
     st_global(a.out + block_index() * 32 + lane(), 1u);
     sync_warp();
     u32 before = 0;
@@ -115,7 +120,8 @@ void relaxed_arrival(const args &a) {
     for (int b = 0; b < block_count(); b++) sum += ld_global(a.out + b * 32 + lane()); /* found */
     st_global(a.out + 2048 + lane(), sum);
 }
-void no_barrier_before_the_arrival(const args &a) { /* lane 0 has not met the others, whose writes it is to publish */
+MISTAKE(no_barrier_before_the_arrival, FOUR_BLOCKS,
+        kind::device_read_race) { /* lane 0 has not met the others, whose writes it is to publish */
     st_global(a.out + block_index() * 32 + lane(), 1u);
     if (!a.wrong) sync_warp();
     u32 before = 0;
@@ -124,34 +130,35 @@ void no_barrier_before_the_arrival(const args &a) { /* lane 0 has not met the ot
     if (shfl(before, 0) + 1 < (u32)block_count()) return;
     for (int b = 0; b < block_count(); b++) ld_global(a.out + b * 32 + lane()); /* found */
 }
-void blocks_write_the_same(const args &a) { st_global(a.out + lane() + (a.wrong ? 0 : block_index() * 32), 1u); /* found */ }
-void a_block_overwrites_what_another_reads(const args &a) {
+MISTAKE(blocks_write_the_same, TWO_BLOCKS, kind::device_write_race) {
+    st_global(a.out + lane() + (a.wrong ? 0 : block_index() * 32), 1u); /* found */
+}
+MISTAKE(a_block_overwrites_what_another_reads, TWO_BLOCKS, kind::device_write_race, kind::device_read_race) {
     if (block_index() == 0 || !a.wrong)
         keep(a, ld_global(a.counter + block_index() * 32 + lane())); /* found */
     else
         st_global(a.counter + lane(), 1u); /* or here */
 }
-void device_memory_without_a_barrier(const args &a) {
+MISTAKE(device_memory_without_a_barrier, TWO_WARPS, kind::device_read_race) {
     st_global(a.out + thread_index(), 1u);
     if (!a.wrong) sync_block();
     ld_global(a.out + (thread_index() ^ 32)); /* found */
 }
-void readonly_memory_is_written(const args &a) {
-    if (thread_index() == 0) keep(a, ld_readonly(a.counter + (a.wrong ? 0 : 1)));
-    sync_block();
-    if (thread_index() == 32) st_global(a.counter, 1u); /* found */
-}
 
 /* ---- Addresses ---- */
 
-void beyond_the_list(const args &a) { keep(a, ld_global(a.in + WORDS - 32 + thread_index() + (a.wrong ? 1 : 0))); /* found */ }
-void beyond_shared_memory(const args &a) { st_shared(word(1024 - 32 + thread_index() + (a.wrong ? 1 : 0)), 1u); /* found */ }
-void misaligned_copy(const args &a) {
+MISTAKE(beyond_the_list, ONE_WARP, kind::device_bounds) {
+    keep(a, ld_global(a.in + WORDS - 32 + thread_index() + (a.wrong ? 1 : 0))); /* found */
+}
+MISTAKE(beyond_shared_memory, ONE_WARP, kind::shared_bounds) {
+    st_shared(word(1024 - 32 + thread_index() + (a.wrong ? 1 : 0)), 1u); /* found */
+}
+MISTAKE(misaligned_copy, ONE_WARP, kind::misaligned) {
     cp_async16(word(4 * thread_index()), a.in + 4 * thread_index() + (a.wrong ? 2 : 0)); /* found */
     cp_async_commit();
     cp_async_wait<0>();
 }
-void nobody_wrote(const args &a) {
+MISTAKE(nobody_wrote, ONE_WARP, kind::unwritten) {
     if (thread_index() < (a.wrong ? 31 : 32)) st_shared(word(thread_index()), 1u);
     sync_warp();
     keep(a, ld_shared<u32>(word(thread_index()))); /* found */
@@ -164,19 +171,19 @@ void forgotten_swizzle(const args &a) { /* only wavefronts tell */
     sync_warp();
     u32 r[4];
     const int row = lane() % 8 + lane() / 16 * 8, unit = lane() / 8 % 2;
-    ldmatrix(r, word(4 * (row * 8 + (a.wrong ? unit : unit ^ row % 8)))); /* found */
+    ldmatrix(r, word(4 * (row * 8 + (a.wrong ? unit : unit ^ row % 8))));
     keep(a, r[0]);
 }
 
 /* ---- Collective operations ---- */
 
-void divergent_shuffle(const args &a) {
+MISTAKE(divergent_shuffle, ONE_WARP, kind::divergent) {
     u32 v = (u32)lane();
     if (!a.wrong || lane() < 16) v += shfl_xor(v, 1); /* found */
     v += shfl_xor(v, 2);                              /* or here */
     keep(a, v);
 }
-void divergent_barrier(const args &a) {
+MISTAKE(divergent_barrier, ONE_WARP, kind::divergent) {
     if (a.wrong && lane() == 3) {
         sync_block(); /* found */
         keep(a, 3);
@@ -184,14 +191,14 @@ void divergent_barrier(const args &a) {
     }
     sync_block(); /* or here */
 }
-void a_warp_leaves_out_a_barrier(const args &a) {
+MISTAKE(a_warp_leaves_out_a_barrier, THREE_WARPS, kind::deadlock) {
     if (!a.wrong || warp() != 1) sync_block(); /* found */
 }
-void lanes_end_early(const args &a) {
+MISTAKE(lanes_end_early, ONE_WARP, kind::lanes_ended) {
     if (a.wrong && lane() > 20) return;
-    keep(a, ballot_sync(true)); /* found */
+    keep(a, any_sync(true)); /* found */
 }
-void lanes_ended_before(const args &a) { /* the others come to the vote after that */
+MISTAKE(lanes_ended_before, ONE_WARP, kind::lanes_ended) { /* the others come to the vote after that */
     if (thread_index() == 0) mbar_init(word(512), 11);
     sync_warp();
     if (lane() > 20) {
@@ -200,11 +207,13 @@ void lanes_ended_before(const args &a) { /* the others come to the vote after th
     }
     mbar_wait(word(512), 0);
     for (int i = 0; i < 20; i++) mbar_wait(word(512), 0);
-    keep(a, ballot_sync(true)); /* found */
+    keep(a, any_sync(true)); /* found */
 }
-void barrier_counts_differ(const args &a) { sync_named(1, warp() == 0 || !a.wrong ? 64 : 32); /* found */ }
-void no_multiple_of_a_warp(const args &a) { sync_named(1, a.wrong ? 40 : 64); /* found */ }
-void sync_for_a_reduction(const args &a) {
+MISTAKE(barrier_counts_differ, TWO_WARPS, kind::barrier_misuse, kind::deadlock) {
+    sync_named(1, warp() == 0 || !a.wrong ? 64 : 32); /* found */
+}
+MISTAKE(no_multiple_of_a_warp, TWO_WARPS, kind::barrier_misuse) { sync_named(1, a.wrong ? 40 : 64); /* found */ }
+MISTAKE(sync_for_a_reduction, TWO_WARPS, kind::barrier_misuse) {
     if (warp() == 1 && a.wrong)
         sync_named_or(1, 64, true); /* found */
     else
@@ -213,20 +222,17 @@ void sync_for_a_reduction(const args &a) {
 
 /* ---- cp.async ---- */
 
-void wait_one_group_short(const args &a) {
+MISTAKE(wait_one_group_short, ONE_WARP, kind::copy_under_way) {
     for (int i = 0; i < 2; i++) {
         cp_async16(word(4 * (32 * i + lane())), a.in + 4 * (32 * i + lane()));
         cp_async_commit();
     }
-    if (a.wrong)
-        cp_async_wait<1>();
-    else
-        cp_async_wait<0>();
+    a.wrong ? cp_async_wait<1>() : cp_async_wait<0>();
     sync_warp();
     keep(a, ld_shared<u32>(word(4 * (32 + lane() / 2)))); /* found */
     cp_async_wait<0>();
 }
-void no_commit(const args &a) {
+MISTAKE(no_commit, ONE_WARP, kind::copy_under_way) {
     cp_async16(word(4 * lane()), a.in + 4 * lane());
     if (!a.wrong) cp_async_commit();
     cp_async_wait<0>();
@@ -234,14 +240,14 @@ void no_commit(const args &a) {
     cp_async_commit();
     cp_async_wait<0>();
 }
-void no_barrier_after_the_wait(const args &a) {
+MISTAKE(no_barrier_after_the_wait, ONE_WARP, kind::shared_read_race, kind::copy_under_way) {
     cp_async16(word(4 * lane()), a.in + 4 * lane());
     cp_async_commit();
     cp_async_wait<0>();
     if (!a.wrong) sync_warp();
     keep(a, ld_shared<u32>(word(4 * (lane() ^ 1)))); /* found */
 }
-void the_ring_is_refilled_too_early(const args &a) {
+MISTAKE(the_ring_is_refilled_too_early, ONE_WARP, kind::shared_overwrite_race) {
     for (int i = 0; i < 4; i++) {
         cp_async16(word(4 * lane()), a.in + 4 * (32 * i + lane())); /* found */
         cp_async_commit();
@@ -251,7 +257,7 @@ void the_ring_is_refilled_too_early(const args &a) {
         if (!a.wrong) sync_warp();
     }
 }
-void copies_at_the_end(const args &a) {
+MISTAKE(copies_at_the_end, ONE_WARP, kind::copies_left) {
     cp_async16(word(4 * lane()), a.in + 4 * lane()); /* found */
     cp_async_commit();
     if (!a.wrong) cp_async_wait<0>();
@@ -271,30 +277,26 @@ void request(u32 to, const u32 *from, emu::place at = {__builtin_FILE(), __built
     mbar_arrive_expect(word(512), 128);
     ::bulk_copy(to, from, 128, word(512), at);
 }
-void no_wait_for_the_copy(const args &a) {
+MISTAKE(no_wait_for_the_copy, ONE_WARP, kind::copy_under_way, kind::copy_not_awaited) {
     start_mbar(1);
-    if (thread_index() == 0) {
-        request(word(0), a.in);
-    }
+    if (thread_index() == 0) request(word(0), a.in);
     sync_warp();
     if (!a.wrong || lane() != 7) mbar_wait(word(512), 0);
     keep(a, ld_shared<u32>(word(lane()))); /* found */
     sync_block();
     mbar_wait(word(512), 0);
 }
-void parity_does_not_flip(const args &a) {
+MISTAKE(parity_does_not_flip, ONE_WARP, kind::copy_under_way, kind::copy_not_awaited) {
     start_mbar(1);
     for (int i = 0; i < 4; i++) {
-        if (thread_index() == 0) {
-            request(word(32 * i), a.in + 32 * i);
-        }
+        if (thread_index() == 0) request(word(32 * i), a.in + 32 * i);
         mbar_wait(word(512), a.wrong ? 0 : i % 2);
         keep(a, ld_shared<u32>(word(32 * i + lane()))); /* found */
         sync_block();
         mbar_wait(word(512), i % 2);
     }
 }
-void more_bytes_than_expected(const args &a) {
+MISTAKE(more_bytes_than_expected, ONE_WARP, kind::mbar_bytes, kind::copies_left) {
     start_mbar(1);
     if (thread_index() == 0) {
         mbar_arrive_expect(word(512), 2 * 128);
@@ -303,7 +305,7 @@ void more_bytes_than_expected(const args &a) {
     }
     mbar_wait(word(512), 0);
 }
-void fewer_bytes_than_expected(const args &a) {
+MISTAKE(fewer_bytes_than_expected, ONE_WARP, kind::deadlock) {
     start_mbar(1);
     if (thread_index() == 0) {
         mbar_arrive_expect(word(512), a.wrong ? 256 : 128);
@@ -311,7 +313,7 @@ void fewer_bytes_than_expected(const args &a) {
     }
     mbar_wait(word(512), 0); /* found */
 }
-void odd_size(const args &a) {
+MISTAKE(odd_size, ONE_WARP, kind::copy_size) {
     start_mbar(1);
     if (thread_index() == 0) {
         mbar_arrive_expect(word(512), 128);
@@ -320,7 +322,7 @@ void odd_size(const args &a) {
     }
     mbar_wait(word(512), 0);
 }
-void double_arrive(const args &a) {
+MISTAKE(double_arrive, ONE_WARP, kind::mbar_arrivals) {
     start_mbar(1);
     if (thread_index() == 0) {
         mbar_arrive_expect(word(512), 128);
@@ -329,12 +331,13 @@ void double_arrive(const args &a) {
     }
     mbar_wait(word(512), 0);
 }
-void arrival_missing(const args &a) {
+MISTAKE(arrival_missing, ONE_WARP, kind::deadlock) {
     start_mbar(32);
     if (!a.wrong || lane() != 9) mbar_arrive(word(512));
     mbar_wait(word(512), 0); /* found */
 }
-void a_write_after_the_arrival(const args &a) { /* which does not publish it */
+MISTAKE(a_write_after_the_arrival, TWO_WARPS, kind::shared_read_race, kind::unwritten,
+        kind::shared_overwrite_race) { /* which does not publish it */
     start_mbar(1);
     if (warp() == 0) {
         if (!a.wrong && lane() == 0) st_shared(word(0), 1u);
@@ -345,7 +348,7 @@ void a_write_after_the_arrival(const args &a) { /* which does not publish it */
         keep(a, ld_shared<u32>(word(0))); /* or here */
     }
 }
-void mbarrier_before_the_barrier(const args &a) {
+MISTAKE(mbarrier_before_the_barrier, TWO_WARPS, kind::mbar_uninitialised) {
     if (thread_index() == 0) {
         mbar_init(word(512), 64);
         mbar_fence_init();
@@ -355,7 +358,7 @@ void mbarrier_before_the_barrier(const args &a) {
     sync_block();
     mbar_wait(word(512), 0);
 }
-void no_fence_after_init(const args &a) {
+MISTAKE(no_fence_after_init, ONE_WARP, kind::mbar_fence) {
     if (thread_index() == 0) {
         mbar_init(word(512), 1);
         if (!a.wrong) mbar_fence_init();
@@ -364,34 +367,32 @@ void no_fence_after_init(const args &a) {
     sync_block();
     mbar_wait(word(512), 0);
 }
-void data_over_an_mbarrier(const args &a) {
+MISTAKE(data_over_an_mbarrier, ONE_WARP, kind::mbar_overwritten) {
     start_mbar(1);
     sync_block();
     if (lane() == 5) st_shared(word(a.wrong ? 513 : 514), 1u); /* found */
 }
-void data_over_a_stage_in_use(const args &a) { /* the producer does not wait until the stage is empty */
+MISTAKE(data_over_a_stage_in_use, ONE_WARP,
+        kind::shared_overwrite_race) { /* the producer does not wait until the stage is empty */
     start_mbar(1);
     for (int i = 0; i < 3; i++) {
-        if (thread_index() == 0) {
-            request(word(0), a.in + 32 * i); /* found */
-        }
+        if (thread_index() == 0) request(word(0), a.in + 32 * i); /* found */
         mbar_wait(word(512), i % 2);
         keep(a, ld_shared<u32>(word(lane())));
         if (!a.wrong) sync_block();
     }
     sync_block();
 }
-void zeros_without_a_proxy_fence(const args &a) { /* as a kernel that clears hidden slots of a stage */
+MISTAKE(zeros_without_a_proxy_fence, ONE_WARP, kind::proxy_fence) { /* as a kernel that clears hidden slots of a stage */
     start_mbar(1);
     st_shared(word(lane()), 0u);
     if (!a.wrong) fence_async();
     sync_block();
-    if (thread_index() == 0) {
-        request(word(0), a.in); /* found */
-    }
+    if (thread_index() == 0) request(word(0), a.in); /* found */
     mbar_wait(word(512), 0);
 }
-void a_phase_is_missed(const args &a) { /* two arrivals without asking whether the other warp saw the first */
+MISTAKE(a_phase_is_missed, sometimes(TWO_WARPS),
+        kind::mbar_overrun) { /* two arrivals without asking whether the other warp saw the first */
     start_mbar(1);
     if (warp() == 0) {
         for (int i = 0; i < 200; i++) sync_warp(); /* the other warp comes first */
@@ -403,7 +404,7 @@ void a_phase_is_missed(const args &a) { /* two arrivals without asking whether t
         if (!a.wrong) sync_block();
     }
 }
-void the_wait_for_another_copy(const args &a) { /* whose data happens to be there, too */
+MISTAKE(the_wait_for_another_copy, sometimes(ONE_WARP), kind::copy_not_awaited) { /* whose data happens to be there, too */
     if (thread_index() == 0) {
         mbar_init(word(512), 1);
         mbar_init(word(514), 1);
@@ -420,55 +421,57 @@ void the_wait_for_another_copy(const args &a) { /* whose data happens to be ther
     keep(a, ld_shared<u32>(word(lane()))); /* found */
     mbar_wait(word(512), 0);
 }
-void a_bulk_copy_at_the_end(const args &a) {
+MISTAKE(a_bulk_copy_at_the_end, ONE_WARP, kind::copies_left) {
     start_mbar(1);
-    if (thread_index() == 0) {
-        request(word(0), a.in); /* found */
-    }
+    if (thread_index() == 0) request(word(0), a.in); /* found */
     if (!a.wrong) mbar_wait(word(512), 0);
 }
-void mbarrier_on_sm_80(const args &) { start_mbar(1); /* its line is that in start_mbar */ }
 
-/* ---- Warp groups: A at byte 0, 64 rows of 128; B at byte 8192, 8 rows ---- */
+/* ---- Warp groups: A at byte 0, 64 rows of 128; B at byte 8192, 32 rows; an mbarrier behind them ---- */
 
-enum { A_AT = 0, B_AT = 8192 };
+enum { B_AT = 8192, OPERANDS = (64 + 32) * 128 };
+using sums = float[4][4];
 
 void fill_operands(bool fence) {
-    for (int i = thread_index(); i < (64 + 8) * 8; i += 128) st_shared(shared_base() + (u32)i * 16, f4{});
+    for (int i = thread_index(); i < OPERANDS / 16; i += 128) st_shared(shared_base() + (u32)i * 16, f4{});
     if (fence) fence_async();
     sync_block();
 }
-u64 operand_a() { return wgmma_descriptor<128>(shared_base() + A_AT, 16, 1024); }
+u64 operand_a() { return wgmma_descriptor<128>(shared_base(), 16, 1024); }
 u64 operand_b() { return wgmma_descriptor<128>(shared_base() + B_AT, 16, 1024); }
-/* d += A B. Errors are reported for the line of the call. */
-void multiply(float (&d)[1][4], emu::place at = {__builtin_FILE(), __builtin_LINE()}) {
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true, at);
+void begin(sums &d) {
+    fill_operands(true);
+    wgmma_fence(d);
 }
-void finish(float (&d)[1][4]) {
+/* d += A B. Errors are reported for the line of the call. */
+void multiply(sums &d, emu::place at = {__builtin_FILE(), __builtin_LINE()}) {
+    wgmma<BF16, K_MAJOR>(d, operand_a(), operand_b(), true, at);
+}
+void finish(sums &d) {
     wgmma_commit();
     wgmma_wait<0>(d);
 }
-void keep_sums(const args &a, const float (&d)[1][4]) { st_global((float *)a.out + thread_index(), d[0][0]); }
+void keep_sums(const args &a, const sums &d) { st_global((float *)a.out + thread_index(), d[0][0]); }
 
-void no_proxy_fence(const args &a) {
+MISTAKE(no_proxy_fence, WARP_GROUP, kind::proxy_fence) {
     fill_operands(!a.wrong);
-    float d[1][4] = {};
+    sums d = {};
     wgmma_fence(d);
     multiply(d); /* found */
     finish(d);
     keep_sums(a, d);
 }
-void proxy_fence_after_the_barrier(const args &a) { /* of warp 3 only, whose neighbours need it */
-    for (int i = thread_index(); i < (64 + 8) * 8; i += 128) st_shared(shared_base() + (u32)i * 16, f4{});
+MISTAKE(proxy_fence_after_the_barrier, WARP_GROUP, kind::proxy_fence) { /* of warp 3 only, whose neighbours need it */
+    for (int i = thread_index(); i < OPERANDS / 16; i += 128) st_shared(shared_base() + (u32)i * 16, f4{});
     if (!a.wrong || warp() != 3) fence_async();
     sync_block();
     if (a.wrong && warp() == 3) fence_async();
-    float d[1][4] = {};
+    sums d = {};
     wgmma_fence(d);
     multiply(d); /* found */
     finish(d);
 }
-void operand_by_cp_async(const args &a) { /* which is an ordinary write to wgmma */
+MISTAKE(operand_by_cp_async, WARP_GROUP, kind::proxy_fence) { /* which is an ordinary write to wgmma */
     fill_operands(true);
     cp_async16(shared_base() + (u32)thread_index() * 16, a.in + 4 * thread_index());
     cp_async_commit();
@@ -476,15 +479,14 @@ void operand_by_cp_async(const args &a) { /* which is an ordinary write to wgmma
     cp_async_wait<0>();
     if (!a.wrong) fence_async();
     sync_block();
-    float d[1][4] = {};
+    sums d = {};
     wgmma_fence(d);
     multiply(d); /* found */
     finish(d);
 }
-void sums_before_the_wait(const args &a) {
-    fill_operands(true);
-    float d[1][4] = {};
-    wgmma_fence(d);
+MISTAKE(sums_before_the_wait, WARP_GROUP, kind::accumulator_early) {
+    sums d = {};
+    begin(d);
     multiply(d);
     wgmma_commit();
     if (!a.wrong) wgmma_wait<0>(d);
@@ -492,19 +494,18 @@ void sums_before_the_wait(const args &a) {
     st_global((float *)a.out + thread_index(), twice); /* found */
     if (a.wrong) wgmma_wait<0>(d);
 }
-void maximum_before_the_wait(const args &a) { /* NaN would vanish in it */
-    fill_operands(true);
-    float d[1][4] = {};
-    wgmma_fence(d);
+MISTAKE(maximum_before_the_wait, WARP_GROUP, kind::accumulator_early) { /* NaN would vanish in it */
+    sums d = {};
+    begin(d);
     multiply(d);
     wgmma_commit();
     if (!a.wrong) wgmma_wait<0>(d);
     st_global((float *)a.out + thread_index(), max_f32(d[0][0], 0)); /* found */
     if (a.wrong) wgmma_wait<0>(d);
 }
-void wait_one_wgmma_short(const args &a) {
+MISTAKE(wait_one_wgmma_short, WARP_GROUP, kind::accumulator_early) {
     fill_operands(true);
-    float d[1][4] = {}, e[1][4] = {};
+    sums d = {}, e = {};
     wgmma_fence(d, e);
     multiply(d);
     wgmma_commit();
@@ -516,18 +517,17 @@ void wait_one_wgmma_short(const args &a) {
     st_global((float *)a.out + thread_index(), e[0][0]); /* found */
     if (a.wrong) wgmma_wait<0>(e);
 }
-void sums_scaled_before_the_wait(const args &a) {
-    fill_operands(true);
-    float d[1][4] = {};
-    wgmma_fence(d);
+MISTAKE(sums_scaled_before_the_wait, WARP_GROUP, kind::accumulator_early) {
+    sums d = {};
+    begin(d);
     multiply(d); /* found */
     wgmma_commit();
     if (a.wrong) d[0][1] = 0;
     wgmma_wait<0>(d);
 }
-void registers_of_a_change(const args &a) {
+MISTAKE(registers_of_a_change, WARP_GROUP, kind::accumulator_early) {
     fill_operands(true);
-    float d[1][4] = {};
+    sums d = {};
     u32 p[4] = {1, 2, 3, 4};
     wgmma_fence(d, p);
     wgmma<BF16, K_MAJOR>(d, p, operand_b(), true); /* found */
@@ -535,10 +535,9 @@ void registers_of_a_change(const args &a) {
     if (a.wrong) p[2] = 9;
     wgmma_wait<0>(d);
 }
-void operand_is_overwritten(const args &a) {
-    fill_operands(true);
-    float d[1][4] = {};
-    wgmma_fence(d);
+MISTAKE(operand_is_overwritten, WARP_GROUP, kind::operand_overwritten) {
+    sums d = {};
+    begin(d);
     multiply(d);
     wgmma_commit();
     if (!a.wrong) wgmma_wait<0>(d);
@@ -546,28 +545,27 @@ void operand_is_overwritten(const args &a) {
     for (int i = 0; i < 4; i++) st_shared(shared_base() + (u32)(thread_index() + 128 * i) * 16, f4{}); /* found */
     if (a.wrong) wgmma_wait<0>(d);
 }
-void stage_is_refilled_before_all_warps_waited(const args &a) {
-    fill_operands(true);
-    float d[1][4] = {};
-    wgmma_fence(d);
+MISTAKE(stage_is_refilled_before_all_warps_waited, WARP_GROUP, kind::operand_overwritten, kind::shared_overwrite_race) {
+    sums d = {};
+    begin(d);
     multiply(d);
     finish(d);
     if (!a.wrong) sync_block();
     if (warp() == 0) st_shared(shared_base() + B_AT + (u32)lane() * 16, f4{}); /* found */
 }
-void stage_is_refilled_after_all_warps_waited(const args &a) { /* but no barrier says so */
-    fill_operands(true);
-    float d[1][4] = {};
-    wgmma_fence(d);
+MISTAKE(stage_is_refilled_after_all_warps_waited, sometimes(WARP_GROUP),
+        kind::shared_overwrite_race) { /* but no barrier says so */
+    sums d = {};
+    begin(d);
     multiply(d);
     finish(d);
     for (int i = 0; i < 200 && warp() == 0; i++) sync_warp();
     if (!a.wrong) sync_block();
     if (warp() == 0) st_shared(shared_base() + B_AT + (u32)lane() * 16, f4{}); /* found */
 }
-void no_wgmma_fence_after_a_wait(const args &a) {
+MISTAKE(no_wgmma_fence_after_a_wait, WARP_GROUP, kind::wgmma_fence) {
     fill_operands(true);
-    float d[1][4] = {};
+    sums d = {};
     for (int i = 0; i < 2; i++) {
         if (!a.wrong || i == 0) wgmma_fence(d);
         multiply(d); /* found */
@@ -576,16 +574,16 @@ void no_wgmma_fence_after_a_wait(const args &a) {
         d[0][0] += 1;
     }
 }
-void no_wgmma_fence(const args &a) {
+MISTAKE(no_wgmma_fence, WARP_GROUP, kind::wgmma_fence) {
     fill_operands(true);
-    float d[1][4] = {};
+    sums d = {};
     if (!a.wrong) wgmma_fence(d);
     multiply(d); /* found */
     finish(d);
 }
-void accumulator_is_not_named(const args &a) {
+MISTAKE(accumulator_is_not_named, WARP_GROUP, kind::accumulator_unnamed) {
     fill_operands(true);
-    float d[1][4] = {}, e[1][4] = {};
+    sums d = {}, e = {};
     wgmma_fence(d, e);
     multiply(d);
     multiply(e);
@@ -595,9 +593,9 @@ void accumulator_is_not_named(const args &a) {
     else
         wgmma_wait<0>(d, e);
 }
-void warps_commit_other_groups(const args &a) { /* in the same lines */
+MISTAKE(warps_commit_other_groups, WARP_GROUP, kind::divergent) { /* in the same lines */
     fill_operands(true);
-    float d[1][4] = {};
+    sums d = {};
     for (int i = 0; i < 2; i++) {
         wgmma_fence(d);
         multiply(d); /* found */
@@ -606,58 +604,56 @@ void warps_commit_other_groups(const args &a) { /* in the same lines */
     wgmma_wait<0>(d);
     keep_sums(a, d);
 }
-void operand_beside_its_atom(const args &a) {
+MISTAKE(operand_beside_its_atom, WARP_GROUP, kind::descriptor) {
     fill_operands(true);
     const u64 beside = wgmma_descriptor<128>(shared_base() + (a.wrong ? 128 : 32), 16, 1024);
-    float d[1][4] = {};
+    sums d = {};
     wgmma_fence(d);
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, beside, operand_b(), true); /* found */
+    wgmma<BF16, K_MAJOR>(d, beside, operand_b(), true); /* found */
     finish(d);
 }
-void descriptors_differ(const args &a) {
-    fill_operands(true);
-    float d[1][4] = {};
-    wgmma_fence(d);
+MISTAKE(descriptors_differ, WARP_GROUP, kind::descriptor) {
+    sums d = {};
+    begin(d);
     const u32 step = a.wrong ? (u32)warp() % 2 * 32 : 0;
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, wgmma_descriptor<128>(shared_base() + step, 16, 1024), operand_b(), true); /* found */
+    wgmma<BF16, K_MAJOR>(d, wgmma_descriptor<128>(shared_base() + step, 16, 1024), operand_b(), true); /* found */
     finish(d);
 }
-void a_warp_skips_wgmma(const args &a) {
-    fill_operands(true);
-    float d[1][4] = {};
-    wgmma_fence(d);
+MISTAKE(a_warp_skips_wgmma, WARP_GROUP, kind::deadlock) {
+    sums d = {};
+    begin(d);
     if (a.wrong && warp() == 2) return;
     multiply(d); /* found */
     finish(d);
 }
-void one_warp_waits_for_the_operands(const args &a) { /* the others begin with their rows before the copy is there */
+MISTAKE(one_warp_waits_for_the_operands, WARP_GROUP,
+        kind::copy_not_awaited) { /* the others begin with their rows before the copy is there */
     fill_operands(true);
     if (thread_index() == 0) {
-        mbar_init(shared_base() + 9216, 1);
+        mbar_init(shared_base() + OPERANDS, 1);
         mbar_fence_init();
     }
     sync_block();
     if (thread_index() == 0) {
-        mbar_arrive_expect(shared_base() + 9216, 1024);
-        bulk_copy(shared_base() + B_AT, a.in, 1024, shared_base() + 9216);
+        mbar_arrive_expect(shared_base() + OPERANDS, 1024);
+        bulk_copy(shared_base() + B_AT, a.in, 1024, shared_base() + OPERANDS);
     }
-    if (warp() == 0 || !a.wrong) mbar_wait(shared_base() + 9216, 0);
-    float d[1][4] = {};
+    if (warp() == 0 || !a.wrong) mbar_wait(shared_base() + OPERANDS, 0);
+    sums d = {};
     wgmma_fence(d);
     multiply(d); /* found */
     finish(d);
 }
-void wgmma_without_a_wait(const args &a) {
-    fill_operands(true);
-    float d[1][4] = {};
-    wgmma_fence(d);
+MISTAKE(wgmma_without_a_wait, WARP_GROUP, kind::copies_left) {
+    sums d = {};
+    begin(d);
     multiply(d); /* found */
     wgmma_commit();
     if (!a.wrong) wgmma_wait<0>(d);
 }
 
 /* Three warp groups of 168 registers a thread, 504 together. */
-void too_many_registers(const args &a) {
+MISTAKE(too_many_registers, THREE_GROUPS, kind::registers) {
     if (warp() < 4)
         registers_decrease<24>();
     else if (a.wrong)
@@ -665,114 +661,29 @@ void too_many_registers(const args &a) {
     else
         registers_increase<240>();
 }
-void registers_in_the_wrong_direction(const args &a) {
+MISTAKE(registers_in_the_wrong_direction, THREE_GROUPS, kind::registers) {
     if (a.wrong)
         registers_increase<160>(); /* found */
     else
         registers_decrease<160>();
 }
 
-/* ---- The table ---- */
+/* ---- The test ---- */
 
-enum seeds { ALL_SEEDS, SOME_SEEDS };
-struct mistake {
-    const char *name;
-    void (*kernel)(const args &);
-    std::vector<kind> kinds; /* one of them, at the line that is marked */
-    int blocks = 1, threads = 32;
-    seeds found_by = ALL_SEEDS;
-};
-#define MISTAKE(name, ...)                                                                                                     \
-    { #name, name, __VA_ARGS__ }
-
-const mistake mistakes[] = {
-    MISTAKE(no_sync_warp, {kind::shared_read_race, kind::unwritten}),
-    MISTAKE(a_shuffle_for_a_barrier, {kind::shared_read_race}),
-    MISTAKE(no_block_barrier, {kind::shared_read_race, kind::unwritten}, 1, 64),
-    MISTAKE(no_barrier_before_overwriting, {kind::shared_overwrite_race}, 1, 64),
-    MISTAKE(one_of_few_readers, {kind::shared_overwrite_race, kind::shared_read_race}, 1, 96),
-    MISTAKE(one_of_many_readers, {kind::shared_overwrite_race, kind::shared_read_race}, 1, 96),
-    MISTAKE(two_writers, {kind::shared_write_race}, 1, 64),
-    MISTAKE(arrival_in_place_of_a_wait, {kind::shared_read_race, kind::unwritten}, 1, 64),
-    MISTAKE(a_reader_that_does_not_arrive, {kind::device_write_race, kind::device_read_race}, 3),
-    MISTAKE(relaxed_arrival, {kind::device_read_race}, 4),
-    MISTAKE(no_barrier_before_the_arrival, {kind::device_read_race}, 4),
-    MISTAKE(blocks_write_the_same, {kind::device_write_race}, 2),
-    MISTAKE(a_block_overwrites_what_another_reads, {kind::device_write_race, kind::device_read_race}, 2),
-    MISTAKE(device_memory_without_a_barrier, {kind::device_read_race}, 1, 64),
-    MISTAKE(readonly_memory_is_written, {kind::readonly_written}, 1, 64),
-    MISTAKE(beyond_the_list, {kind::device_bounds}),
-    MISTAKE(beyond_shared_memory, {kind::shared_bounds}),
-    MISTAKE(misaligned_copy, {kind::misaligned}),
-    MISTAKE(nobody_wrote, {kind::unwritten}),
-    MISTAKE(divergent_shuffle, {kind::divergent}),
-    MISTAKE(divergent_barrier, {kind::divergent}),
-    MISTAKE(a_warp_leaves_out_a_barrier, {kind::deadlock}, 1, 96),
-    MISTAKE(lanes_end_early, {kind::lanes_ended}),
-    MISTAKE(lanes_ended_before, {kind::lanes_ended}),
-    MISTAKE(barrier_counts_differ, {kind::barrier_misuse, kind::deadlock}, 1, 64),
-    MISTAKE(no_multiple_of_a_warp, {kind::barrier_misuse}, 1, 64),
-    MISTAKE(sync_for_a_reduction, {kind::barrier_misuse}, 1, 64),
-    MISTAKE(wait_one_group_short, {kind::copy_under_way}),
-    MISTAKE(no_commit, {kind::copy_under_way}),
-    MISTAKE(no_barrier_after_the_wait, {kind::shared_read_race, kind::copy_under_way}),
-    MISTAKE(the_ring_is_refilled_too_early, {kind::shared_overwrite_race}),
-    MISTAKE(copies_at_the_end, {kind::copies_left}),
-    MISTAKE(no_wait_for_the_copy, {kind::copy_under_way, kind::copy_not_awaited}),
-    MISTAKE(parity_does_not_flip, {kind::copy_under_way, kind::copy_not_awaited}),
-    MISTAKE(more_bytes_than_expected, {kind::mbar_bytes, kind::copies_left}),
-    MISTAKE(fewer_bytes_than_expected, {kind::deadlock}),
-    MISTAKE(odd_size, {kind::copy_size}),
-    MISTAKE(double_arrive, {kind::mbar_arrivals}),
-    MISTAKE(arrival_missing, {kind::deadlock}),
-    MISTAKE(a_write_after_the_arrival, {kind::shared_read_race, kind::unwritten, kind::shared_overwrite_race}, 1, 64),
-    MISTAKE(mbarrier_before_the_barrier, {kind::mbar_uninitialised}, 1, 64),
-    MISTAKE(no_fence_after_init, {kind::mbar_fence}),
-    MISTAKE(data_over_an_mbarrier, {kind::mbar_overwritten}),
-    MISTAKE(data_over_a_stage_in_use, {kind::shared_overwrite_race}),
-    MISTAKE(zeros_without_a_proxy_fence, {kind::proxy_fence}),
-    MISTAKE(a_phase_is_missed, {kind::mbar_overrun}, 1, 64, SOME_SEEDS),
-    MISTAKE(the_wait_for_another_copy, {kind::copy_not_awaited}, 1, 32, SOME_SEEDS),
-    MISTAKE(a_bulk_copy_at_the_end, {kind::copies_left}),
-    MISTAKE(no_proxy_fence, {kind::proxy_fence}, 1, 128),
-    MISTAKE(proxy_fence_after_the_barrier, {kind::proxy_fence}, 1, 128),
-    MISTAKE(operand_by_cp_async, {kind::proxy_fence}, 1, 128),
-    MISTAKE(sums_before_the_wait, {kind::accumulator_early}, 1, 128),
-    MISTAKE(maximum_before_the_wait, {kind::accumulator_early}, 1, 128),
-    MISTAKE(wait_one_wgmma_short, {kind::accumulator_early}, 1, 128),
-    MISTAKE(sums_scaled_before_the_wait, {kind::accumulator_early}, 1, 128),
-    MISTAKE(registers_of_a_change, {kind::accumulator_early}, 1, 128),
-    MISTAKE(operand_is_overwritten, {kind::operand_overwritten}, 1, 128),
-    MISTAKE(stage_is_refilled_before_all_warps_waited, {kind::operand_overwritten, kind::shared_overwrite_race}, 1, 128),
-    MISTAKE(stage_is_refilled_after_all_warps_waited, {kind::shared_overwrite_race}, 1, 128, SOME_SEEDS),
-    MISTAKE(no_wgmma_fence_after_a_wait, {kind::wgmma_fence}, 1, 128),
-    MISTAKE(no_wgmma_fence, {kind::wgmma_fence}, 1, 128),
-    MISTAKE(warps_commit_other_groups, {kind::divergent}, 1, 128),
-    MISTAKE(accumulator_is_not_named, {kind::accumulator_unnamed}, 1, 128),
-    MISTAKE(operand_beside_its_atom, {kind::descriptor}, 1, 128),
-    MISTAKE(descriptors_differ, {kind::descriptor}, 1, 128),
-    MISTAKE(a_warp_skips_wgmma, {kind::deadlock}, 1, 128),
-    MISTAKE(one_warp_waits_for_the_operands, {kind::copy_not_awaited}, 1, 128),
-    MISTAKE(wgmma_without_a_wait, {kind::copies_left}, 1, 128),
-    MISTAKE(too_many_registers, {kind::registers}, 1, 384),
-    MISTAKE(registers_in_the_wrong_direction, {kind::registers}, 1, 384),
-};
-
-/* The lines of the function that bear a comment. */
-std::vector<int> marked_lines(const std::string &function) {
+/* The lines of the kernel that bear a comment. */
+std::vector<int> marked_lines(const std::string &kernel) {
     std::ifstream file(SOURCE_FILE);
     std::vector<int> lines;
     bool inside = false;
-    int n = 0;
-    for (std::string text; std::getline(file, text);) {
-        n++;
-        if (text.rfind("void " + function + "(", 0) == 0) inside = true;
+    int n = 1;
+    for (std::string text; std::getline(file, text); n++) {
+        const bool begins = text.rfind("MISTAKE(" + kernel + ",", 0) == 0;
+        inside = inside || begins;
         if (inside && (text.find("/* found */") != std::string::npos || text.find("/* or here */") != std::string::npos))
             lines.push_back(n);
-        if (inside && text[0] == '}') break;
-        if (inside && text.back() == '}' && text.rfind("void ", 0) == 0) break;
+        if (inside && (text[0] == '}' || (begins && text.back() == '}'))) break;
     }
-    if (lines.empty()) fail_msg("no line of %s is marked in %s", function.c_str(), SOURCE_FILE);
+    if (lines.empty()) fail_msg("no line of %s is marked in %s", kernel.c_str(), SOURCE_FILE);
     return lines;
 }
 
@@ -782,12 +693,11 @@ emu::report run(const mistake &m, bool wrong, u64 seed) {
         *counter = device.array<u32>(WORDS, "counter");
     for (int i = 0; i < WORDS; i++) in[i] = (u32)i, counter[i] = 0;
     emu::config c;
-    c.blocks = m.blocks;
-    c.threads = m.threads;
-    c.shared_bytes = m.threads >= 128 ? 16384 : 4096;
+    c.blocks = m.of.blocks;
+    c.threads = m.of.threads;
+    c.shared_bytes = m.of.threads >= 128 ? 16384 : 4096;
     c.seed = seed;
     c.resident = 3;
-    c.per_line = true;
     return device.launch(c, [&] { m.kernel({in, out, counter, wrong}); });
 }
 
@@ -808,7 +718,7 @@ void the_mistake_is_found(void **state) {
         const emu::report right = run(m, false, seed), wrong = run(m, true, seed);
         if (!right.errors.empty()) fail_msg("seed %d, without the mistake: %s", (int)seed, right.text().c_str());
         found += finds(wrong, m, lines);
-        if (found < (int)seed && m.found_by == ALL_SEEDS)
+        if (found < (int)seed && m.of.every_seed)
             fail_msg("seed %d, expected \"%s\" at line %d, got: %s", (int)seed, emu::describe(m.kinds[0]), lines[0],
                      wrong.text().c_str());
     }
@@ -817,15 +727,11 @@ void the_mistake_is_found(void **state) {
 
 /* Results would be wrong, but no access is: counts tell. */
 void a_forgotten_swizzle_costs_wavefronts(void **) {
-    const mistake m = {"forgotten_swizzle", forgotten_swizzle, {}};
-    const int line = marked_lines(m.name)[0];
     for (const bool wrong : {false, true}) {
-        const emu::report r = run(m, wrong, 1);
+        const emu::report r = run({"forgotten_swizzle", forgotten_swizzle, ONE_WARP, {}}, wrong, 1);
         assert_true(r.errors.empty());
-        const auto n = std::find_if(r.by_line.begin(), r.by_line.end(), [&](auto &l) { return l.first.line == line; });
-        assert_true(n != r.by_line.end());
-        assert_int_equal(n->second.shared_least, 4);
-        assert_int_equal(n->second.shared_wavefronts, wrong ? 32 : 4);
+        assert_int_equal(r.n.shared_least, 8 * 4 + 4);
+        assert_int_equal(r.n.shared_wavefronts, 8 * 4 + (wrong ? 32 : 4));
     }
 }
 
@@ -835,7 +741,7 @@ void a_primitive_that_the_device_lacks(void **) {
     c.shared_bytes = 4096;
     for (const int sm : {80, 90}) {
         c.sm = sm;
-        const emu::report r = device.launch(c, [] { mbarrier_on_sm_80({}); });
+        const emu::report r = device.launch(c, [] { start_mbar(1); });
         assert_int_equal(r.errors.empty(), sm == 90);
         if (sm == 80) assert_true(r.errors[0].what == kind::needs_sm);
     }
@@ -854,8 +760,7 @@ void every_kind_has_a_mistake(void **) {
 
 int main() {
     std::vector<CMUnitTest> tests;
-    for (const mistake &m : mistakes)
-        tests.push_back({m.name, the_mistake_is_found, nullptr, nullptr, const_cast<mistake *>(&m)});
+    for (mistake &m : mistakes) tests.push_back({m.name, the_mistake_is_found, nullptr, nullptr, &m});
     tests.push_back(cmocka_unit_test(a_forgotten_swizzle_costs_wavefronts));
     tests.push_back(cmocka_unit_test(a_primitive_that_the_device_lacks));
     tests.push_back(cmocka_unit_test(every_kind_has_a_mistake));

@@ -64,14 +64,14 @@ void remove_pages(memory &m) {
     m.page_bytes = 0;
 }
 
-std::vector<ca_cuda_job_pages> pages_of(const memory &m, const std::vector<ca_cuda_job> &jobs) {
-    std::vector<ca_cuda_job_pages> pages(jobs.size());
-    for (size_t j = 0; j < jobs.size(); j++)
+std::vector<ca_work_item_pages> pages_of(const memory &m, const std::vector<ca_work_item> &items) {
+    std::vector<ca_work_item_pages> pages(items.size());
+    for (size_t j = 0; j < items.size(); j++)
         for (size_t i = 0; i < CA_CUDA_SEGMENT_CHUNKS * CA_CUDA_QUARTERS; i++) {
             const size_t chunk = i / CA_CUDA_QUARTERS;
-            const bool listed = chunk < jobs[j].n_chunks;
+            const bool listed = chunk < items[j].n_chunks;
             pages[j].quarter[i] =
-                listed ? m.places[(size_t)jobs[j].chunk[chunk] * CA_CUDA_QUARTERS + i % CA_CUDA_QUARTERS] : -1;
+                listed ? m.places[(size_t)items[j].chunk[chunk] * CA_CUDA_QUARTERS + i % CA_CUDA_QUARTERS] : -1;
         }
     return pages;
 }

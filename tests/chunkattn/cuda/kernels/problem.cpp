@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "chunkattn.h"
-#include "chunkattn/cuda/tile.cuh"
 
 float problem::scale() const { return 1 / std::sqrt((float)d); }
 
@@ -107,20 +106,17 @@ problem prompt_problem(problem p, int n, int first) {
 
 /* ---- Memory ---- */
 
-namespace {
-
 u16 to_16(element e, float f) { return e == BF16 ? emu::float_to_bf16(f) : emu::float_to_half(f); }
 float from_16(element e, u16 h) { return e == BF16 ? as_float((u32)h << 16) : emu::half_to_float(h); }
 
-u32 tile_place(int d, int slot, int i) {
-    const u32 s = (u32)slot, unit = (u32)i / 8, in = (u32)i % 8 * 2;
-    switch (d) {
-    case 64: return unit_offset<64, CA_CUDA_CHUNK>(s, unit) + in;
-    case 96: return unit_offset<96, CA_CUDA_CHUNK>(s, unit) + in;
-    case 128: return unit_offset<128, CA_CUDA_CHUNK>(s, unit) + in;
-    default: return unit_offset<256, CA_CUDA_CHUNK>(s, unit) + in;
-    }
+/* The layout as tile.cuh's comment draws it, written down a second time. */
+size_t tile_place(int d, int slot, int i) {
+    const int part = i / 64, unit = i % 64 / 8;
+    if (d - part * 64 >= 64) return (size_t)(part * 64 * 128 + slot * 128 + (unit ^ slot % 8) * 16 + i % 8 * 2);
+    return (size_t)(part * 64 * 128 + slot * 64 + (unit ^ slot / 2 % 4) * 16 + i % 8 * 2);
 }
+
+namespace {
 
 /* What a slot holds, by how many rows see it. */
 float kv_value(const problem &p, generator &rng, bool v, int position, int n_see, int of) {

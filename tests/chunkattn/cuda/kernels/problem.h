@@ -1,6 +1,6 @@
 /*
  * A random problem for the attention kernels: rows with paths through a tree of chunks, K/V with nasty values, and the same
- * problem as lists of jobs in many shapes, all of which must give the same bits.
+ * problem as lists of work items in many shapes, all of which must give the same bits.
  */
 #ifndef TESTS_CHUNKATTN_CUDA_KERNELS_PROBLEM_H
 #define TESTS_CHUNKATTN_CUDA_KERNELS_PROBLEM_H
@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "chunkattn/cuda/emu/emu.h"
-#include "chunkattn/cuda/job.h"
 #include "chunkattn/cuda/primitives.h"
+#include "chunkattn/cuda/work_item.h"
+#include "machine.h"
 #include "tests/chunkattn/cuda/e4m3.h"
 
 /*
@@ -65,7 +66,7 @@ struct memory {
     unsigned char *kv;
     size_t out_bytes;
     int n_states, n_carried;
-    std::vector<int> places; /* [chunk][quarter] as in ca_cuda_job_pages; empty before add_pages */
+    std::vector<int> places; /* [chunk][quarter] as in ca_work_item_pages; empty before add_pages */
     size_t page_bytes = 0;   /* of all pages, from args.pages.k.data on */
     explicit memory(const problem &p);
     /* K or V of one chunk and KV head. */
@@ -83,24 +84,32 @@ struct memory {
 void add_pages(const problem &p, memory &m, int page_size, bool dense, uint64_t seed);
 void remove_pages(memory &m);
 
-/* Where the chunks of these jobs lie in the pages. */
-std::vector<ca_cuda_job_pages> pages_of(const memory &m, const std::vector<ca_cuda_job> &jobs);
+/* Where the chunks of these work items lie in the pages. */
+std::vector<ca_work_item_pages> pages_of(const memory &m, const std::vector<ca_work_item> &items);
 
-/* ---- Jobs ---- */
+/* ---- Work items ---- */
 
-enum job_shape {
+enum work_shape {
     SHAPE_ALONE = 1,  /* every token by itself */
     SHAPE_CARRY = 2,  /* a segment in which rows part is cut: its common chunks are computed once and carried */
     SHAPE_CHAIN = 4,  /* consecutive segments of the same rows stay in one block */
     SHAPE_RANDOM = 8, /* tiles of random sizes */
+    SHAPE_EVEN = 16,  /* nothing is random, and blocks have about the same cost; not with SHAPE_CARRY */
 };
 
-struct job_lists {
-    std::vector<std::vector<std::vector<ca_cuda_job>>> phases; /* [launch][block][job] */
+struct work_lists {
+    std::vector<std::vector<std::vector<ca_work_item>>> phases; /* [launch][block][work item] */
     std::vector<int> merge_begin, merge;
     int n_states = 0, n_carried = 0;
 };
-job_lists make_jobs(const problem &p, int shape, int max_rows, int blocks, uint64_t seed);
+work_lists make_items(const problem &p, int shape, int max_rows, int blocks, uint64_t seed);
+
+/* ---- Elements of 16 bits ---- */
+
+u16 to_16(element e, float f);
+float from_16(element e, u16 h);
+/* Where dimension i of a slot is in a tile, in bytes. */
+size_t tile_place(int d, int slot, int i);
 
 /* ---- e4m3 ---- */
 
@@ -122,49 +131,10 @@ std::vector<uint32_t> output_bits(const problem &p, const memory &m);
 
 /* ---- Running ---- */
 
-struct kernel_entry {
-    const char *name;
-    int threads, blocks;
-    size_t shared;
-    int sm;
-    void (*attend)(const ca_cuda_attend_args &);
-    void (*write)(const ca_cuda_write_args &);
-    void (*copy)(const ca_cuda_copy_args &);
-};
-const kernel_entry &find_kernel(const std::string &name);
 std::string attend_name(const char *family, const problem &p); /* "decode" -> "decode_bf16_128" */
 
-struct run_options {
-    uint64_t seed;
-    int resident;
-    int sm;
-};
-/* Runs the lists, prints what the emulation reports, and returns the number of errors. *counts (unless NULL) gets the counts of
- * the last launch. */
-int run_jobs(const problem &p, memory &m, const job_lists &lists, const std::string &kernel, const run_options &o,
-             emu::counts *counts = nullptr);
-
-/* Runs the problem in jobs of one shape (job_shape) by a family's kernel, and returns the number of errors. */
-static inline int run_shape(const problem &p, memory &m, const char *family, int shape, int max_rows, std::mt19937_64 &rng) {
-    const job_lists lists = make_jobs(p, shape, max_rows, 1 + (int)(rng() % 4), rng());
-    return run_jobs(p, m, lists, attend_name(family, p), {rng(), 1 + (int)(rng() % 3), 0});
-}
-
-/* ---- Programs ---- */
-
-/* The arguments of a test program: the first seed, the number of seeds, and a head size for all of them. */
-struct seed_range {
-    uint64_t begin, end;
-    int d; /* 0: all head sizes in turn */
-    seed_range(int argc, char **argv, uint64_t n)
-        : begin(argc > 1 ? strtoull(argv[1], nullptr, 10) : 1), end(begin + (argc > 2 ? strtoull(argv[2], nullptr, 10) : n)),
-          d(argc > 3 ? atoi(argv[3]) : 0) {}
-    /* The random problem of a seed, whose element type also follows from it. */
-    problem make(uint64_t seed, int max_rows, int max_tokens) const {
-        const int sizes[] = {64, 96, 128, 256};
-        return random_problem(seed, seed % 2 ? BF16 : F16, d ? d : sizes[seed / 2 % 4], max_rows, max_tokens);
-    }
-};
+/* Runs the lists on the machine (machine.h), and returns the number of counters of arrivals that they leave above 0. */
+int run_items(const problem &p, memory &m, const work_lists &lists, const std::string &kernel);
 
 /* ---- The reference ---- */
 

@@ -1,119 +1,91 @@
-/* Finding the kernels of kernels.def, and running lists of jobs with them. */
+/* Running lists of work items on a machine. A problem stays in the host's memory, and is copied for each run. */
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
-#include "chunkattn/cuda/emu/emu_kernels.h"
+#include "machine.h"
 #include "problem.h"
-
-namespace {
-
-template <class A> struct launcher;
-template <> struct launcher<ca_cuda_attend_args> {
-    static void set(kernel_entry &k, void (*f)(const ca_cuda_attend_args &)) { k.attend = f; }
-};
-template <> struct launcher<ca_cuda_write_args> {
-    static void set(kernel_entry &k, void (*f)(const ca_cuda_write_args &)) { k.write = f; }
-};
-template <> struct launcher<ca_cuda_copy_args> {
-    static void set(kernel_entry &k, void (*f)(const ca_cuda_copy_args &)) { k.copy = f; }
-};
-
-#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
-    void start_##name(const args &a) { ca_cuda_##name(a); }
-#include "chunkattn/cuda/kernels.def"
-#undef CA_CUDA_KERNEL
-
-std::vector<kernel_entry> make_kernels() {
-    std::vector<kernel_entry> all;
-#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
-    all.push_back({#name, threads, blocks, shared, sm, nullptr, nullptr, nullptr});                                            \
-    launcher<args>::set(all.back(), start_##name);
-#include "chunkattn/cuda/kernels.def"
-#undef CA_CUDA_KERNEL
-    return all;
-}
-
-} // namespace
-
-const kernel_entry &find_kernel(const std::string &name) {
-    static const std::vector<kernel_entry> all = make_kernels();
-    for (const kernel_entry &k : all)
-        if (name == k.name) return k;
-    fprintf(stderr, "no kernel %s\n", name.c_str());
-    abort();
-}
 
 std::string attend_name(const char *family, const problem &p) {
     return std::string(family) + "_" + kv_name(p) + "_" + std::to_string(p.d);
 }
 
-/* Blocks of a multiprocessor: as many as the registers allow (kernels.def), or fewer if shared memory has no room. */
-static int blocks_that_fit(const kernel_entry &k, int sm) {
-    int blocks = k.blocks;
-    while (blocks > 1 && k.shared * (size_t)blocks > emu::shared_bytes_of(sm)) blocks--;
-    return blocks;
+namespace {
+
+/* Of the host's memory. */
+struct mirror : machine::owner {
+    template <class T> T *copy(const T *from, size_t n) {
+        if (!from) return nullptr;
+        auto *to = unset<std::remove_const_t<T>>(n);
+        machine::to_device(to, from, n * sizeof(T));
+        return to;
+    }
+    unsigned char *copy_bytes(const void *from, size_t n) { return copy(static_cast<const unsigned char *>(from), n); }
+};
+
+ca_cuda_attend_args on_machine(mirror &m, const problem &p, const memory &host, const work_lists &lists) {
+    ca_cuda_attend_args a = host.args;
+    const size_t rows = (size_t)p.rows(), heads = (size_t)p.heads(), d = (size_t)p.d;
+    a.kv = m.copy_bytes(host.kv, (size_t)p.n_chunks * (size_t)a.chunk_bytes);
+    if (host.page_bytes) {
+        a.pages.k.data = m.copy_bytes(host.args.pages.k.data, host.page_bytes);
+        a.pages.v.data = a.pages.k.data + (host.args.pages.v.data - host.args.pages.k.data);
+    }
+    a.q.data = m.copy_bytes(a.q.data, rows * (size_t)a.q.row_stride);
+    a.out.data = m.copy_bytes(a.out.data, host.out_bytes);
+    a.lse = m.copy(a.lse, rows * heads);
+    a.position = m.copy(a.position, rows);
+    a.source = m.copy(a.source, rows);
+    a.slopes = m.copy(a.slopes, heads);
+    a.sinks = m.copy(a.sinks, heads);
+    a.arrivals = m.copy(a.arrivals, rows * (size_t)p.n_kv_heads);
+    a.merge_begin = m.array(lists.merge_begin);
+    a.merge = m.array(lists.merge);
+    a.o = m.unset<float>((size_t)lists.n_states * heads * d);
+    a.ml = m.unset<float>((size_t)lists.n_states * heads * 2);
+    a.carry = m.unset<float>((size_t)lists.n_carried * heads * CA_CUDA_QUARTERS * (d + CA_CUDA_CARRY));
+    return a;
 }
 
-int run_jobs(const problem &p, memory &m, const job_lists &lists, const std::string &kernel, const run_options &o,
-             emu::counts *counts) {
-    const kernel_entry &k = find_kernel(kernel);
-    emu::device &device = m.device;
-    const size_t per_state = (size_t)p.heads(), d = (size_t)p.d;
-    auto array = [&](const std::vector<int> &v, const char *name) {
-        int *to = device.array<int>(v.size(), name);
-        memcpy(to, v.data(), v.size() * sizeof(int));
-        return to;
-    };
-    ca_cuda_attend_args a = m.args;
-    a.o = device.array<float>((size_t)lists.n_states * per_state * d, "states");
-    a.ml = device.array<float>((size_t)lists.n_states * per_state * 2, "M, l");
-    a.carry =
-        device.array<float>((size_t)lists.n_carried * per_state * CA_CUDA_QUARTERS * (d + CA_CUDA_CARRY), "carried states");
-    a.merge_begin = array(lists.merge_begin, "merge_begin");
-    a.merge = array(lists.merge, "merge");
-    memset(m.args.out.data, 0xff, m.out_bytes);
-    memset(m.args.lse, 0xff, (size_t)p.rows() * per_state * 4);
-    int errors = 0;
-    std::vector<void *> temporary = {a.o, a.ml, a.carry, (void *)a.merge_begin, (void *)a.merge};
-    for (const auto &phase : lists.phases) {
-        std::vector<int> parts = {0};
-        std::vector<ca_cuda_job> jobs;
-        for (const auto &block : phase) {
-            jobs.insert(jobs.end(), block.begin(), block.end());
-            parts.push_back((int)jobs.size());
-        }
-        ca_cuda_job *list = device.array<ca_cuda_job>(jobs.size(), "jobs");
-        memcpy((void *)list, jobs.data(), jobs.size() * sizeof jobs[0]);
-        a.jobs = list;
-        a.parts = array(parts, "parts");
-        temporary.push_back(list);
-        temporary.push_back((void *)a.parts);
-        if (kernel.find("_pages_") != std::string::npos) {
-            const std::vector<ca_cuda_job_pages> pages = pages_of(m, jobs);
-            ca_cuda_job_pages *to = device.array<ca_cuda_job_pages>(pages.size(), "pages of jobs");
-            memcpy((void *)to, pages.data(), pages.size() * sizeof pages[0]);
-            a.pages.jobs = to;
-            temporary.push_back(to);
-        }
-        emu::config c;
-        c.blocks = (int)phase.size();
-        c.threads = k.threads;
-        c.shared_bytes = k.shared;
-        c.seed = o.seed;
-        c.resident = o.resident;
-        c.sm = o.sm ? o.sm : k.sm;
-        c.blocks_per_sm = blocks_that_fit(k, c.sm);
-        const emu::report r = device.launch(c, [&] { k.attend(a); });
-        if (!r.errors.empty()) printf("%s", r.text().c_str());
-        errors += (int)r.errors.size();
-        if (counts) *counts = r.n;
+} // namespace
+
+int run_items(const problem &p, memory &host, const work_lists &lists, const std::string &kernel) {
+    if (kernel.find("wgmma") != std::string::npos && machine::open().sm != 90) {
+        printf("this device has no wgmma\n");
+        exit(77);
     }
-    for (size_t i = 0; i < (size_t)(p.rows() * p.n_kv_heads); i++)
-        if (m.args.arrivals[i]) {
-            printf("a counter of arrivals is left at %u\n", m.args.arrivals[i]);
-            m.args.arrivals[i] = 0;
+    const machine::kernel *k = machine::find(kernel);
+    if (!k) {
+        printf("no kernel %s on this device\n", kernel.c_str());
+        return 1;
+    }
+    const size_t lse_bytes = (size_t)(p.rows() * p.heads()) * 4, n_arrivals = (size_t)(p.rows() * p.n_kv_heads);
+    memset(host.args.out.data, 0xff, host.out_bytes);
+    memset(host.args.lse, 0xff, lse_bytes);
+    mirror m;
+    ca_cuda_attend_args a = on_machine(m, p, host, lists);
+    for (const auto &phase : lists.phases) {
+        std::vector<int32_t> parts = {0};
+        std::vector<ca_work_item> items;
+        for (const auto &block : phase) {
+            items.insert(items.end(), block.begin(), block.end());
+            parts.push_back((int32_t)items.size());
+        }
+        a.items = m.array(items);
+        a.parts = m.array(parts);
+        if (host.page_bytes) a.pages.items = m.array(pages_of(host, items));
+        machine::launch(*k, (int)phase.size(), &a);
+    }
+    machine::wait();
+    machine::from_device(host.args.out.data, a.out.data, host.out_bytes);
+    machine::from_device(host.args.lse, a.lse, lse_bytes);
+    std::vector<uint32_t> arrivals(n_arrivals);
+    machine::from_device(arrivals.data(), a.arrivals, n_arrivals * 4);
+    int errors = 0;
+    for (const uint32_t n : arrivals)
+        if (n) {
+            printf("a counter of arrivals is left at %u\n", n);
             errors++;
         }
-    for (void *t : temporary) device.free(t);
     return errors;
 }

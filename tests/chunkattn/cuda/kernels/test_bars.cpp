@@ -35,9 +35,9 @@ emu::counts measure(const char *family, element type, bool e4m3, int d, int rows
     }
     memory m(p);
     if (strstr(family, "pages")) add_pages(p, m, 16, true, (uint64_t)d);
-    emu::counts counts = {};
-    failures += run_jobs(p, m, make_jobs(p, 0, tile_rows, 1, 1), attend_name(family, p), {1, 1, 0}, &counts);
-    return counts;
+    machine::order_threads(1, 1);
+    failures += run_items(p, m, make_items(p, 0, tile_rows, 1, 1), attend_name(family, p));
+    return machine::last_counts();
 }
 
 struct bar { /* instructions of one warp for one chunk */

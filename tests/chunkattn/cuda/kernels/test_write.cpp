@@ -2,10 +2,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 
 #include "chunkattn.h"
-#include "chunkattn/cuda/tile.cuh"
+#include "chunkattn/cuda/emu/emu_kernels.h"
 #include "problem.h"
 
 namespace {
@@ -17,23 +16,9 @@ void expect(bool ok, const char *what, int d, int seed) {
     failures++;
 }
 
-/* The layout as tile.cuh's comment draws it, written down a second time. */
-size_t place(int d, int slot, int i) {
-    const int part = i / 64, unit = i % 64 / 8;
-    if (d - part * 64 >= 64) return (size_t)(part * 64 * 128 + slot * 128 + (unit ^ slot % 8) * 16 + i % 8 * 2);
-    return (size_t)(part * 64 * 128 + slot * 64 + (unit ^ slot / 2 % 4) * 16 + i % 8 * 2);
-}
-
-u16 rounded(element e, float f) { return e == BF16 ? emu::float_to_bf16(f) : emu::float_to_half(f); }
-
-emu::counts launch(emu::device &device, const kernel_entry &k, int seed, const std::function<void()> &kernel) {
-    emu::config c;
-    c.blocks = 2;
-    c.threads = k.threads;
-    c.shared_bytes = k.shared;
-    c.seed = (uint64_t)seed;
-    c.sm = k.sm;
-    const emu::report r = device.launch(c, kernel);
+emu::counts launch(emu::device &device, const std::string &kernel, int seed, const void *args) {
+    const emu::kernel &k = emu::find_kernel(kernel);
+    const emu::report r = device.launch(k.launch_of(2, (uint64_t)seed, 2), [&] { k.run(args); });
     if (!r.errors.empty()) printf("%s", r.text().c_str()), failures++;
     return r.n;
 }
@@ -88,13 +73,14 @@ void check_write(element e, bool e4m3, int d, int seed) {
                     if (type == CATTN_F32) {
                         memcpy(at, &f, 4);
                     } else {
-                        const u16 x = rounded(type == CATTN_BF16 ? BF16 : F16, f);
+                        const element of_caller = type == CATTN_BF16 ? BF16 : F16;
+                        const u16 x = to_16(of_caller, f);
                         memcpy(at, &x, 2);
-                        f = type == CATTN_BF16 ? as_float((u32)x << 16) : emu::half_to_float(x);
+                        f = from_16(of_caller, x);
                     }
                     line.push_back(f);
-                    const u16 x = rounded(e, f);
-                    if (!e4m3) memcpy(to + place(d, position[r] % 64, i), &x, 2);
+                    const u16 x = to_16(e, f);
+                    if (!e4m3) memcpy(to + tile_place(d, position[r] % 64, i), &x, 2);
                 }
                 if (!e4m3) continue;
                 const e4m3_line stored = to_e4m3(line.data(), d);
@@ -104,8 +90,7 @@ void check_write(element e, bool e4m3, int d, int seed) {
         (v ? a.v : a.k) = view;
     }
     const char *type = e4m3 ? "e4m3" : e == BF16 ? "bf16" : "f16";
-    const kernel_entry &k = find_kernel(std::string("write_") + type + "_" + std::to_string(d));
-    const emu::counts n = launch(device, k, seed, [&] { k.write(a); });
+    const emu::counts n = launch(device, std::string("write_") + type + "_" + std::to_string(d), seed, &a);
     expect(!memcmp(kv, want.data(), want.size()), e4m3 ? "written in e4m3" : "written", d, seed);
     const int sectors = e4m3 ? d / 32 + 1 : d / 16; /* of a line; the scale has one of its own */
     expect(n.store_sectors == (uint64_t)(rows * heads * 2 * sectors), "full sectors are written", d, seed);
@@ -147,13 +132,12 @@ void check_copy(bool e4m3, int d, int seed) {
                     const size_t at = (size_t)t * tile + place_in_tile;
                     memcpy(&want[(size_t)to * chunk_bytes + at], &want[(size_t)from * chunk_bytes + at], bytes);
                 };
-                for (int i = 0; i < d; i++) move(e4m3 ? e4m3_pair_place(d, s, i) : place(d, s, i), 2);
+                for (int i = 0; i < d; i++) move(e4m3 ? e4m3_pair_place(d, s, i) : tile_place(d, s, i), 2);
                 if (e4m3) move(e4m3_scale_place(d, s), 4);
             }
     }
-    const kernel_entry &k = find_kernel(std::string("copy_") + (e4m3 ? "e4m3_" : "") + std::to_string(d));
     const ca_cuda_copy_args a = {n_copies, copies, kv, (int64_t)chunk_bytes, tiles};
-    launch(device, k, seed, [&] { k.copy(a); });
+    launch(device, std::string("copy_") + (e4m3 ? "e4m3_" : "") + std::to_string(d), seed, &a);
     expect(!memcmp(kv, want.data(), want.size()), e4m3 ? "copied in e4m3" : "copied", d, seed);
 }
 

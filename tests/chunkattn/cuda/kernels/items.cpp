@@ -1,4 +1,4 @@
-/* A problem's lists of jobs, made without the planner, in more shapes than the planner makes. */
+/* A problem's lists of work items, made without the planner, in more shapes than the planner makes. */
 #include <algorithm>
 #include <cstring>
 
@@ -6,8 +6,8 @@
 
 namespace {
 
-struct draft { /* a job before it has a place */
-    ca_cuda_job job;
+struct draft { /* a work item before it has a place */
+    ca_work_item work;
     int phase;
 };
 
@@ -15,10 +15,11 @@ struct builder {
     const problem &p;
     int shape, max_tokens;
     std::mt19937_64 rng;
-    job_lists out;
+    work_lists out;
     std::vector<std::vector<draft>> chains; /* drafts of one block, one after the other */
 
     int below(int n) { return (int)(rng() % (uint64_t)n); }
+    bool likely() { return shape & SHAPE_EVEN || below(4); }
 
     bool sees(int r, int chunk) const {
         const int at = p.position[(size_t)r], first = chunk * CA_CUDA_CHUNK;
@@ -37,14 +38,14 @@ struct builder {
 
     /* Rows [begin, end) over the chunks [from, to) of a segment that they have in common. False: they see nothing there. */
     bool add(int begin, int end, int segment, int from, int to, int carry_in, int carry_out, int phase) {
-        ca_cuda_job job = {};
-        job.row = begin;
-        job.n_tokens = (uint8_t)(end - begin);
-        job.segment = (uint16_t)segment;
-        job.fold = -1;
-        job.carry_in = carry_in;
-        job.carry_out = carry_out;
-        job.state = -1;
+        ca_work_item work = {};
+        work.row = begin;
+        work.n_tokens = (uint8_t)(end - begin);
+        work.segment = (uint16_t)segment;
+        work.fold = -1;
+        work.carry_in = carry_in;
+        work.carry_out = carry_out;
+        work.state = -1;
         for (int c = from; c < to; c++) {
             const int chunk = segment * CA_CUDA_SEGMENT_CHUNKS + c;
             int any = -1;
@@ -54,13 +55,13 @@ struct builder {
                 all &= whole(r, chunk);
             }
             if (any < 0) continue;
-            job.chunk[job.n_chunks] = any;
-            job.order |= (uint32_t)c << 4 * job.n_chunks;
-            job.partial = (uint8_t)(job.partial | !all << job.n_chunks);
-            job.n_chunks++;
+            work.chunk[work.n_chunks] = any;
+            work.order |= (uint32_t)c << 4 * work.n_chunks;
+            work.partial = (uint8_t)(work.partial | !all << work.n_chunks);
+            work.n_chunks++;
         }
-        if (job.n_chunks == 0 && carry_in < 0) return false;
-        chains.push_back({{job, phase}});
+        if (work.n_chunks == 0 && carry_in < 0) return false;
+        chains.push_back({{work, phase}});
         return true;
     }
 
@@ -116,26 +117,27 @@ struct builder {
                 if (sees(r, s * CA_CUDA_SEGMENT_CHUNKS + c)) return s;
     }
 
-    /* Put a job behind that of the same rows' previous segment, where that began with their first one. */
+    /* Put a work item behind that of the same rows' previous segment, where that began with their first one. */
     void chain() {
         std::vector<std::vector<draft>> joined;
         for (std::vector<draft> &c : chains) {
-            ca_cuda_job &job = c[0].job;
+            ca_work_item &work = c[0].work;
             bool done = false;
             for (std::vector<draft> &before : joined) {
-                ca_cuda_job &last = before.back().job;
-                if (last.row != job.row || last.n_tokens != job.n_tokens || last.carry_out >= 0 || before[0].job.carry_in >= 0)
+                ca_work_item &last = before.back().work;
+                if (last.row != work.row || last.n_tokens != work.n_tokens || last.carry_out >= 0 ||
+                    before[0].work.carry_in >= 0)
                     continue;
-                if (job.carry_in >= 0 || job.carry_out >= 0 || last.segment >= job.segment || below(4) == 0) continue;
+                if (work.carry_in >= 0 || work.carry_out >= 0 || last.segment >= work.segment || !likely()) continue;
                 bool next = true;
-                for (int r = job.row; r < job.row + job.n_tokens; r++) {
-                    next &= first_segment(r) >= before[0].job.segment;
+                for (int r = work.row; r < work.row + work.n_tokens; r++) {
+                    next &= first_segment(r) >= before[0].work.segment;
                     for (const std::vector<draft> &other : chains) /* nothing between */
-                        next &= !(other[0].job.row <= r && r < other[0].job.row + other[0].job.n_tokens &&
-                                  other[0].job.segment > last.segment && other[0].job.segment < job.segment);
+                        next &= !(other[0].work.row <= r && r < other[0].work.row + other[0].work.n_tokens &&
+                                  other[0].work.segment > last.segment && other[0].work.segment < work.segment);
                 }
                 if (!next) continue;
-                last.flags |= CA_CUDA_JOB_KEEP;
+                last.flags |= CA_WORK_ITEM_KEEP;
                 before.push_back(c[0]);
                 done = true;
                 break;
@@ -148,16 +150,16 @@ struct builder {
     void number_states() {
         std::vector<std::vector<std::pair<int, int>>> lists((size_t)p.rows()); /* (segment, state) */
         for (std::vector<draft> &c : chains) {
-            if (c.back().job.carry_out >= 0) continue;
-            const int n = c[0].job.n_tokens; /* a chain alternates between two states */
+            if (c.back().work.carry_out >= 0) continue;
+            const int n = c[0].work.n_tokens; /* a chain alternates between two states */
             for (size_t i = 0; i < c.size(); i++) {
-                c[i].job.state = out.n_states + (int)(i % 2) * n;
-                if (i > 0) c[i].job.fold = c[i - 1].job.state;
+                c[i].work.state = out.n_states + (int)(i % 2) * n;
+                if (i > 0) c[i].work.fold = c[i - 1].work.state;
             }
-            const int state = c.back().job.state;
+            const int state = c.back().work.state;
             out.n_states += c.size() > 1 ? 2 * n : n;
-            for (int t = 0; t < c[0].job.n_tokens; t++)
-                lists[(size_t)(c[0].job.row + t)].push_back({c.back().job.segment, state + t});
+            for (int t = 0; t < c[0].work.n_tokens; t++)
+                lists[(size_t)(c[0].work.row + t)].push_back({c.back().work.segment, state + t});
         }
         out.merge_begin.push_back(0);
         for (auto &l : lists) {
@@ -166,31 +168,56 @@ struct builder {
             out.merge_begin.push_back((int)out.merge.size());
         }
         for (std::vector<draft> &c : chains) {
-            ca_cuda_job &job = c.back().job;
-            bool only = job.carry_out < 0;
-            for (int r = job.row; r < job.row + job.n_tokens; r++) only &= lists[(size_t)r].size() == 1;
-            if (only && below(4)) job.flags |= CA_CUDA_JOB_OUTPUT;
+            ca_work_item &work = c.back().work;
+            bool only = work.carry_out < 0;
+            for (int r = work.row; r < work.row + work.n_tokens; r++) only &= lists[(size_t)r].size() == 1;
+            if (only && likely()) work.flags |= CA_WORK_ITEM_OUTPUT;
+        }
+    }
+
+    void add_to_block(std::vector<draft> c, int head, int block) {
+        for (draft &d : c) {
+            d.work.head = (uint16_t)head;
+            out.phases[(size_t)c[0].phase][(size_t)block].push_back(d.work);
+        }
+    }
+
+    /* The chains that cost most come first, each to the block with the least cost. */
+    void assign_evenly(int blocks) {
+        struct entry {
+            int64_t cost;
+            int head;
+            const std::vector<draft> *chain;
+        };
+        std::vector<entry> all;
+        for (int head = 0; head < p.n_kv_heads; head++)
+            for (const std::vector<draft> &c : chains) {
+                all.push_back({0, head, &c});
+                for (const draft &d : c) all.back().cost += ca_work_cost(d.work.n_chunks, d.work.n_tokens * p.group);
+            }
+        std::stable_sort(all.begin(), all.end(), [](const entry &a, const entry &b) { return a.cost > b.cost; });
+        std::vector<int64_t> cost((size_t)blocks);
+        for (const entry &e : all) {
+            const auto least = std::min_element(cost.begin(), cost.end());
+            *least += e.cost;
+            add_to_block(*e.chain, e.head, (int)(least - cost.begin()));
         }
     }
 
     void assign(int blocks) {
+        int last = 0;
+        for (const std::vector<draft> &c : chains) last = std::max(last, c[0].phase);
+        out.phases.assign((size_t)last + 1, std::vector<std::vector<ca_work_item>>((size_t)blocks));
+        if (shape & SHAPE_EVEN) return assign_evenly(blocks);
         std::shuffle(chains.begin(), chains.end(), rng);
         for (const std::vector<draft> &c : chains)
-            for (int head = 0; head < p.n_kv_heads; head++) {
-                const size_t phase = (size_t)c[0].phase, block = (size_t)below(blocks);
-                if (out.phases.size() <= phase) out.phases.resize(phase + 1);
-                out.phases[phase].resize((size_t)blocks);
-                for (draft d : c) {
-                    d.job.head = (uint16_t)head;
-                    out.phases[phase][block].push_back(d.job);
-                }
-            }
+            for (int head = 0; head < p.n_kv_heads; head++) add_to_block(c, head, below(blocks));
     }
 };
 
 } // namespace
 
-job_lists make_jobs(const problem &p, int shape, int max_rows, int blocks, uint64_t seed) {
+work_lists make_items(const problem &p, int shape, int max_rows, int blocks, uint64_t seed) {
     builder b = {p, shape, std::max(1, max_rows / p.group), std::mt19937_64(seed), {}, {}};
     int last = 0;
     for (int at : p.position) last = std::max(last, at);
