@@ -34,6 +34,9 @@ typedef enum command_id {
 
 extern const command commands[N_COMMANDS];
 
+/* The command that argv[1], or argv[1] and argv[2], name, and the number of these words; N_COMMANDS: there is none. */
+command_id command_find(int argc, char **argv, int *n_words);
+
 int cmd_run(const options *opt);
 int cmd_chat(const options *opt);
 int cmd_batch(const options *opt);

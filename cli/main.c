@@ -77,8 +77,7 @@ const command commands[N_COMMANDS] = {
                     cmd_doctor},
 };
 
-/* The command that argv[1], or argv[1] and argv[2], name, and the number of these words; N_COMMANDS: there is none. */
-static command_id find_command(int argc, char **argv, int *n_words) {
+command_id command_find(int argc, char **argv, int *n_words) {
     command_id found = N_COMMANDS;
     for (command_id cmd = 0; cmd < N_COMMANDS; cmd++) {
         const char *name = commands[cmd].name;
@@ -95,7 +94,7 @@ static command_id find_command(int argc, char **argv, int *n_words) {
 /* Print the manual page of the program, or of the command that the arguments name; only the build calls this. */
 static int print_man(int argc, char **argv) {
     int n_words = 0;
-    man_print(argc < 2 ? N_COMMANDS : find_command(argc, argv, &n_words));
+    man_print(argc < 2 ? N_COMMANDS : command_find(argc, argv, &n_words));
     return 0;
 }
 
@@ -148,8 +147,12 @@ int main(int argc, char **argv) {
     }
     if (strcmp(argv[1], "man") == 0) return print_man(argc - 1, argv + 1);
     if (strcmp(argv[1], "completion") == 0) return print_completion(argc > 2 ? argv[2] : "");
+    if (strcmp(argv[1], "complete") == 0) {
+        completion_offer(argc - 1, argv + 1);
+        return 0;
+    }
     int n_words = 0;
-    const command_id cmd = find_command(argc, argv, &n_words);
+    const command_id cmd = command_find(argc, argv, &n_words);
     if (cmd == N_COMMANDS) return unknown_command(argv[1]);
 
     options opt;

@@ -108,6 +108,9 @@ extern const size_t option_table_size;
 const option *option_find(command_id cmd, const char *name, size_t size);
 const option *option_find_letter(command_id cmd, char letter);
 
+/* Whether the option's value is the path of a file or a folder. */
+bool option_names_path(const option *o);
+
 /* Write the name of the option's environment variable, such as "CHUNKLLAMA_KV_TYPE", to buf [size]. */
 void option_env_name(const option *o, char *buf, size_t size);
 
@@ -133,15 +136,12 @@ typedef enum peer_form {
 } peer_form;
 
 typedef struct peer_option {
-    const char *flag;   /* with its dashes */
+    const char *flags;  /* with their dashes, separated by blanks */
     const char *option; /* ours with the same meaning, without dashes; NULL: there is none */
     const char *holds;  /* values, separated by blanks, that ask for what holds here anyway; NULL: none */
     const char *answer; /* why it is refused, and what to use instead; NULL: it is accepted */
     peer_form form;
 } peer_option;
-
-extern const peer_option peer_options[];
-extern const size_t n_peer_options;
 
 /* The peer's option with this flag [size]; NULL: there is none. */
 const peer_option *peer_find(const char *flag, size_t size);
@@ -158,6 +158,12 @@ void man_print(command_id cmd);
 
 /* Print what completes the commands in bash, zsh or fish (completion.c). False: it is another shell. */
 bool completion_print(const char *shell);
+
+/*
+ * Print what may stand in place of the last of main's arguments: a line for each word, with a tab and its description; "*" alone
+ * stands for the names of files.
+ */
+void completion_offer(int argc, char **argv);
 
 /* Write "--name: " before the message of an error in an option's value. Returns the error's code. */
 cl_status option_fail(const char *name, cl_error *error);

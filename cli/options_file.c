@@ -122,27 +122,22 @@ static options_status read_value(options_file *f, const toml_value *v, command_i
 }
 
 /* The top level comes before all tables of a file, so what a table sets replaces what the top level has set. */
-static options_status read_values(options_file *f, const toml_values *values) {
-    options_status status = OPTIONS_OK;
-    for (size_t i = 0; i < values->n && status == OPTIONS_OK; i++) {
-        const toml_value *v = &values->values[i];
-        const command_id table = *v->table ? find_table(v->table) : N_COMMANDS;
-        if (*v->table && table == N_COMMANDS) return unknown_table(f, v);
-        if (*v->key) status = read_value(f, v, table);
-    }
-    return status;
+static bool take_value(void *ctx, const toml_value *v) {
+    options_file *f = ctx;
+    const command_id table = *v->table ? find_table(v->table) : N_COMMANDS;
+    if (*v->table && table == N_COMMANDS) return unknown_table(f, v) == OPTIONS_OK;
+    return !*v->key || read_value(f, v, table) == OPTIONS_OK;
 }
 
 options_status options_read_file(command_id cmd, const char *path, const rows_set *set, options *opt, message m) {
     options_file f = {.cmd = cmd, .path = path, .set = set, .opt = opt, .m = m};
     text_buffer text = {0};
-    toml_values values = {0};
     cl_error error;
     options_status status = OPTIONS_OK;
-    if (text_buffer_read(&text, path, &error) != CL_OK) status = options_wrong(m, "--config: %s", error.message);
-    if (status == OPTIONS_OK && !toml_read(text.data, text.size, path, &values, m.text, m.size)) status = OPTIONS_WRONG;
-    if (status == OPTIONS_OK) status = read_values(&f, &values);
-    toml_free(&values);
+    if (text_buffer_read(&text, path, &error) != CL_OK)
+        status = options_wrong(m, "--config: %s", error.message);
+    else if (!toml_read(text.data, text.size, path, take_value, &f, m.text, m.size))
+        status = OPTIONS_WRONG;
     text_buffer_free(&text);
     options_free(&f.scratch);
     return status;

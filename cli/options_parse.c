@@ -127,19 +127,20 @@ static bool is_switch(const char *text) {
 }
 
 /* Set what a peer's flag means, or say what takes its place here. value: what follows '=', or NULL. */
-static options_status parse_peer(command_line *c, const peer_option *peer, const option *o, const char *value) {
+static options_status parse_peer(command_line *c, const peer_option *peer, const char *flag, const option *o,
+                                 const char *value) {
     const bool has_next = c->at + 1 < c->argc;
-    if (o && !value && peer->form == PEER_WORDS) return set_words(c, o, peer->flag);
+    if (o && !value && peer->form == PEER_WORDS) return set_words(c, o, flag);
     const bool takes_next =
         !value && has_next && (peer->form == PEER_VALUE || (peer->form == PEER_OPTIONAL && is_switch(c->argv[c->at + 1])));
     if (takes_next) value = c->argv[++c->at];
     if (o && !value && peer->form == PEER_FLAG) value = "1";
-    if (o && !value) return options_wrong(c->m, "%s needs a value: %s", peer->flag, o->value);
-    if (o) return set_option(c, o, value, peer->flag);
-    if (peer->holds && (value ? peer_holds(peer, value) : peer->form == PEER_OPTIONAL)) return OPTIONS_OK;
-    if (peer->answer) return options_wrong(c->m, "%s: %s", peer->flag, peer->answer);
+    if (o && !value) return options_wrong(c->m, "%s needs a value: %s", flag, o->value);
+    if (o) return set_option(c, o, value, flag);
+    if (value ? peer_holds(peer, value) : peer->form == PEER_OPTIONAL) return OPTIONS_OK;
+    if (peer->answer) return options_wrong(c->m, "%s: %s", flag, peer->answer);
     if (!value || strcmp(value, "1") == 0 || strcmp(value, "true") == 0) return OPTIONS_OK;
-    return options_wrong(c->m, "%s is '%s'; it cannot be switched off here, so leave it out", peer->flag, value);
+    return options_wrong(c->m, "%s is '%s'; it cannot be switched off here, so leave it out", flag, value);
 }
 
 /* Set the option at argv[at], whose value follows '=' or is the next argument; `at` is then advanced to that. */
@@ -150,13 +151,14 @@ static options_status parse_flag(command_line *c) {
                       : size == 2    ? option_find_letter(c->cmd, flag[1])
                                      : NULL;
     const peer_option *peer = o ? NULL : peer_find(flag, size);
+    char source[64];
     if (peer) {
         const option *same = peer->option ? option_find(c->cmd, peer->option, strlen(peer->option)) : NULL;
         const bool runs_model = option_find(c->cmd, "kv-budget", strlen("kv-budget"));
-        if (same || (!peer->option && runs_model)) return parse_peer(c, peer, same, value ? value + 1 : NULL);
+        snprintf(source, sizeof source, "%.*s", (int)size, flag);
+        if (same || (!peer->option && runs_model)) return parse_peer(c, peer, source, same, value ? value + 1 : NULL);
     }
     if (!o) return unknown(c, flag);
-    char source[64];
     snprintf(source, sizeof source, "--%s", o->name);
     if (value) return set_option(c, o, value + 1, source);
     if (o->type == OPT_FLAG) return set_option(c, o, "1", source);

@@ -63,7 +63,7 @@ static options_status parse_utf8(const char *text, const char *source, const cha
                          (unsigned char)text[valid]);
 }
 
-static bool names_path(const option *o) { return strcmp(o->value, "FILE") == 0 || strcmp(o->value, "DIR") == 0; }
+bool option_names_path(const option *o) { return strcmp(o->value, "FILE") == 0 || strcmp(o->value, "DIR") == 0; }
 
 options_status option_assign(const option *o, const char *text, const char *source, options *opt, message m) {
     void *field = (char *)opt + o->offset;
@@ -76,7 +76,7 @@ options_status option_assign(const option *o, const char *text, const char *sour
         return OPTIONS_OK;
     }
     case OPT_STRING:
-        if (!*text && names_path(o))
+        if (!*text && option_names_path(o))
             return options_wrong(m, "%s is empty; name a %s, or leave the option out", source, o->value);
         *(const char **)field = text;
         return OPTIONS_OK;
