@@ -65,17 +65,17 @@ static void offer(const char *word, const char *description, const char *begun) 
 /* Offer the commands of one word, or the second words of those that begin with the word `first`. */
 static void offer_commands(const char *first, const char *begun) {
     const size_t size = first ? strlen(first) : 0;
-    for (command_id cmd = 0; cmd < N_COMMANDS; cmd++) {
+    for (cli_command_id cmd = 0; cmd < N_COMMANDS; cmd++) {
         const char *name = commands[cmd].name;
         if (first ? strncmp(name, first, size) == 0 && name[size] == ' ' : !strchr(name, ' '))
             offer(name + size + (first != NULL), commands[cmd].summary, begun);
     }
 }
 
-static void offer_options(command_id cmd, const char *begun) {
+static void offer_options(cli_command_id cmd, const char *begun) {
     char flag[64];
     for (size_t i = 0; i < option_table_size; i++) {
-        const option *o = &option_table[i];
+        const cli_option *o = &option_table[i];
         snprintf(flag, sizeof flag, "--%s", o->name);
         if (o->commands >> cmd & 1) offer(flag, o->help, begun);
     }
@@ -83,17 +83,17 @@ static void offer_options(command_id cmd, const char *begun) {
 }
 
 /* The option whose value stands behind a word; NULL: none. */
-static const option *option_before(command_id cmd, const char *word) {
-    const option *o = word[0] != '-'   ? NULL
-                      : word[1] == '-' ? option_find(cmd, word + 2, strlen(word + 2))
-                                       : option_find_letter(cmd, word[1]);
+static const cli_option *option_before(cli_command_id cmd, const char *word) {
+    const cli_option *o = word[0] != '-'   ? NULL
+                          : word[1] == '-' ? option_find(cmd, word + 2, strlen(word + 2))
+                                           : option_find_letter(cmd, word[1]);
     return o && o->type != OPT_FLAG ? o : NULL;
 }
 
 /* Offer what may be the last word of a command's arguments [n]. "*" stands for the names of files. */
-static void offer_arguments(command_id cmd, int n, char **args) {
+static void offer_arguments(cli_command_id cmd, int n, char **args) {
     const char *begun = args[n - 1];
-    const option *o = n > 1 ? option_before(cmd, args[n - 2]) : NULL;
+    const cli_option *o = n > 1 ? option_before(cmd, args[n - 2]) : NULL;
     for (int i = 0; o && o->choices && o->choices[i]; i++) offer(o->choices[i], "", begun);
     if (!o && *begun == '-')
         offer_options(cmd, begun);
@@ -113,6 +113,6 @@ void completion_offer(int argc, char **argv) {
     }
     if (argc == 3) offer_commands(argv[1], begun);
     for (int i = 0; argc == 3 && strcmp(argv[1], "completion") == 0 && i < N_SHELLS; i++) offer(shells[i].name, "", begun);
-    const command_id cmd = command_find(argc, argv, &n_words);
+    const cli_command_id cmd = command_find(argc, argv, &n_words);
     if (cmd < N_COMMANDS && argc - 1 > n_words) offer_arguments(cmd, argc - 1 - n_words, argv + 1 + n_words);
 }

@@ -9,7 +9,7 @@
 #include "command.h"
 #include "options.h"
 
-const command commands[N_COMMANDS] = {
+const cli_command commands[N_COMMANDS] = {
     [CMD_RUN] =
         {"run", "[PROMPT]", "answer one prompt on standard output",
          "The prompt is the argument, --prompt, --file or standard input. It becomes a chat message in the model's chat "
@@ -77,9 +77,9 @@ const command commands[N_COMMANDS] = {
                     cmd_doctor},
 };
 
-command_id command_find(int argc, char **argv, int *n_words) {
-    command_id found = N_COMMANDS;
-    for (command_id cmd = 0; cmd < N_COMMANDS; cmd++) {
+cli_command_id command_find(int argc, char **argv, int *n_words) {
+    cli_command_id found = N_COMMANDS;
+    for (cli_command_id cmd = 0; cmd < N_COMMANDS; cmd++) {
         const char *name = commands[cmd].name;
         const size_t first = strcspn(name, " ");
         if (strlen(argv[1]) != first || memcmp(name, argv[1], first) != 0) continue;
@@ -116,7 +116,7 @@ static int unknown_command(const char *name) {
 }
 
 /* The exit status of a command that returned `status`, which becomes 1 if standard output could not be written. */
-static int check_output(command_id cmd, int status) {
+static int check_output(cli_command_id cmd, int status) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return status;
     fprintf(stderr, "chunkllama %s: cannot write all to standard output: %s\n", commands[cmd].name,
@@ -152,10 +152,10 @@ int main(int argc, char **argv) {
         return 0;
     }
     int n_words = 0;
-    const command_id cmd = command_find(argc, argv, &n_words);
+    const cli_command_id cmd = command_find(argc, argv, &n_words);
     if (cmd == N_COMMANDS) return unknown_command(argv[1]);
 
-    options opt;
+    cli_options opt;
     char message[512];
     switch (options_parse(cmd, argc - 1 - n_words, argv + 1 + n_words, &opt, message, sizeof message)) {
     case OPTIONS_HELP: options_print_help(cmd); return 0;

@@ -106,7 +106,7 @@ def test_model_names_of_batch(chunkllama, model_path):
     (["--max-num-seqs"], "--max-num-seqs needs a value: N"),
     (["-t", "x"], "-t is 'x', which is not a whole number"),
     (["--served-model-name", "--port", "1"], "--served-model-name needs a value: NAMES"),
-    (["a.gguf", "b.gguf"], "'b.gguf' is one argument too many; name one model"),
+    (["a.gguf", "b.gguf"], "'b.gguf' is one argument too many; name one MODEL, in quotes if it has blanks"),
     (["a.gguf", "-m", "b.gguf"], "the model is 'a.gguf' and --model 'b.gguf'; name it once"),
 ])
 def test_answers_about_flags_of_others(chunkllama, args, message):
