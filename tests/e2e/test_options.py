@@ -120,7 +120,7 @@ def test_every_flag_of_others(chunkllama, request):
     flags = [flag for _, texts, _ in rows for flag in re.findall(r"-[^ \n\"]+", texts)]
     assert len(flags) > 100 and len(set(flags)) == len(flags)
     options = set(re.findall(r"--[a-z-]+", chunkllama("serve", "--help").stdout + chunkllama("run", "--help").stdout))
-    aliases = [re.search('"(.*)"', rest)[1] for kind, _, rest in rows if kind == "ALIAS"]
+    aliases = [re.search('"(.*)"', rest)[1] for kind, texts, rest in rows if kind == "ALIAS" for _ in texts.split()]
     assert len(aliases) > 20 and {"--" + name for name in aliases} <= options
     answers = re.findall(r'^static const char \w+\[\] = "(.*)";$', source, re.M)
     answers += [rest for kind, _, rest in rows if kind in ("ANSWER", "HOLDS", "REFUSED") and '"' in rest]
