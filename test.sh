@@ -80,12 +80,17 @@ e2e=(-n 2 --dist loadfile --no-loadscope-reorder "${alone[@]/#/--ignore=}" tests
 long_sanitized='^(api_(no_memory|views|options|budget|cache|export)|cache_(fit|plan)|model_(linear|sampler)|protocol_memory|cattn_bench_.*'
 long_sanitized+='|exact_(groups|tier)|pages_plan|engine_(preemption|rules|scheduler|beam|fairness|grammar|speculation|llguidance))$'
 
-gate() {
-    check "release build, -Werror" build_strict release -DCATTN_CUDA=OFF
+# What looks at the sources alone.
+sources() {
     check "clang-format" format
     check "shellcheck" scripts
     check "floors" scripts/check_floors.py
     check "no clocks in tests" scripts/check_clocks.sh
+}
+
+gate() {
+    check "release build, -Werror" build_strict release -DCATTN_CUDA=OFF
+    sources
     check "clang-tidy, changed files" tidy_changed
     run_pytest "end to end, whole model" -n 2 --dist loadfile -m "whole_model and not long" tests/e2e
     export CHUNKLLAMA_MODEL=$PWD/build/first_layers.gguf
@@ -109,10 +114,7 @@ all() {
     export PATH="$PWD/.venv/cuda/bin:$PATH" # nvcc
     check "release build, -Werror, CUDA" build_strict release -DCATTN_CUDA=ON
     check "rehearsal for a CUDA device" cmake --build --preset release --target cuda_device_dry
-    check "clang-format" format
-    check "shellcheck" scripts
-    check "floors" scripts/check_floors.py
-    check "no clocks in tests" scripts/check_clocks.sh
+    sources
     run_ctest "tests" release
     run_pytest "set-up" -n 2 tests/setup
     run_pytest "end to end" "${e2e[@]}"

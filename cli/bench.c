@@ -37,21 +37,21 @@ static cl_status parse_list(const char *flag, const char *text, int64_t max, int
 }
 
 /* How many of the prompts of n sequences are computed and stored. In private mode equal prompts are stored separately, too. */
-static int64_t n_prompts(const options *opt, int64_t n) {
+static int64_t n_prompts(const cli_options *opt, int64_t n) {
     return opt->shared && (cattn_sharing)opt->sharing != CATTN_PRIVATE ? 1 : n;
 }
 
 /* Run steps until all tokens of all sequences are computed, or an interrupt comes, and add the time of the steps to *seconds.
  */
-static cl_status compute(direct *d, const options *opt, direct_seq *seqs, int32_t n, course *c, double *seconds,
-                         cl_error *error) {
+static cl_status compute(cli_direct *d, const cli_options *opt, cli_direct_seq *seqs, int32_t n, cli_progress *p,
+                         double *seconds, cl_error *error) {
     cl_status status;
     do {
-        course_show(c);
+        progress_show(p);
         const double start = clock_seconds();
         status = direct_step(d, seqs, n, opt->prefill_piece, WANT_LAST, error);
         *seconds += clock_seconds() - start;
-        c->work_done += d->runner.n_rows;
+        p->work_done += d->runner.n_rows;
     } while (status == CL_OK && d->runner.n_rows > 0 && !interrupted);
     return status;
 }
@@ -60,18 +60,18 @@ static cl_status compute(direct *d, const options *opt, direct_seq *seqs, int32_
  * Prefill pp tokens of each of n sequences, then decode --tg tokens of each, one per step, up to an interrupt. Adds the seconds
  * to *t_pp and *t_tg.
  */
-static cl_status measure(direct *d, const options *opt, int64_t pp, int32_t n, course *c, double *t_pp, double *t_tg,
-                         cl_error *error) {
+static cl_status measure(cli_direct *d, const cli_options *opt, int64_t pp, int32_t n, cli_progress *p, double *t_pp,
+                         double *t_tg, cl_error *error) {
     const int32_t n_vocab = d->s.model->params.n_vocab;
     const int64_t length = pp + opt->tg;
     int32_t *tokens = calloc((size_t)length * (size_t)n, sizeof *tokens);
-    direct_seq *seqs = calloc((size_t)n, sizeof *seqs);
+    cli_direct_seq *seqs = calloc((size_t)n, sizeof *seqs);
     cl_status status = tokens && seqs ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for %d sequences", n);
     for (int32_t i = 0; status == CL_OK && i < n; i++) {
         load_random_tokens(tokens + i * length, length, n_vocab, opt->shared ? 0 : (uint64_t)i);
         status = direct_join(d, tokens + i * length, pp, &seqs[i], error);
     }
-    if (status == CL_OK) status = compute(d, opt, seqs, n, c, t_pp, error);
+    if (status == CL_OK) status = compute(d, opt, seqs, n, p, t_pp, error);
     for (int64_t step = 0; status == CL_OK && step < opt->tg && !interrupted; step++) {
         for (int32_t i = 0; status == CL_OK && i < n; i++) {
             cattn_error cause;
@@ -79,7 +79,7 @@ static cl_status measure(direct *d, const options *opt, int64_t pp, int32_t n, c
                 status = direct_fail(&cause, error);
             seqs[i].n_tokens++;
         }
-        if (status == CL_OK) status = compute(d, opt, seqs, n, c, t_tg, error);
+        if (status == CL_OK) status = compute(d, opt, seqs, n, p, t_tg, error);
     }
     for (int32_t i = 0; seqs && i < n; i++)
         if (seqs[i].seq) cattn_seq_leave(d->runner.cache, &seqs[i].seq, NULL);
@@ -88,7 +88,7 @@ static cl_status measure(direct *d, const options *opt, int64_t pp, int32_t n, c
     return status;
 }
 
-static void print_line(const options *opt, int64_t pp, int64_t n, double t_pp, double t_tg) {
+static void print_line(const cli_options *opt, int64_t pp, int64_t n, double t_pp, double t_tg) {
     const int64_t prompt = n_prompts(opt, n) * pp, decoded = n * opt->tg, n_kv = prompt + decoded;
     const double t = t_pp + t_tg, s_pp = (double)prompt / t_pp, s_tg = opt->tg ? (double)decoded / t_tg : 0,
                  s = (double)n_kv / t;
@@ -107,36 +107,36 @@ static void print_line(const options *opt, int64_t pp, int64_t n, double t_pp, d
 }
 
 /* The chunks of the largest measurement; each run of tokens may begin or end inside a chunk. */
-static int64_t most_chunks(const options *opt, int64_t pp, int64_t n) {
+static int64_t most_chunks(const cli_options *opt, int64_t pp, int64_t n) {
     return n_prompts(opt, n) * (pp / opt->chunk_size + 1) + n * (opt->tg / opt->chunk_size + 1);
 }
 
 /* The measurements of all combinations, and the tokens that they compute. */
-static course course_of(const options *opt, const int_list *pps, const int_list *batches) {
+static cli_progress progress_of(const cli_options *opt, const int_list *pps, const int_list *batches) {
     int64_t n_tokens = 0;
     for (int32_t p = 0; p < pps->n; p++)
         for (int32_t b = 0; b < batches->n; b++)
             n_tokens += n_prompts(opt, batches->values[b]) * pps->values[p] + batches->values[b] * opt->tg;
-    return course_begin((size_t)pps->n * (size_t)batches->n, (double)n_tokens, "measurements");
+    return progress_begin("measurements", (size_t)pps->n * (size_t)batches->n, (double)n_tokens);
 }
 
-static cl_status run_all(direct *d, const options *opt, const int_list *pps, const int_list *batches, course *c,
+static cl_status run_all(cli_direct *d, const cli_options *opt, const int_list *pps, const int_list *batches, cli_progress *p,
                          cl_error *error) {
     if (!opt->json)
         printf("|    PP |    TG |   B |  N_KV |   T_PP s |  S_PP t/s |   T_TG s |  S_TG t/s |      T s |     S t/s |\n"
                "|-------|-------|-----|-------|----------|-----------|----------|-----------|----------|-----------|\n");
     fflush(stdout);
     double t_pp = 0, t_tg = 0;
-    cl_status status = measure(d, opt, 16, 1, c, &t_pp, &t_tg, error); /* warm up: load the weights' pages, start the threads */
+    cl_status status = measure(d, opt, 16, 1, p, &t_pp, &t_tg, error); /* warm up: load the weights' pages, start the threads */
     while (cattn_cache_prefault(d->runner.cache, most_chunks(opt, pps->max, batches->max)) > 0) {
     }
-    c->work_done = 0;
-    for (; c->n_done < c->n && status == CL_OK; c->n_done++) {
+    p->work_done = 0;
+    for (; p->done < p->total && status == CL_OK; p->done++) {
         const size_t n_batches = (size_t)batches->n;
-        const int64_t pp = pps->values[c->n_done / n_batches], n = batches->values[c->n_done % n_batches];
+        const int64_t pp = pps->values[p->done / n_batches], n = batches->values[p->done % n_batches];
         t_pp = t_tg = 0;
-        if (!interrupted) status = measure(d, opt, pp, (int32_t)n, c, &t_pp, &t_tg, error);
-        progress_clear(&c->progress);
+        if (!interrupted) status = measure(d, opt, pp, (int32_t)n, p, &t_pp, &t_tg, error);
+        progress_clear(p);
         if (interrupted) break;
         if (status == CL_OK) print_line(opt, pp, n, t_pp, t_tg);
     }
@@ -144,15 +144,15 @@ static cl_status run_all(direct *d, const options *opt, const int_list *pps, con
 }
 
 /* Say what is measured, and which measurement is the next. */
-static int report_interrupt(const course *c, const int_list *pps, const int_list *batches) {
+static int report_interrupt(const cli_progress *p, const int_list *pps, const int_list *batches) {
     const size_t n_batches = (size_t)batches->n;
-    return interrupt_report(CMD_BENCH, "after %zu of %zu measurements; the next is --pp %lld --batch %lld", c->n_done, c->n,
-                            (long long)pps->values[c->n_done / n_batches], (long long)batches->values[c->n_done % n_batches]);
+    return interrupt_report(CMD_BENCH, "after %zu of %zu measurements; the next is --pp %lld --batch %lld", p->done, p->total,
+                            (long long)pps->values[p->done / n_batches], (long long)batches->values[p->done % n_batches]);
 }
 
-int cmd_bench(const options *opt) {
-    direct d = {0};
-    course c = {0};
+int cmd_bench(const cli_options *opt) {
+    cli_direct d = {0};
+    cli_progress p = {0};
     int_list pps, batches;
     cl_error error;
     cl_status status = parse_list("--pp", opt->pp, 1 << 20, &pps, &error);
@@ -163,10 +163,10 @@ int cmd_bench(const options *opt) {
     }
     interrupt_watch();
     if (status == CL_OK) {
-        c = course_of(opt, &pps, &batches);
-        status = run_all(&d, opt, &pps, &batches, &c, &error);
+        p = progress_of(opt, &pps, &batches);
+        status = run_all(&d, opt, &pps, &batches, &p, &error);
     }
     direct_close(&d);
-    if (status == CL_OK && c.n_done < c.n) return report_interrupt(&c, &pps, &batches);
+    if (status == CL_OK && p.done < p.total) return report_interrupt(&p, &pps, &batches);
     return status == CL_OK ? 0 : session_fail(CMD_BENCH, &error);
 }

@@ -87,7 +87,7 @@ static void on_event(void *ctx, const cl_engine_event *event) {
     sem_post(&w->ended);
 }
 
-static cl_status submit(const session *s, const options *opt, const cl_token_list *prompt, const workload *grammar,
+static cl_status submit(const cli_session *s, const cli_options *opt, const cl_token_list *prompt, const workload *grammar,
                         int64_t seed, watcher *w, cl_error *error) {
     cl_engine_request request;
     cl_engine_request_init(&request);
@@ -107,8 +107,8 @@ static cl_status submit(const session *s, const options *opt, const cl_token_lis
 }
 
 /* Run --streams requests together. grammar: NULL for none. */
-static cl_status measure(const session *s, const options *opt, const cl_token_list *prompt, const workload *grammar, run *r,
-                         cl_error *error) {
+static cl_status measure(const cli_session *s, const cli_options *opt, const cl_token_list *prompt, const workload *grammar,
+                         run *r, cl_error *error) {
     watcher w = {.engine = s->engine, .n_streams = opt->streams};
     int64_t n = 0;
     sem_init(&w.submitted, 0, 0);
@@ -138,7 +138,7 @@ static cl_status measure(const session *s, const options *opt, const cl_token_li
 enum { MAX_ROUNDS = 1000 };
 
 /* pairs: [rounds] the times of a step, with and without the grammar. */
-static void print_line(const options *opt, const workload *wl, const run *with, const double (*pairs)[2], double step,
+static void print_line(const cli_options *opt, const workload *wl, const run *with, const double (*pairs)[2], double step,
                        double without, double added) {
     const double per_step = (double)with->tokens / (double)with->steps;
     if (opt->json) {
@@ -160,14 +160,14 @@ static void print_line(const options *opt, const workload *wl, const run *with, 
 }
 
 /* --rounds pairs of runs, in turn in either order; the figures are medians, the added time that of the pairs' ratios. */
-static cl_status compare_workload(const session *s, const options *opt, const cl_token_list *prompt, const workload *wl,
-                                  course *c, cl_error *error) {
+static cl_status compare_workload(const cli_session *s, const cli_options *opt, const cl_token_list *prompt, const workload *wl,
+                                  cli_progress *p, cl_error *error) {
     static double ratios[MAX_ROUNDS], with_s[MAX_ROUNDS], without_s[MAX_ROUNDS], pairs[MAX_ROUNDS][2];
     run with = {0}, without = {0};
     cl_status status = CL_OK;
     int64_t i = 0;
-    for (; i < opt->rounds && status == CL_OK; i++, c->work_done = (double)++c->n_done) {
-        course_show(c);
+    for (; i < opt->rounds && status == CL_OK; i++, p->work_done = (double)++p->done) {
+        progress_show(p);
         if (interrupted) break;
         for (int k = 0; k < 2 && status == CL_OK; k++)
             status = i % 2 == k ? measure(s, opt, prompt, wl, &with, error) : measure(s, opt, prompt, NULL, &without, error);
@@ -175,14 +175,14 @@ static cl_status compare_workload(const session *s, const options *opt, const cl
         with_s[i] = pairs[i][0] = with.step_s;
         without_s[i] = pairs[i][1] = without.step_s;
     }
-    progress_clear(&c->progress);
+    progress_clear(p);
     if (status == CL_OK && i == opt->rounds)
         print_line(opt, wl, &with, pairs, load_median(with_s, (size_t)i), load_median(without_s, (size_t)i),
                    load_median(ratios, (size_t)i) - 1);
     return status;
 }
 
-static cl_status run_all(const session *s, const options *opt, course *c, cl_error *error) {
+static cl_status run_all(const cli_session *s, const cli_options *opt, cli_progress *p, cl_error *error) {
     static const char text[] = "Here is the list:\n";
     cl_token_list prompt = {0};
     run warm_up;
@@ -191,28 +191,28 @@ static cl_status run_all(const session *s, const options *opt, course *c, cl_err
     if (!opt->json && status == CL_OK)
         printf("| grammar  | streams | submit ms |  without |     with | added %% | tokens a step |\n"
                "|----------|---------|-----------|----------|----------|---------|---------------|\n");
-    *c = course_begin((size_t)opt->rounds * N_WORKLOADS, (double)opt->rounds * N_WORKLOADS, "pairs of runs");
+    *p = progress_begin("pairs of runs", (size_t)opt->rounds * N_WORKLOADS, (double)opt->rounds * N_WORKLOADS);
     fflush(stdout);
     for (int i = 0; i < N_WORKLOADS && status == CL_OK && !interrupted; i++)
-        status = compare_workload(s, opt, &prompt, &workloads[i], c, error);
+        status = compare_workload(s, opt, &prompt, &workloads[i], p, error);
     cl_token_list_free(&prompt);
     return status;
 }
 
-int cmd_bench_grammar(const options *opt) {
-    session s = {0};
-    course c = {0};
+int cmd_bench_grammar(const cli_options *opt) {
+    cli_session s = {0};
+    cli_progress p = {0};
     cl_error error;
     cl_status status = session_load(&s, opt, &error);
     interrupt_watch();
     session_use_grammars(&s, opt);
     if (status == CL_OK) status = session_start(&s, opt, opt->streams, &error);
-    if (status == CL_OK) status = run_all(&s, opt, &c, &error);
+    if (status == CL_OK) status = run_all(&s, opt, &p, &error);
     session_close(&s);
-    if (status == CL_OK && c.n_done < c.n)
+    if (status == CL_OK && p.done < p.total)
         return interrupt_report(CMD_BENCH_GRAMMAR,
                                 "after %zu of %zu pairs of runs; the workloads that are done are printed, and the same command "
                                 "begins anew",
-                                c.n_done, c.n);
+                                p.done, p.total);
     return status == CL_OK ? 0 : session_fail(CMD_BENCH_GRAMMAR, &error);
 }

@@ -12,13 +12,13 @@
 #include "session.h"
 
 typedef struct bench {
-    const options *opt;
+    const cli_options *opt;
     load_endpoint target;
     char *model;   /* the first that the endpoint lists, owned; NULL with --model-name */
     json_t *extra; /* --extra-body, owned */
     load_requests requests;
     double *due; /* [requests.n] seconds after the start */
-    progress progress;
+    cli_progress progress;
     load_result result;
 } bench;
 
@@ -27,7 +27,7 @@ static const size_t real_digits = JSON_REAL_PRECISION(9);
 static const char *model_name(const bench *b) { return b->model ? b->model : b->opt->model_name; }
 
 /* Refuse combinations of options that make no sense. */
-static cl_status check(const options *opt, cl_error *error) {
+static cl_status check(const cli_options *opt, cl_error *error) {
     if (!opt->input && opt->shared_tokens > opt->prompt_tokens)
         return cl_fail(error, CL_ERR_ARG, "--shared-tokens is %lld; it must be at most --prompt-tokens, %lld",
                        (long long)opt->shared_tokens, (long long)opt->prompt_tokens);
@@ -48,7 +48,7 @@ static cl_status parse_extra(bench *b, cl_error *error) {
                    b->extra ? "" : problem.text);
 }
 
-static load_shape shape_of(const options *opt, int64_t n, uint64_t seed) {
+static load_shape shape_of(const cli_options *opt, int64_t n, uint64_t seed) {
     return (load_shape){.n = n,
                         .prompt_tokens = opt->prompt_tokens,
                         .shared_tokens = opt->shared_tokens,
@@ -59,7 +59,7 @@ static load_shape shape_of(const options *opt, int64_t n, uint64_t seed) {
 }
 
 static cl_status make_requests(bench *b, cl_error *error) {
-    const options *opt = b->opt;
+    const cli_options *opt = b->opt;
     const load_fields fields = {model_name(b), opt->completion_tokens, b->extra};
     if (opt->input) return load_requests_read(opt->input, opt->requests, &fields, &b->requests, error);
     const load_shape shape = shape_of(opt, opt->requests ? opt->requests : 100, (uint64_t)opt->seed);
@@ -91,7 +91,7 @@ static cl_status send_quietly(bench *b, load_requests *requests, int64_t at_once
 
 /* Send the requests that do not count: --warm-up with prompts of their own, then each shared prefix with --warm-prefixes. */
 static cl_status warm_up(bench *b, cl_error *error) {
-    const options *opt = b->opt;
+    const cli_options *opt = b->opt;
     load_requests requests = {0};
     const load_fields fields = {model_name(b), opt->completion_tokens ? opt->completion_tokens : 16, b->extra};
     load_shape shape = shape_of(opt, opt->warm_up, ~(uint64_t)opt->seed);
@@ -110,11 +110,10 @@ static cl_status warm_up(bench *b, cl_error *error) {
 
 static void draw_progress(void *ctx, const load_progress *p) {
     bench *b = ctx;
-    progress_show(&b->progress, &(progress_state){.done = p->n_done,
-                                                  .total = b->requests.n,
-                                                  .tokens = (long long)p->n_outputs,
-                                                  .seconds = p->seconds,
-                                                  .part = (double)p->n_done / (double)b->requests.n});
+    b->progress.done = p->n_done;
+    b->progress.work_done = (double)p->n_done;
+    b->progress.tokens = (long long)p->n_outputs;
+    progress_show(&b->progress);
 }
 
 static cl_status measure(bench *b, cl_error *error) {
@@ -127,7 +126,7 @@ static cl_status measure(bench *b, cl_error *error) {
                                 .progress_ctx = b};
     b->due = calloc(b->requests.n, sizeof *b->due);
     if (!b->due) return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu arrivals", b->requests.n);
-    progress_begin(&b->progress);
+    b->progress = progress_begin("requests", b->requests.n, (double)b->requests.n);
     load_arrivals(b->due, b->requests.n, b->opt->rate, (uint64_t)b->opt->seed);
     const cl_status status = load_run(&config, &b->requests, b->due, &b->result, error);
     progress_clear(&b->progress);
@@ -151,7 +150,7 @@ static json_t *path_json(const char *path) {
 
 /* The settings of the load; prompt lengths only if the requests are synthetic. NULL if memory is lacking. */
 static json_t *load_json(const bench *b) {
-    const options *opt = b->opt;
+    const cli_options *opt = b->opt;
     json_t *load = json_pack("{s:s, s:s, s:o, s:I, s:I, s:I, s:b}", "url", opt->url, "model", model_name(b), "rate",
                              isinf(opt->rate) ? json_string("inf") : json_real(opt->rate), "seed", (json_int_t)opt->seed,
                              "max_concurrency", (json_int_t)opt->max_concurrency, "completion_tokens",
@@ -203,7 +202,7 @@ static cl_status print_results(const bench *b, bool *failures, cl_error *error) 
     return status;
 }
 
-int cmd_bench_serve(const options *opt) {
+int cmd_bench_serve(const cli_options *opt) {
     bench b = {.opt = opt};
     cl_error error;
     bool failures = false;

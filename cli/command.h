@@ -4,18 +4,18 @@
 
 #include <stdint.h>
 
-typedef struct options options;
+typedef struct cli_options cli_options;
 
-typedef struct command {
-    const char *name;               /* one or two words */
-    const char *arguments;          /* what may stand after the options, for the usage line; "": nothing */
-    const char *summary;            /* one line */
-    const char *details;            /* further sentences for the command's --help; may be "" */
-    int (*run)(const options *opt); /* returns the exit status of the process */
-} command;
+typedef struct cli_command {
+    const char *name;                   /* one or two words */
+    const char *arguments;              /* what may stand after the options, for the usage line; "": nothing */
+    const char *summary;                /* one line */
+    const char *details;                /* further sentences for the command's --help; may be "" */
+    int (*run)(const cli_options *opt); /* returns the exit status of the process */
+} cli_command;
 
 /* Indices in `commands`, and bits in the options' sets of commands. */
-typedef enum command_id {
+typedef enum cli_command_id {
     CMD_RUN,
     CMD_CHAT,
     CMD_BATCH,
@@ -30,22 +30,25 @@ typedef enum command_id {
     CMD_BENCH_GRAMMAR,
     CMD_DOCTOR,
     N_COMMANDS
-} command_id;
+} cli_command_id;
 
-extern const command commands[N_COMMANDS];
+extern const cli_command commands[N_COMMANDS];
 
-int cmd_run(const options *opt);
-int cmd_chat(const options *opt);
-int cmd_batch(const options *opt);
-int cmd_serve(const options *opt);
-int cmd_info(const options *opt);
-int cmd_explain(const options *opt);
-int cmd_tokenize(const options *opt);
-int cmd_logits(const options *opt);
-int cmd_perplexity(const options *opt);
-int cmd_bench(const options *opt);
-int cmd_bench_serve(const options *opt);
-int cmd_bench_grammar(const options *opt);
-int cmd_doctor(const options *opt);
+/* The command that argv[1], or argv[1] and argv[2], name, and the number of these words; N_COMMANDS: there is none. */
+cli_command_id command_find(int argc, char **argv, int *n_words);
+
+int cmd_run(const cli_options *opt);
+int cmd_chat(const cli_options *opt);
+int cmd_batch(const cli_options *opt);
+int cmd_serve(const cli_options *opt);
+int cmd_info(const cli_options *opt);
+int cmd_explain(const cli_options *opt);
+int cmd_tokenize(const cli_options *opt);
+int cmd_logits(const cli_options *opt);
+int cmd_perplexity(const cli_options *opt);
+int cmd_bench(const cli_options *opt);
+int cmd_bench_serve(const cli_options *opt);
+int cmd_bench_grammar(const cli_options *opt);
+int cmd_doctor(const cli_options *opt);
 
 #endif

@@ -63,7 +63,7 @@ static void examine_cpu(examination *x) {
            "kernel levels %s", levels);
 }
 
-static void examine_threads(examination *x, const options *opt) {
+static void examine_threads(examination *x, const cli_options *opt) {
     const int n = opt->threads ? (int)opt->threads : ca_cpu_count();
     ca_pool *pool = ca_pool_create(n);
     const bool pins = pool && n <= ca_cpu_count() && ca_pool_pin(pool);
@@ -76,7 +76,7 @@ static void examine_threads(examination *x, const options *opt) {
 }
 
 /* The memory that this process may use: the machine's, or less if its control group has a limit. */
-static int64_t examine_memory(examination *x, const options *opt) {
+static int64_t examine_memory(examination *x, const cli_options *opt) {
     char line[64];
     int64_t total = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     read_line("/sys/fs/cgroup/memory.max", line, sizeof line);
@@ -108,7 +108,7 @@ static void examine_sandbox(examination *x) {
            "Landlock %s, seccomp %s", version < 1 ? "no" : "yes", filters ? "yes" : "no");
 }
 
-static void examine_grammars(examination *x, const options *opt) {
+static void examine_grammars(examination *x, const cli_options *opt) {
     const char *name = opt->grammar_library;
     const bool there = name ? access(name, R_OK) == 0 : cl_grammar_find(&name);
     report(x, "grammars",
@@ -117,7 +117,7 @@ static void examine_grammars(examination *x, const options *opt) {
 }
 
 /* How many users fit into --kv-budget. */
-static int64_t n_users(const options *opt, const cl_model_params *p) {
+static int64_t n_users(const cli_options *opt, const cl_model_params *p) {
     static const int64_t sizes[] = {4, 2, 2, 1}, scales[] = {0, 0, 0, 4}; /* bytes of a number, and of a head, by --kv-type */
     const int64_t head = p->head_dim * sizes[opt->kv_type] + scales[opt->kv_type];
     const int64_t chunk = opt->chunk_size,
@@ -125,7 +125,7 @@ static int64_t n_users(const options *opt, const cl_model_params *p) {
     return session_n_users(n_chunks, SHARED_TOKENS, OWN_TOKENS, chunk);
 }
 
-static void examine_model(examination *x, const options *opt, int64_t memory) {
+static void examine_model(examination *x, const cli_options *opt, int64_t memory) {
     cl_model_file *file = NULL;
     cl_model_params p = {0};
     cl_error error;
@@ -148,7 +148,7 @@ static void examine_model(examination *x, const options *opt, int64_t memory) {
     if (file) cl_model_file_close(&file);
 }
 
-int cmd_doctor(const options *opt) {
+int cmd_doctor(const cli_options *opt) {
     examination x = {.json = opt->json};
     examine_cpu(&x);
     examine_threads(&x, opt);

@@ -7,15 +7,16 @@
 #include "bench/loadgen/endpoint.h"
 #include "session.h"
 #include "text_buffer.h"
+#include "visible.h"
 
 static const char PATH[] = "/cache/explain";
 
 /* ---- The request ---- */
 
 /* Read the request, and set its tenant and its API. *body is JSON text for the caller to free. */
-static cl_status read_request(const options *opt, char **body, cl_error *error) {
+static cl_status read_request(const cli_options *opt, char **body, cl_error *error) {
     const char *path = opt->n_args ? opt->args[0] : "-", *name = strcmp(path, "-") ? path : "standard input";
-    text_buffer t = {0};
+    cli_text t = {0};
     json_error_t problem;
     cl_status status = text_buffer_read(&t, path, error);
     json_t *request = status == CL_OK ? json_loadb(t.data ? t.data : "", t.size, JSON_REJECT_DUPLICATES, &problem) : NULL;
@@ -33,7 +34,7 @@ static cl_status read_request(const options *opt, char **body, cl_error *error) 
     return *body ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for the request");
 }
 
-static cl_status ask(const options *opt, const char *body, json_t **answer, cl_error *error) {
+static cl_status ask(const cli_options *opt, const char *body, json_t **answer, cl_error *error) {
     load_endpoint server;
     long http_status = 0;
     cl_status status = load_endpoint_open(&server, opt->url, opt->api_key, error);
@@ -52,14 +53,8 @@ static long long number(const json_t *object, const char *name) { return json_in
 /* Print a text in quotes. What a terminal might obey is escaped. */
 static void print_text(const json_t *text) {
     char *quoted = json_dumps(text, JSON_ENCODE_ANY);
-    for (const unsigned char *c = (const unsigned char *)(quoted ? quoted : "\"\""); *c; c++) {
-        if (*c == 0x7f)
-            printf("\\u007f");
-        else if (*c == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f)
-            printf("\\u%04x", *++c);
-        else
-            putchar(*c);
-    }
+    const char *shown = quoted ? quoted : "\"\"";
+    visible_write(shown, strlen(shown), true, stdout);
     free(quoted);
 }
 
@@ -110,13 +105,11 @@ static void print_answer(const json_t *answer) {
     print_difference(json_object_get(answer, "difference"));
 }
 
-int cmd_explain(const options *opt) {
+int cmd_explain(const cli_options *opt) {
     cl_error error;
-    cl_status status = CL_OK;
     char *body = NULL;
     json_t *answer = NULL;
-    if (opt->n_args > 1) status = cl_fail(&error, CL_ERR_ARG, "'%s' is one argument too many; name one file", opt->args[1]);
-    if (status == CL_OK) status = read_request(opt, &body, &error);
+    cl_status status = read_request(opt, &body, &error);
     if (status == CL_OK) status = ask(opt, body, &answer, &error);
     if (status == CL_OK && !opt->json) print_answer(answer);
     if (status == CL_OK && opt->json) {

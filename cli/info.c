@@ -106,16 +106,11 @@ static void print_head(const cl_model_file *file, const char *path) {
     print_chat(file);
 }
 
-int cmd_info(const options *opt) {
+int cmd_info(const cli_options *opt) {
     const char *path = opt->n_args ? opt->args[0] : opt->model;
     cl_model_file *file = NULL;
     cl_error error;
-    cl_status status = CL_OK;
-    if (opt->n_args > 1)
-        status = cl_fail(&error, CL_ERR_ARG, "'%s' is one argument too many; name one file", opt->args[1]);
-    else if (!path)
-        status = session_no_model(&error);
-    if (status == CL_OK) status = cl_model_file_open(path, &file, &error);
+    const cl_status status = path ? cl_model_file_open(path, &file, &error) : session_no_model(&error);
     if (status != CL_OK) return session_fail(CMD_INFO, &error);
     print_head(file, path);
     print_metadata(file);

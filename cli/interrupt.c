@@ -21,7 +21,7 @@ void interrupt_watch(void) {
     }
 }
 
-int interrupt_report(command_id cmd, const char *format, ...) {
+int interrupt_report(cli_command_id cmd, const char *format, ...) {
     char text[512];
     va_list args;
     va_start(args, format);

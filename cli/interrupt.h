@@ -19,6 +19,6 @@ void interrupt_watch(void);
  * Print "chunkllama COMMAND: interrupted ..." with the rest of the sentence on stderr. Returns 128 and the signal's number, as
  * a shell reports a command that the signal has ended.
  */
-__attribute__((format(printf, 2, 3))) int interrupt_report(command_id cmd, const char *format, ...);
+__attribute__((format(printf, 2, 3))) int interrupt_report(cli_command_id cmd, const char *format, ...);
 
 #endif

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "chunkattn/base/clock.h"
 #include "direct.h"
 #include "interrupt.h"
 #include "progress.h"
@@ -14,7 +13,7 @@
 
 /* Read a JSON array of token ids, each from 0 to n_vocab - 1. */
 static cl_status read_tokens(const char *path, int32_t n_vocab, cl_token_list *tokens, cl_error *error) {
-    text_buffer t = {0};
+    cli_text t = {0};
     cl_status status = text_buffer_read(&t, path, error);
     json_error_t problem;
     json_t *array = status == CL_OK ? json_loadb(t.data, t.size, 0, &problem) : NULL;
@@ -59,22 +58,17 @@ static bool write_npy_header(FILE *out, int64_t n_rows, int64_t n_columns) {
  * Compute the sequence step by step, up to an interrupt, and write the logits of each step. *n_done: the positions that are
  * computed. After an interrupt the header counts these, unless the file is a pipe.
  */
-static cl_status write_logits(direct *d, const options *opt, const cl_token_list *tokens, FILE *out, int64_t *n_done,
+static cl_status write_logits(cli_direct *d, const cli_options *opt, const cl_token_list *tokens, FILE *out, int64_t *n_done,
                               cl_error *error) {
-    const double start = clock_seconds();
     const size_t n_vocab = (size_t)d->s.model->params.n_vocab;
-    direct_seq seq;
+    cli_direct_seq seq;
     cl_status status = direct_join(d, tokens->ids, (int64_t)tokens->n, &seq, error);
-    progress p;
-    progress_begin(&p);
-    p.counts = "positions";
+    cli_progress p = progress_begin("positions", tokens->n, (double)tokens->n);
     bool written = write_npy_header(out, opt->last ? 1 : (int64_t)tokens->n, (int64_t)n_vocab);
     while (status == CL_OK && written && seq.n_ready < seq.n_tokens && !interrupted) {
-        progress_show(&p, &(progress_state){.done = (size_t)seq.n_ready,
-                                            .total = tokens->n,
-                                            .tokens = -1,
-                                            .seconds = clock_seconds() - start,
-                                            .part = (double)seq.n_ready / (double)tokens->n});
+        p.done = (size_t)seq.n_ready;
+        p.work_done = (double)seq.n_ready;
+        progress_show(&p);
         status = direct_step(d, &seq, 1, opt->prefill_piece, opt->last ? WANT_LAST : WANT_ALL, error);
         const size_t n = status == CL_OK ? (size_t)d->runner.n_logits * n_vocab : 0;
         written = fwrite(d->runner.logits, sizeof(float), n, out) == n;
@@ -87,9 +81,9 @@ static cl_status write_logits(direct *d, const options *opt, const cl_token_list
     return status;
 }
 
-int cmd_logits(const options *opt) {
+int cmd_logits(const cli_options *opt) {
     enum { MAX_LOGITS = 128 }; /* rows of a step; with a large vocabulary their logits are most of the memory */
-    direct d = {0};
+    cli_direct d = {0};
     cl_token_list tokens = {0};
     FILE *out = NULL;
     int64_t n_done = 0;

@@ -9,7 +9,7 @@
 #include "command.h"
 #include "options.h"
 
-const command commands[N_COMMANDS] = {
+const cli_command commands[N_COMMANDS] = {
     [CMD_RUN] =
         {"run", "[PROMPT]", "answer one prompt on standard output",
          "The prompt is the argument, --prompt, --file or standard input. It becomes a chat message in the model's chat "
@@ -77,10 +77,9 @@ const command commands[N_COMMANDS] = {
                     cmd_doctor},
 };
 
-/* The command that argv[1], or argv[1] and argv[2], name, and the number of these words; N_COMMANDS: there is none. */
-static command_id find_command(int argc, char **argv, int *n_words) {
-    command_id found = N_COMMANDS;
-    for (command_id cmd = 0; cmd < N_COMMANDS; cmd++) {
+cli_command_id command_find(int argc, char **argv, int *n_words) {
+    cli_command_id found = N_COMMANDS;
+    for (cli_command_id cmd = 0; cmd < N_COMMANDS; cmd++) {
         const char *name = commands[cmd].name;
         const size_t first = strcspn(name, " ");
         if (strlen(argv[1]) != first || memcmp(name, argv[1], first) != 0) continue;
@@ -95,7 +94,7 @@ static command_id find_command(int argc, char **argv, int *n_words) {
 /* Print the manual page of the program, or of the command that the arguments name; only the build calls this. */
 static int print_man(int argc, char **argv) {
     int n_words = 0;
-    man_print(argc < 2 ? N_COMMANDS : find_command(argc, argv, &n_words));
+    man_print(argc < 2 ? N_COMMANDS : command_find(argc, argv, &n_words));
     return 0;
 }
 
@@ -117,7 +116,7 @@ static int unknown_command(const char *name) {
 }
 
 /* The exit status of a command that returned `status`, which becomes 1 if standard output could not be written. */
-static int check_output(command_id cmd, int status) {
+static int check_output(cli_command_id cmd, int status) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return status;
     fprintf(stderr, "chunkllama %s: cannot write all to standard output: %s\n", commands[cmd].name,
@@ -148,11 +147,15 @@ int main(int argc, char **argv) {
     }
     if (strcmp(argv[1], "man") == 0) return print_man(argc - 1, argv + 1);
     if (strcmp(argv[1], "completion") == 0) return print_completion(argc > 2 ? argv[2] : "");
+    if (strcmp(argv[1], "complete") == 0) {
+        completion_offer(argc - 1, argv + 1);
+        return 0;
+    }
     int n_words = 0;
-    const command_id cmd = find_command(argc, argv, &n_words);
+    const cli_command_id cmd = command_find(argc, argv, &n_words);
     if (cmd == N_COMMANDS) return unknown_command(argv[1]);
 
-    options opt;
+    cli_options opt;
     char message[512];
     switch (options_parse(cmd, argc - 1 - n_words, argv + 1 + n_words, &opt, message, sizeof message)) {
     case OPTIONS_HELP: options_print_help(cmd); return 0;

@@ -25,14 +25,14 @@ static void print_line(const char *text) {
 }
 
 /* Print the name of a command's page, such as "chunkllama-bench-serve". */
-static void print_name(command_id cmd, bool upper) {
+static void print_name(cli_command_id cmd, bool upper) {
     char name[64];
     snprintf(name, sizeof name, "chunkllama-%s", commands[cmd].name);
     for (char *c = name; *c; c++) *c = *c == ' ' ? '-' : upper ? (char)toupper((unsigned char)*c) : *c;
     print_text(name);
 }
 
-static void print_option(const option *o) {
+static void print_option(const cli_option *o) {
     char env[64];
     option_env_name(o, env, sizeof env);
     printf(".TP\n");
@@ -54,8 +54,8 @@ static void print_option(const option *o) {
     printf(" in the environment.\n");
 }
 
-static void print_command(command_id cmd) {
-    const command *c = &commands[cmd];
+static void print_command(cli_command_id cmd) {
+    const cli_command *c = &commands[cmd];
     printf(".TH ");
     print_name(cmd, true);
     printf(" 1 \"\" \"ChunkLlama %s\" \"User Commands\"\n.SH NAME\n", cattn_version());
@@ -83,7 +83,7 @@ static void print_program(void) {
         ".SH SYNOPSIS\n.B chunkllama\n\\fICOMMAND\\fR [\\fIoptions\\fR]\n.SH DESCRIPTION\n"
         "It runs Llama\\-like models on CPUs: in a shell, over files of requests, and as a server with the APIs of OpenAI and\n"
         "Anthropic.\n.SH COMMANDS\n");
-    for (command_id cmd = 0; cmd < N_COMMANDS; cmd++) {
+    for (cli_command_id cmd = 0; cmd < N_COMMANDS; cmd++) {
         printf(".TP\n.BR ");
         print_name(cmd, false);
         printf(" (1)\n");
@@ -99,7 +99,7 @@ static void print_program(void) {
            "the file is wrong.\n");
 }
 
-void man_print(command_id cmd) {
+void man_print(cli_command_id cmd) {
     if (cmd == N_COMMANDS)
         print_program();
     else

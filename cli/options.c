@@ -27,7 +27,7 @@ enum {
     EVERY = (1u << N_COMMANDS) - 1,
 };
 
-#define AT(field) offsetof(options, field)
+#define AT(field) offsetof(cli_options, field)
 #define FLAG(name, letter, field, help, cmds)                                                                                  \
     { name, letter, OPT_FLAG, AT(field), NULL, 0, 0, NULL, "", help, cmds }
 #define TEXT(name, letter, field, value, help, cmds)                                                                           \
@@ -41,7 +41,7 @@ enum {
 #define CHOICE(name, field, fallback, choices, help, cmds)                                                                     \
     { name, 0, OPT_CHOICE, AT(field), fallback, 0, 0, choices, "NAME", help, cmds }
 
-const option option_table[] = {
+const cli_option option_table[] = {
     TEXT("model", 'm', model, "FILE", "the model: a GGUF file, or a folder with safetensors, config.json and tokenizer.json",
          ALL),
 

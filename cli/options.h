@@ -15,7 +15,7 @@
 #include "chunkllama/common/error.h"
 #include "command.h"
 
-typedef enum option_type {
+typedef enum cli_option_type {
     OPT_FLAG,   /* bool: --name; in the environment 1, 0, true or false */
     OPT_INT,    /* int64_t */
     OPT_SIZE,   /* int64_t, bytes; K, M and G are powers of 1024 */
@@ -23,13 +23,13 @@ typedef enum option_type {
     OPT_STRING, /* const char *, any bytes */
     OPT_UTF8,   /* const char *, valid UTF-8, because it is written as JSON */
     OPT_CHOICE, /* int32_t, an index in `choices` */
-} option_type;
+} cli_option_type;
 
 /*
  * The values for one command; fields of other commands' options are 0. Strings are borrowed from argv, the environment and
  * `owned`. Free with options_free.
  */
-struct options {
+struct cli_options {
     const char *config;
     /* files */
     const char *model, *input, *output, *summary, *file, *tokens;
@@ -88,10 +88,10 @@ struct options {
     size_t n_owned;
 };
 
-typedef struct option {
+typedef struct cli_option {
     const char *name; /* without "--" */
     char letter;      /* the short form's; 0: none */
-    option_type type;
+    cli_option_type type;
     size_t offset;              /* of the field in struct options */
     const char *fallback;       /* the default, parsed like a value; NULL: a string is NULL, a flag is off */
     double min, max;            /* of numbers */
@@ -99,19 +99,22 @@ typedef struct option {
     const char *value;          /* the placeholder of the value in the help */
     const char *help;
     uint32_t commands; /* the commands that have the option: a set of 1 << command_id */
-} option;
+} cli_option;
 
-extern const option option_table[];
+extern const cli_option option_table[];
 extern const size_t option_table_size;
 
 /* The command's option of this name [size] or letter, static; NULL: there is none. */
-const option *option_find(command_id cmd, const char *name, size_t size);
-const option *option_find_letter(command_id cmd, char letter);
+const cli_option *option_find(cli_command_id cmd, const char *name, size_t size);
+const cli_option *option_find_letter(cli_command_id cmd, char letter);
+
+/* Whether the option's value is the path of a file or a folder. */
+bool option_names_path(const cli_option *o);
 
 /* Write the name of the option's environment variable, such as "CHUNKLLAMA_KV_TYPE", to buf [size]. */
-void option_env_name(const option *o, char *buf, size_t size);
+void option_env_name(const cli_option *o, char *buf, size_t size);
 
-typedef enum options_status { OPTIONS_OK, OPTIONS_HELP, OPTIONS_WRONG } options_status;
+typedef enum cli_options_status { OPTIONS_OK, OPTIONS_HELP, OPTIONS_WRONG } cli_options_status;
 
 /*
  * Fill *opt from the command line, otherwise from the environment, otherwise from the file of --config, otherwise from the
@@ -120,8 +123,9 @@ typedef enum options_status { OPTIONS_OK, OPTIONS_HELP, OPTIONS_WRONG } options_
  * argv: [argc] what follows the command's name, borrowed while *opt is used; its elements are reordered.
  * Returns OPTIONS_HELP if --help or -h is among argv, and OPTIONS_WRONG with the reason and the fix in message.
  */
-options_status options_parse(command_id cmd, int argc, char **argv, options *opt, char *message, size_t message_size);
-void options_free(options *opt);
+cli_options_status options_parse(cli_command_id cmd, int argc, char **argv, cli_options *opt, char *message,
+                                 size_t message_size);
+void options_free(cli_options *opt);
 
 /* ---- Flags of other programs (options_peers.c) ---- */
 
@@ -133,15 +137,12 @@ typedef enum peer_form {
 } peer_form;
 
 typedef struct peer_option {
-    const char *flag;   /* with its dashes */
+    const char *flags;  /* with their dashes, separated by blanks */
     const char *option; /* ours with the same meaning, without dashes; NULL: there is none */
     const char *holds;  /* values, separated by blanks, that ask for what holds here anyway; NULL: none */
     const char *answer; /* why it is refused, and what to use instead; NULL: it is accepted */
     peer_form form;
 } peer_option;
-
-extern const peer_option peer_options[];
-extern const size_t n_peer_options;
 
 /* The peer's option with this flag [size]; NULL: there is none. */
 const peer_option *peer_find(const char *flag, size_t size);
@@ -150,14 +151,20 @@ const peer_option *peer_find(const char *flag, size_t size);
 bool peer_holds(const peer_option *peer, const char *value);
 
 /* Print the help of one command, or the list of commands. */
-void options_print_help(command_id cmd);
+void options_print_help(cli_command_id cmd);
 void options_print_commands(void);
 
 /* Print the manual page of a command, or with N_COMMANDS that of the program (man.c). */
-void man_print(command_id cmd);
+void man_print(cli_command_id cmd);
 
 /* Print what completes the commands in bash, zsh or fish (completion.c). False: it is another shell. */
 bool completion_print(const char *shell);
+
+/*
+ * Print what may stand in place of the last of main's arguments: a line for each word, with a tab and its description; "*"
+ * alone stands for the names of files.
+ */
+void completion_offer(int argc, char **argv);
 
 /* Write "--name: " before the message of an error in an option's value. Returns the error's code. */
 cl_status option_fail(const char *name, cl_error *error);

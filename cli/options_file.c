@@ -11,25 +11,25 @@
 #include "toml.h"
 
 typedef struct options_file {
-    command_id cmd;
+    cli_command_id cmd;
     const char *path;
-    const rows_set *set; /* by what comes before the file */
-    rows_set in_table;   /* by the command's table of the file */
-    options *opt;
-    options scratch; /* for values of other commands, which are only checked */
-    message m;
+    const cli_rows *set; /* by what comes before the file */
+    cli_rows in_table;   /* by the command's table of the file */
+    cli_options *opt;
+    cli_options scratch; /* for values of other commands, which are only checked */
+    cli_message m;
 } options_file;
 
 /* The name of a command's table: its own with - between its words. */
-static void table_name(command_id cmd, char *name, size_t size) {
+static void table_name(cli_command_id cmd, char *name, size_t size) {
     snprintf(name, size, "%s", commands[cmd].name);
     for (char *c = name; *c; c++)
         if (*c == ' ') *c = '-';
 }
 
-static command_id find_table(const char *table) {
+static cli_command_id find_table(const char *table) {
     char name[32];
-    command_id cmd = 0;
+    cli_command_id cmd = 0;
     for (; cmd < N_COMMANDS; cmd++) {
         table_name(cmd, name, sizeof name);
         if (strcmp(name, table) == 0) break;
@@ -37,10 +37,10 @@ static command_id find_table(const char *table) {
     return cmd;
 }
 
-static options_status unknown_table(const options_file *f, const toml_value *v) {
+static cli_options_status unknown_table(const options_file *f, const toml_value *v) {
     char texts[N_COMMANDS][32];
     const char *names[N_COMMANDS + 1] = {NULL};
-    for (command_id cmd = 0; cmd < N_COMMANDS; cmd++) {
+    for (cli_command_id cmd = 0; cmd < N_COMMANDS; cmd++) {
         table_name(cmd, texts[cmd], sizeof texts[cmd]);
         names[cmd] = texts[cmd];
     }
@@ -52,9 +52,9 @@ static options_status unknown_table(const options_file *f, const toml_value *v) 
 }
 
 /* The options that a table's keys may name: the command's, or at the top level (N_COMMANDS) those of all commands. */
-static bool is_allowed(const option *o, command_id table) { return table == N_COMMANDS || option_belongs(o, table); }
+static bool is_allowed(const cli_option *o, cli_command_id table) { return table == N_COMMANDS || option_belongs(o, table); }
 
-static options_status unknown_key(const options_file *f, const toml_value *v, command_id table) {
+static cli_options_status unknown_key(const options_file *f, const toml_value *v, cli_command_id table) {
     char flag[80];
     const char *names[MAX_OPTIONS + 1];
     size_t n = 0;
@@ -72,7 +72,7 @@ static options_status unknown_key(const options_file *f, const toml_value *v, co
 }
 
 /* What a value of the option looks like; *accepted: whether this one does. */
-static const char *expected_value(const option *o, toml_kind kind, bool *accepted) {
+static const char *expected_value(const cli_option *o, toml_kind kind, bool *accepted) {
     const bool is_list = strcmp(o->value, "LIST") == 0 || strcmp(o->value, "NAMES") == 0;
     switch (o->type) {
     case OPT_FLAG: *accepted = kind == TOML_BOOLEAN; return "true or false, without quotes";
@@ -88,7 +88,7 @@ static const char *expected_value(const option *o, toml_kind kind, bool *accepte
 }
 
 /* Check the value, and set the option in *opt. */
-static options_status assign_value(options_file *f, const option *o, const toml_value *v, options *opt) {
+static cli_options_status assign_value(options_file *f, const cli_option *o, const toml_value *v, cli_options *opt) {
     static const char *const kinds[] = {"a string", "a whole number", "a number with a fraction", "true or false",
                                         "a list",   "a table",        "of another kind"};
     bool accepted;
@@ -98,15 +98,15 @@ static options_status assign_value(options_file *f, const option *o, const toml_
     char source[256];
     snprintf(source, sizeof source, "%.150s:%d: %s", f->path, v->line, o->name);
     char *text = strdup(v->text);
-    const options_status status = options_own(opt, text, f->m);
+    const cli_options_status status = options_own(opt, text, f->m);
     return status == OPTIONS_OK ? option_assign(o, text, source, opt, f->m) : status;
 }
 
 /* Use a value for each command that its table is for, or check it if it is for none that runs. */
-static options_status read_value(options_file *f, const toml_value *v, command_id table) {
-    const option *found = NULL, *own = NULL;
+static cli_options_status read_value(options_file *f, const toml_value *v, cli_command_id table) {
+    const cli_option *found = NULL, *own = NULL;
     for (size_t i = 0; i < option_table_size; i++) {
-        const option *o = &option_table[i];
+        const cli_option *o = &option_table[i];
         if (strcmp(o->name, v->key) != 0 || !is_allowed(o, table)) continue;
         found = o;
         if (option_belongs(o, f->cmd)) own = o;
@@ -122,27 +122,23 @@ static options_status read_value(options_file *f, const toml_value *v, command_i
 }
 
 /* The top level comes before all tables of a file, so what a table sets replaces what the top level has set. */
-static options_status read_values(options_file *f, const toml_values *values) {
-    options_status status = OPTIONS_OK;
-    for (size_t i = 0; i < values->n && status == OPTIONS_OK; i++) {
-        const toml_value *v = &values->values[i];
-        const command_id table = *v->table ? find_table(v->table) : N_COMMANDS;
-        if (*v->table && table == N_COMMANDS) return unknown_table(f, v);
-        if (*v->key) status = read_value(f, v, table);
-    }
-    return status;
+static bool take_value(void *ctx, const toml_value *v) {
+    options_file *f = ctx;
+    const cli_command_id table = *v->table ? find_table(v->table) : N_COMMANDS;
+    if (*v->table && table == N_COMMANDS) return unknown_table(f, v) == OPTIONS_OK;
+    return !*v->key || read_value(f, v, table) == OPTIONS_OK;
 }
 
-options_status options_read_file(command_id cmd, const char *path, const rows_set *set, options *opt, message m) {
+cli_options_status options_read_file(cli_command_id cmd, const char *path, const cli_rows *set, cli_options *opt,
+                                     cli_message m) {
     options_file f = {.cmd = cmd, .path = path, .set = set, .opt = opt, .m = m};
-    text_buffer text = {0};
-    toml_values values = {0};
+    cli_text text = {0};
     cl_error error;
-    options_status status = OPTIONS_OK;
-    if (text_buffer_read(&text, path, &error) != CL_OK) status = options_wrong(m, "--config: %s", error.message);
-    if (status == OPTIONS_OK && !toml_read(text.data, text.size, path, &values, m.text, m.size)) status = OPTIONS_WRONG;
-    if (status == OPTIONS_OK) status = read_values(&f, &values);
-    toml_free(&values);
+    cli_options_status status = OPTIONS_OK;
+    if (text_buffer_read(&text, path, &error) != CL_OK)
+        status = options_wrong(m, "--config: %s", error.message);
+    else if (!toml_read(text.data, text.size, path, take_value, &f, m.text, m.size))
+        status = OPTIONS_WRONG;
     text_buffer_free(&text);
     options_free(&f.scratch);
     return status;

@@ -20,7 +20,7 @@ static void print_wrapped(const char *text, int indent, int width) {
     printf("\n");
 }
 
-static void print_option(const option *o) {
+static void print_option(const cli_option *o) {
     enum { LEFT = 30, WIDTH = 118 - LEFT };
     char left[64], env[64], text[512];
     const char letter[] = {'-', o->letter, ',', ' ', 0};
@@ -35,8 +35,8 @@ static void print_option(const option *o) {
     print_wrapped(text, LEFT, WIDTH);
 }
 
-void options_print_help(command_id cmd) {
-    const command *c = &commands[cmd];
+void options_print_help(cli_command_id cmd) {
+    const cli_command *c = &commands[cmd];
     printf("usage: chunkllama %s [options]%s%s\n\n", c->name, *c->arguments ? " " : "", c->arguments);
     print_wrapped(c->summary, 0, 118);
     if (*c->details) print_wrapped(c->details, 0, 118);

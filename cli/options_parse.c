@@ -7,26 +7,26 @@
 
 #include "options_parse.h"
 
-const option *option_find(command_id cmd, const char *name, size_t size) {
+const cli_option *option_find(cli_command_id cmd, const char *name, size_t size) {
     for (size_t i = 0; i < option_table_size; i++) {
-        const option *o = &option_table[i];
+        const cli_option *o = &option_table[i];
         if (option_belongs(o, cmd) && strlen(o->name) == size && memcmp(o->name, name, size) == 0) return o;
     }
     return NULL;
 }
 
-const option *option_find_letter(command_id cmd, char letter) {
+const cli_option *option_find_letter(cli_command_id cmd, char letter) {
     for (size_t i = 0; i < option_table_size; i++)
         if (option_belongs(&option_table[i], cmd) && letter && option_table[i].letter == letter) return &option_table[i];
     return NULL;
 }
 
-void option_env_name(const option *o, char *buf, size_t size) {
+void option_env_name(const cli_option *o, char *buf, size_t size) {
     snprintf(buf, size, "CHUNKLLAMA_%s", o->name);
     for (char *c = buf; *c; c++) *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
 }
 
-options_status options_own(options *opt, char *text, message m) {
+cli_options_status options_own(cli_options *opt, char *text, cli_message m) {
     char **larger = text ? realloc(opt->owned, (opt->n_owned + 1) * sizeof *larger) : NULL;
     if (!larger) {
         free(text);
@@ -38,29 +38,29 @@ options_status options_own(options *opt, char *text, message m) {
     return OPTIONS_OK;
 }
 
-void options_free(options *opt) {
+void options_free(cli_options *opt) {
     for (size_t i = 0; i < opt->n_owned; i++) free(opt->owned[i]);
     free(opt->owned);
-    *opt = (options){0};
+    *opt = (cli_options){0};
 }
 
 /* ---- Sources ---- */
 
 /* What the command line is read into. */
 typedef struct command_line {
-    command_id cmd;
+    cli_command_id cmd;
     char **argv; /* [argc] */
     int argc;
     int at; /* the argument that is read */
-    rows_set set;
-    options *opt;
-    message m;
+    cli_rows set;
+    cli_options *opt;
+    cli_message m;
 } command_line;
 
-static options_status parse_defaults(command_id cmd, options *opt, message m) {
-    options_status status = OPTIONS_OK;
+static cli_options_status parse_defaults(cli_command_id cmd, cli_options *opt, cli_message m) {
+    cli_options_status status = OPTIONS_OK;
     for (size_t i = 0; i < option_table_size && status == OPTIONS_OK; i++) {
-        const option *o = &option_table[i];
+        const cli_option *o = &option_table[i];
         if (option_belongs(o, cmd) && o->fallback) status = option_assign(o, o->fallback, o->name, opt, m);
     }
     return status;
@@ -70,10 +70,10 @@ static options_status parse_defaults(command_id cmd, options *opt, message m) {
  * Set the options that the command line has not set. A variable that the command line overrides is not even parsed, since it
  * may have another purpose: Kubernetes sets CHUNKLLAMA_PORT to a URL if a Service is named chunkllama.
  */
-static options_status parse_environment(command_line *c) {
-    options_status status = OPTIONS_OK;
+static cli_options_status parse_environment(command_line *c) {
+    cli_options_status status = OPTIONS_OK;
     for (size_t i = 0; i < option_table_size && status == OPTIONS_OK; i++) {
-        const option *o = &option_table[i];
+        const cli_option *o = &option_table[i];
         if (!option_belongs(o, c->cmd) || c->set.row[i]) continue;
         char name[64];
         option_env_name(o, name, sizeof name);
@@ -87,7 +87,7 @@ static options_status parse_environment(command_line *c) {
 
 /* ---- Flags ---- */
 
-static options_status unknown(const command_line *c, const char *flag) {
+static cli_options_status unknown(const command_line *c, const char *flag) {
     const char *names[MAX_OPTIONS + 2];
     size_t n = 0;
     for (size_t i = 0; i < option_table_size; i++)
@@ -102,13 +102,13 @@ static options_status unknown(const command_line *c, const char *flag) {
     return options_wrong(c->m, "unknown option %s; chunkllama %s --help lists all options", flag, commands[c->cmd].name);
 }
 
-static options_status set_option(command_line *c, const option *o, const char *text, const char *source) {
+static cli_options_status set_option(command_line *c, const cli_option *o, const char *text, const char *source) {
     c->set.row[o - option_table] = true;
     return option_assign(o, text, source, c->opt, c->m);
 }
 
 /* Set the option to the arguments up to the next flag, with blanks between them. */
-static options_status set_words(command_line *c, const option *o, const char *source) {
+static cli_options_status set_words(command_line *c, const cli_option *o, const char *source) {
     size_t size = 1;
     const int first = c->at + 1;
     int end = first;
@@ -118,7 +118,7 @@ static options_status set_words(command_line *c, const option *o, const char *so
     char *words = malloc(size);
     for (int i = first, used = 0; words && i < end; i++)
         used += snprintf(words + used, size - (size_t)used, "%s%s", i > first ? " " : "", c->argv[i]);
-    const options_status status = options_own(c->opt, words, c->m);
+    const cli_options_status status = options_own(c->opt, words, c->m);
     return status == OPTIONS_OK ? set_option(c, o, words, source) : status;
 }
 
@@ -127,36 +127,38 @@ static bool is_switch(const char *text) {
 }
 
 /* Set what a peer's flag means, or say what takes its place here. value: what follows '=', or NULL. */
-static options_status parse_peer(command_line *c, const peer_option *peer, const option *o, const char *value) {
+static cli_options_status parse_peer(command_line *c, const peer_option *peer, const char *flag, const cli_option *o,
+                                     const char *value) {
     const bool has_next = c->at + 1 < c->argc;
-    if (o && !value && peer->form == PEER_WORDS) return set_words(c, o, peer->flag);
+    if (o && !value && peer->form == PEER_WORDS) return set_words(c, o, flag);
     const bool takes_next =
         !value && has_next && (peer->form == PEER_VALUE || (peer->form == PEER_OPTIONAL && is_switch(c->argv[c->at + 1])));
     if (takes_next) value = c->argv[++c->at];
     if (o && !value && peer->form == PEER_FLAG) value = "1";
-    if (o && !value) return options_wrong(c->m, "%s needs a value: %s", peer->flag, o->value);
-    if (o) return set_option(c, o, value, peer->flag);
-    if (peer->holds && (value ? peer_holds(peer, value) : peer->form == PEER_OPTIONAL)) return OPTIONS_OK;
-    if (peer->answer) return options_wrong(c->m, "%s: %s", peer->flag, peer->answer);
+    if (o && !value) return options_wrong(c->m, "%s needs a value: %s", flag, o->value);
+    if (o) return set_option(c, o, value, flag);
+    if (value ? peer_holds(peer, value) : peer->form == PEER_OPTIONAL) return OPTIONS_OK;
+    if (peer->answer) return options_wrong(c->m, "%s: %s", flag, peer->answer);
     if (!value || strcmp(value, "1") == 0 || strcmp(value, "true") == 0) return OPTIONS_OK;
-    return options_wrong(c->m, "%s is '%s'; it cannot be switched off here, so leave it out", peer->flag, value);
+    return options_wrong(c->m, "%s is '%s'; it cannot be switched off here, so leave it out", flag, value);
 }
 
 /* Set the option at argv[at], whose value follows '=' or is the next argument; `at` is then advanced to that. */
-static options_status parse_flag(command_line *c) {
+static cli_options_status parse_flag(command_line *c) {
     const char *flag = c->argv[c->at], *value = strchr(flag, '=');
     const size_t size = value ? (size_t)(value - flag) : strlen(flag);
-    const option *o = flag[1] == '-' ? option_find(c->cmd, flag + 2, size - 2)
-                      : size == 2    ? option_find_letter(c->cmd, flag[1])
-                                     : NULL;
+    const cli_option *o = flag[1] == '-' ? option_find(c->cmd, flag + 2, size - 2)
+                          : size == 2    ? option_find_letter(c->cmd, flag[1])
+                                         : NULL;
     const peer_option *peer = o ? NULL : peer_find(flag, size);
+    char source[64];
     if (peer) {
-        const option *same = peer->option ? option_find(c->cmd, peer->option, strlen(peer->option)) : NULL;
+        const cli_option *same = peer->option ? option_find(c->cmd, peer->option, strlen(peer->option)) : NULL;
         const bool runs_model = option_find(c->cmd, "kv-budget", strlen("kv-budget"));
-        if (same || (!peer->option && runs_model)) return parse_peer(c, peer, same, value ? value + 1 : NULL);
+        snprintf(source, sizeof source, "%.*s", (int)size, flag);
+        if (same || (!peer->option && runs_model)) return parse_peer(c, peer, source, same, value ? value + 1 : NULL);
     }
     if (!o) return unknown(c, flag);
-    char source[64];
     snprintf(source, sizeof source, "--%s", o->name);
     if (value) return set_option(c, o, value + 1, source);
     if (o->type == OPT_FLAG) return set_option(c, o, "1", source);
@@ -167,27 +169,28 @@ static options_status parse_flag(command_line *c) {
 /* ---- All ---- */
 
 /* Let the argument of a command such as `serve` be the model. */
-static options_status parse_arguments(command_line *c, int n_args) {
+static cli_options_status parse_arguments(command_line *c, int n_args) {
     const char *const allowed = commands[c->cmd].arguments;
     if (n_args && !*allowed)
         return options_wrong(c->m, "unexpected argument '%s': chunkllama %s takes only options", c->argv[0],
                              commands[c->cmd].name);
-    if (!n_args || strcmp(allowed, "[MODEL]") != 0) return OPTIONS_OK;
-    const option *model = option_find(c->cmd, "model", strlen("model"));
     if (n_args > 1)
-        return options_wrong(c->m, "'%s' is one argument too many; name one model, and quote a path with blanks", c->argv[1]);
+        return options_wrong(c->m, "'%s' is one argument too many; name one %.*s, in quotes if it has blanks", c->argv[1],
+                             (int)strlen(allowed) - 2, allowed + 1);
+    if (!n_args || strcmp(allowed, "[MODEL]") != 0) return OPTIONS_OK;
+    const cli_option *model = option_find(c->cmd, "model", strlen("model"));
     if (c->set.row[model - option_table])
         return options_wrong(c->m, "the model is '%s' and --model '%s'; name it once", c->argv[0], c->opt->model);
     return set_option(c, model, c->argv[0], "MODEL");
 }
 
-options_status options_parse(command_id cmd, int argc, char **argv, options *opt, char *text, size_t text_size) {
+cli_options_status options_parse(cli_command_id cmd, int argc, char **argv, cli_options *opt, char *text, size_t text_size) {
     command_line c = {.cmd = cmd, .argv = argv, .argc = argc, .opt = opt, .m = {text, text_size}};
     assert(option_table_size <= MAX_OPTIONS);
-    *opt = (options){0};
+    *opt = (cli_options){0};
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return OPTIONS_HELP;
-    options_status status = parse_defaults(cmd, opt, c.m);
+    cli_options_status status = parse_defaults(cmd, opt, c.m);
     int n_args = 0; /* the arguments that are not options are moved to the front of argv */
     for (; c.at < argc && status == OPTIONS_OK; c.at++) {
         char *arg = argv[c.at];

@@ -10,7 +10,7 @@
 #include "chunkllama/common/str.h"
 #include "options_parse.h"
 
-options_status options_wrong(message m, const char *format, ...) {
+cli_options_status options_wrong(cli_message m, const char *format, ...) {
     va_list args;
     va_start(args, format);
     vsnprintf(m.text, m.size, format, args);
@@ -19,7 +19,7 @@ options_status options_wrong(message m, const char *format, ...) {
 }
 
 /* Parse a whole number, of sizes with an optional K, M or G. False: the text is something else. */
-static bool parse_int(const option *o, const char *text, int64_t *value) {
+static bool parse_int(const cli_option *o, const char *text, int64_t *value) {
     char *end;
     errno = 0;
     const long long n = strtoll(text, &end, 10);
@@ -40,7 +40,8 @@ static bool parse_real(const char *text, double *value) {
     return end != text && *end == 0 && !isnan(*value) && !isspace((unsigned char)*text);
 }
 
-static options_status parse_choice(const option *o, const char *text, const char *source, int32_t *value, message m) {
+static cli_options_status parse_choice(const cli_option *o, const char *text, const char *source, int32_t *value,
+                                       cli_message m) {
     size_t used = 0;
     char list[128] = "";
     for (int32_t i = 0; o->choices[i]; i++) {
@@ -55,7 +56,7 @@ static options_status parse_choice(const option *o, const char *text, const char
     return options_wrong(m, "%s is '%s'; it must be one of %s", source, text, list);
 }
 
-static options_status parse_utf8(const char *text, const char *source, const char **value, message m) {
+static cli_options_status parse_utf8(const char *text, const char *source, const char **value, cli_message m) {
     const size_t valid = cl_utf8_valid(text, strlen(text));
     *value = text;
     if (!text[valid]) return OPTIONS_OK;
@@ -63,9 +64,9 @@ static options_status parse_utf8(const char *text, const char *source, const cha
                          (unsigned char)text[valid]);
 }
 
-static bool names_path(const option *o) { return strcmp(o->value, "FILE") == 0 || strcmp(o->value, "DIR") == 0; }
+bool option_names_path(const cli_option *o) { return strcmp(o->value, "FILE") == 0 || strcmp(o->value, "DIR") == 0; }
 
-options_status option_assign(const option *o, const char *text, const char *source, options *opt, message m) {
+cli_options_status option_assign(const cli_option *o, const char *text, const char *source, cli_options *opt, cli_message m) {
     void *field = (char *)opt + o->offset;
     double number = 0;
     switch (o->type) {
@@ -76,7 +77,7 @@ options_status option_assign(const option *o, const char *text, const char *sour
         return OPTIONS_OK;
     }
     case OPT_STRING:
-        if (!*text && names_path(o))
+        if (!*text && option_names_path(o))
             return options_wrong(m, "%s is empty; name a %s, or leave the option out", source, o->value);
         *(const char **)field = text;
         return OPTIONS_OK;

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "chunkattn/base/clock.h"
 #include "direct.h"
 #include "interrupt.h"
 #include "progress.h"
@@ -24,14 +23,12 @@ typedef struct tally {
 
 /* A text that is being scored. */
 typedef struct scoring {
-    direct d;
-    const options *opt;
+    cli_direct d;
+    const cli_options *opt;
     cl_token_list tokens;
-    tally sums;               /* of the chunks that are done */
-    int64_t n_done, n_chunks; /* chunks */
-    double start;             /* clock_seconds() */
-    progress progress;
-    char counts[64]; /* what it counts */
+    tally sums;            /* of the chunks that are done */
+    cli_progress progress; /* in chunks */
+    char counts[64];       /* what it counts */
 } scoring;
 
 /* The negative logarithm of the probability that logits [n_vocab] give to token `id`. */
@@ -47,15 +44,10 @@ static double nll_of(const float *logits, int32_t n_vocab, int32_t id) {
 static double perplexity(const tally *t) { return exp(t->nll / (double)t->n); }
 
 static void show_progress(scoring *s, int64_t n_ready) {
-    snprintf(s->counts, sizeof s->counts, "chunks");
     if (s->sums.n) snprintf(s->counts, sizeof s->counts, "chunks, PPL %.4f so far", perplexity(&s->sums));
-    s->progress.counts = s->counts;
-    progress_show(&s->progress,
-                  &(progress_state){.done = (size_t)s->n_done,
-                                    .total = (size_t)s->n_chunks,
-                                    .tokens = -1,
-                                    .seconds = clock_seconds() - s->start,
-                                    .part = ((double)s->n_done + (double)n_ready / (double)s->opt->ctx) / (double)s->n_chunks});
+    s->progress.counts = s->sums.n ? s->counts : "chunks";
+    s->progress.work_done = (double)s->progress.done + (double)n_ready / (double)s->opt->ctx;
+    progress_show(&s->progress);
 }
 
 /*
@@ -63,10 +55,10 @@ static void show_progress(scoring *s, int64_t n_ready) {
  * interrupt.
  */
 static cl_status score_chunk(scoring *s, const int32_t *tokens, tally *t, cl_error *error) {
-    const options *opt = s->opt;
+    const cli_options *opt = s->opt;
     cl_runner *r = &s->d.runner;
     const int32_t n_vocab = s->d.s.model->params.n_vocab;
-    direct_seq seq;
+    cli_direct_seq seq;
     cl_status status = direct_join(&s->d, tokens, opt->ctx, &seq, error);
     if (status != CL_OK) return status;
     while (status == CL_OK && seq.n_ready < seq.n_tokens && !interrupted) {
@@ -97,8 +89,9 @@ static void print_result(const scoring *s) {
         printf("\nFinal estimate: PPL = %.4f +/- %.5f\n", perplexity(t), uncertainty(t));
         return;
     }
-    json_t *line = json_pack("{s:f, s:f, s:I, s:I, s:I}", "perplexity", perplexity(t), "uncertainty", uncertainty(t), "n_ctx",
-                             (json_int_t)s->opt->ctx, "chunks", (json_int_t)s->n_done, "tokens_scored", (json_int_t)t->n);
+    json_t *line =
+        json_pack("{s:f, s:f, s:I, s:I, s:I}", "perplexity", perplexity(t), "uncertainty", uncertainty(t), "n_ctx",
+                  (json_int_t)s->opt->ctx, "chunks", (json_int_t)s->progress.done, "tokens_scored", (json_int_t)t->n);
     json_dumpf(line, stdout, 0);
     json_decref(line);
     printf("\n");
@@ -108,42 +101,42 @@ static void print_result(const scoring *s) {
  * Score the text chunk by chunk, up to an interrupt, and print the result. Overwrites the first token of each chunk with BOS.
  */
 static cl_status score_text(scoring *s, cl_error *error) {
-    const options *opt = s->opt;
+    const cli_options *opt = s->opt;
     const int64_t all = (int64_t)s->tokens.n / opt->ctx;
-    s->n_chunks = opt->chunks && opt->chunks < all ? opt->chunks : all;
-    if (!s->n_chunks)
+    const int64_t n_chunks = opt->chunks && opt->chunks < all ? opt->chunks : all;
+    cli_progress *p = &s->progress;
+    if (!n_chunks)
         return cl_fail(error, CL_ERR_ARG,
                        "the text has %zu tokens, fewer than --ctx %lld; give a longer text or a smaller --ctx", s->tokens.n,
                        (long long)opt->ctx);
     const cl_tokenizer *tok = s->d.s.model->tok;
-    s->start = clock_seconds();
-    progress_begin(&s->progress);
+    *p = progress_begin("chunks", (size_t)n_chunks, (double)n_chunks);
     /* On a terminal the bar shows the estimate so far, in the line in which the list would grow. */
-    const bool lists = !opt->json && !(s->progress.terminal && isatty(STDOUT_FILENO));
-    while (s->n_done < s->n_chunks) {
-        int32_t *chunk = s->tokens.ids + s->n_done * opt->ctx;
+    const bool lists = !opt->json && !(p->terminal && isatty(STDOUT_FILENO));
+    while (p->done < p->total) {
+        int32_t *chunk = s->tokens.ids + p->done * (size_t)opt->ctx;
         tally t = s->sums;
         if (cl_tokenizer_adds_bos(tok)) chunk[0] = cl_tokenizer_bos(tok);
         const cl_status status = score_chunk(s, chunk, &t, error);
         if (status != CL_OK) {
-            progress_clear(&s->progress);
+            progress_clear(p);
             return status;
         }
         if (interrupted) break;
         s->sums = t;
-        s->n_done++;
+        p->done++;
         if (!lists) continue;
-        printf("[%lld]%.4f,", (long long)s->n_done, perplexity(&t));
+        printf("[%zu]%.4f,", p->done, perplexity(&t));
         fflush(stdout);
     }
-    progress_clear(&s->progress);
-    if (s->n_done) print_result(s);
+    progress_clear(p);
+    if (p->done) print_result(s);
     return CL_OK;
 }
 
-int cmd_perplexity(const options *opt) {
+int cmd_perplexity(const cli_options *opt) {
     scoring s = {.opt = opt};
-    text_buffer t = {0};
+    cli_text t = {0};
     cl_error error;
     const int32_t rows = (int32_t)(opt->max_step_rows < opt->ctx ? opt->max_step_rows : opt->ctx);
     cl_status status = CL_OK;
@@ -158,9 +151,10 @@ int cmd_perplexity(const options *opt) {
     text_buffer_free(&t);
     cl_token_list_free(&s.tokens);
     direct_close(&s.d);
-    if (status == CL_OK && s.n_done < s.n_chunks)
+    const cli_progress *p = &s.progress;
+    if (status == CL_OK && p->done < p->total)
         return interrupt_report(CMD_PERPLEXITY,
-                                "after %lld of %lld chunks%s; the same command begins anew, and --chunks N stops after N",
-                                (long long)s.n_done, (long long)s.n_chunks, s.n_done ? ", whose estimate is above" : "");
+                                "after %zu of %zu chunks%s; the same command begins anew, and --chunks N stops after N",
+                                p->done, p->total, p->done ? ", whose estimate is above" : "");
     return status == CL_OK ? 0 : session_fail(CMD_PERPLEXITY, &error);
 }

@@ -12,15 +12,22 @@
 static const double DRAW_S = 0.1;                          /* seconds between two states of the bar */
 static const double FIRST_LINE_S = 2, MOST_BETWEEN_S = 60; /* between lines: a twentieth of the time so far, within these */
 
-void progress_begin(progress *p) {
+cli_progress progress_begin(const char *counts, size_t total, double work) {
     const char *kind = getenv("TERM");
     const bool terminal = isatty(STDERR_FILENO) && !(kind && strcmp(kind, "dumb") == 0); /* which has no escapes */
-    *p = (progress){.terminal = terminal, .next_s = terminal ? 0 : FIRST_LINE_S, .counts = "requests"};
+    return (cli_progress){.counts = counts,
+                          .total = total,
+                          .work = work,
+                          .tokens = -1,
+                          .start = clock_seconds(),
+                          .next_s = terminal ? 0 : FIRST_LINE_S,
+                          .terminal = terminal};
 }
 
 /* ", 1:02:03 left", if it is known. */
-static void write_left(const progress_state *s, char *text, size_t size) {
-    const double left = s->part > 0 && s->part < 1 ? s->seconds * (1 - s->part) / s->part : -1;
+static void write_left(const cli_progress *p, double seconds, char *text, size_t size) {
+    const double part = p->work > 0 ? p->work_done / p->work : 0;
+    const double left = part > 0 && part < 1 ? seconds * (1 - part) / part : -1;
     text[0] = '\0';
     if (left < 0 || left > 1e8) return;
     const long n = (long)(left + 0.5);
@@ -31,13 +38,13 @@ static void write_left(const progress_state *s, char *text, size_t size) {
 }
 
 /* "3/6 requests, 120 tokens, 24.0 tokens/s, 0:05 left" */
-static void write_state(const progress *p, const progress_state *s, char *text, size_t size) {
+static void write_state(const cli_progress *p, double seconds, char *text, size_t size) {
     char total[32] = "", tokens[64] = "", left[48];
-    const double rate = s->seconds > 0 ? (double)s->tokens / s->seconds : 0;
-    if (s->total) snprintf(total, sizeof total, "/%zu", s->total);
-    if (s->tokens >= 0) snprintf(tokens, sizeof tokens, ", %lld tokens, %.1f tokens/s", s->tokens, rate);
-    write_left(s, left, sizeof left);
-    snprintf(text, size, "%zu%s %s%s%s", s->done, total, p->counts, tokens, left);
+    const double rate = seconds > 0 ? (double)p->tokens / seconds : 0;
+    if (p->total) snprintf(total, sizeof total, "/%zu", p->total);
+    if (p->tokens >= 0) snprintf(tokens, sizeof tokens, ", %lld tokens, %.1f tokens/s", p->tokens, rate);
+    write_left(p, seconds, left, sizeof left);
+    snprintf(text, size, "%zu%s %s%s%s", p->done, total, p->counts, tokens, left);
 }
 
 /* The columns of the terminal that are left for a bar beside a text, at most 30; the last column stays free. */
@@ -49,39 +56,26 @@ static size_t bar_width(const char *text) {
     return columns <= taken ? 0 : columns - taken > MOST ? MOST : columns - taken;
 }
 
-void progress_show(progress *p, const progress_state *s) {
+void progress_show(cli_progress *p) {
     char text[192];
-    if (s->seconds < p->next_s) return;
-    write_state(p, s, text, sizeof text);
+    const double seconds = clock_seconds() - p->start;
+    if (seconds < p->next_s) return;
+    write_state(p, seconds, text, sizeof text);
     if (!p->terminal) {
-        const double gap = s->seconds / 20;
-        p->next_s = s->seconds + (gap < FIRST_LINE_S ? FIRST_LINE_S : gap > MOST_BETWEEN_S ? MOST_BETWEEN_S : gap);
+        const double gap = seconds / 20;
+        p->next_s = seconds + (gap < FIRST_LINE_S ? FIRST_LINE_S : gap > MOST_BETWEEN_S ? MOST_BETWEEN_S : gap);
         fprintf(stderr, "%s\n", text);
         return;
     }
-    p->next_s = s->seconds + DRAW_S;
+    p->next_s = seconds + DRAW_S;
+    p->drawn = true;
     fputc('\r', stderr);
-    const size_t width = s->total ? bar_width(text) : 0;
+    const size_t width = p->total ? bar_width(text) : 0;
     if (width) fputc('[', stderr);
-    for (size_t i = 0; i < width; i++) fputc(i * s->total < s->done * width ? '#' : '.', stderr);
+    for (size_t i = 0; i < width; i++) fputc(i * p->total < p->done * width ? '#' : '.', stderr);
     fprintf(stderr, "%s%s\033[K", width ? "] " : "", text);
 }
 
-void progress_clear(const progress *p) {
-    if (p->terminal && p->next_s > 0) fprintf(stderr, "\r\033[K");
-}
-
-course course_begin(size_t n, double work, const char *counts) {
-    course c = {.n = n, .work = work, .start = clock_seconds()};
-    progress_begin(&c.progress);
-    c.progress.counts = counts;
-    return c;
-}
-
-void course_show(course *c) {
-    progress_show(&c->progress, &(progress_state){.done = c->n_done,
-                                                  .total = c->n,
-                                                  .tokens = -1,
-                                                  .seconds = clock_seconds() - c->start,
-                                                  .part = c->work > 0 ? c->work_done / c->work : 0});
+void progress_clear(cli_progress *p) {
+    if (p->drawn) fprintf(stderr, "\r\033[K");
 }

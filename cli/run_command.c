@@ -8,9 +8,7 @@
 #include "text_buffer.h"
 
 /* The prompt: the argument, --prompt, --file or standard input. */
-static cl_status read_prompt(const options *opt, text_buffer *prompt, cl_error *error) {
-    if (opt->n_args > 1)
-        return cl_fail(error, CL_ERR_ARG, "'%s' is one argument too many; put the prompt in quotes", opt->args[1]);
+static cl_status read_prompt(const cli_options *opt, cli_text *prompt, cl_error *error) {
     const char *given = opt->n_args ? opt->args[0] : opt->prompt;
     if (given) return text_buffer_append(prompt, given, strlen(given), error);
     const cl_status status = text_buffer_read(prompt, opt->file ? opt->file : "-", error);
@@ -20,7 +18,7 @@ static cl_status read_prompt(const options *opt, text_buffer *prompt, cl_error *
 }
 
 /* The prompt's tokens, as a chat unless --raw is set. */
-static cl_status tokenize_prompt(const session *s, const options *opt, const text_buffer *prompt, cl_token_list *tokens,
+static cl_status tokenize_prompt(const cli_session *s, const cli_options *opt, const cli_text *prompt, cl_token_list *tokens,
                                  cl_error *error) {
     const cl_tokenizer *tok = s->model->tok;
     if (opt->raw) {
@@ -37,11 +35,11 @@ static cl_status tokenize_prompt(const session *s, const options *opt, const tex
     return cl_chat_tokenize_messages(chat, messages, n, s->chat_kwargs, tokens, error);
 }
 
-int cmd_run(const options *opt) {
-    session s = {0};
-    text_buffer prompt = {0};
+int cmd_run(const cli_options *opt) {
+    cli_session s = {0};
+    cli_text prompt = {0};
     cl_token_list tokens = {0};
-    answer a = {0};
+    cli_answer a = {0};
     cl_error error;
     cl_status status = read_prompt(opt, &prompt, &error);
     if (status == CL_OK) status = session_load(&s, opt, &error);

@@ -8,16 +8,12 @@
 #include <unistd.h>
 
 #include "chunkattn/base/levels.h"
+#include "serve.h"
 #include "serve/http/sandbox.h"
-#include "serve/http/service_manager.h"
-#include "serve/http/unix_socket.h"
-#include "serve_reload.h"
-#include "serve_signals.h"
-#include "session.h"
 #include "warm.h"
 
 /* Print where the server listens, and a command that sends a request. */
-static void print_hello(const options *opt, unsigned port, const char *model_name) {
+static void print_hello(const cli_options *opt, unsigned port, const char *model_name) {
     const char *socket = opt->unix_socket, *scheme = opt->tls_cert ? "https" : "http";
     char url[300] = "http://localhost";
     /* URLs put IPv6 addresses in brackets. */
@@ -41,8 +37,21 @@ static void print_end(uint64_t n_lost_lines) {
         printf("%" PRIu64 " lines at the end of its log are lost, since standard error did not take them.\n", n_lost_lines);
 }
 
+void serve_log(const cli_serving *v, log_level level, const char *event, const char *file, const char *reason,
+               const char *fix) {
+    log_line line;
+    if (!log_begin(&line, v->log, level, event)) return;
+    log_text(&line, "file", file);
+    log_text(&line, "reason", reason);
+    log_text(&line, "fix", fix);
+    log_end(&line);
+}
+
 /* Log what is in force, and what of it may surprise. */
-static void log_start(server_log *log, const session *s, const service_manager *manager, const options *opt) {
+static void log_start(const cli_serving *v) {
+    const cli_session *s = &v->model;
+    const cli_options *opt = v->opt;
+    server_log *log = v->log;
     cattn_stats kv = {.struct_size = sizeof kv};
     log_line line;
     int level;
@@ -75,47 +84,25 @@ static void log_start(server_log *log, const session *s, const service_manager *
         log_integer(&line, "trained_for", trained);
         log_end(&line);
     }
-    if (!chat && log_begin(&line, log, LOG_LEVEL_WARN, "chats are refused: the model has no chat template that can be used")) {
-        log_text(&line, "reason", s->model->chat_error.code != CL_OK ? s->model->chat_error.message : "its file has none");
-        log_text(&line, "fix", "name one with --chat-template, or a format with --chat-format");
-        log_end(&line);
-    }
-    if (manager->error && log_begin(&line, log, LOG_LEVEL_WARN, "the service manager gets no messages")) {
-        log_text(&line, "reason", strerror(manager->error));
-        log_text(&line, "fix", "unset NOTIFY_SOCKET, or let it name a socket that this user may write to");
-        log_end(&line);
-    }
+    if (!chat)
+        serve_log(v, LOG_LEVEL_WARN, "chats are refused: the model has no chat template that can be used", NULL,
+                  s->model->chat_error.code != CL_OK ? s->model->chat_error.message : "its file has none",
+                  "name one with --chat-template, or a format with --chat-format");
+    if (v->manager.error)
+        serve_log(v, LOG_LEVEL_WARN, "the service manager gets no messages", NULL, strerror(v->manager.error),
+                  "unset NOTIFY_SOCKET, or let it name a socket that this user may write to");
 }
 
-/* What serves: cmd_serve opens and closes all of it. */
-typedef struct serving {
-    const options *opt;
-    serve_reload reload;
-    serve_signals signals;
-    service_manager manager;
-    pressure *memory; /* NULL: the server keeps its memory */
-    unix_socket socket;
-    session model;
-    server_log *log;
-    server *running;
-} serving;
-
-/* What a thread needs that ends the program at a signal. */
-typedef struct early_end {
-    const sigset_t *ends;
-    const unix_socket *socket;
-} early_end;
-
 static void *end_at_signal(void *arg) {
-    const early_end *e = arg;
+    const cli_serving *v = arg;
     int signal;
-    sigwait(e->ends, &signal);
-    unix_socket_remove(e->socket);
+    sigwait(&v->ends, &signal);
+    unix_socket_remove(&v->socket);
     _exit(128 + signal); /* nothing else needs an orderly end yet */
 }
 
 /* Compute the prompts of both files. */
-static cl_status warm_up(const session *s, const server_keys *keys, warm_file *pinned, warm_file *warm, cl_error *error) {
+static cl_status warm_up(const cli_session *s, const server_keys *keys, warm_file *pinned, warm_file *warm, cl_error *error) {
     openai_context context = {.model = s->model,
                               .model_name = "",
                               .chat = session_chat(s),
@@ -127,7 +114,7 @@ static cl_status warm_up(const session *s, const server_keys *keys, warm_file *p
 }
 
 /* Create the Unix socket, if there is to be one. */
-static cl_status open_socket(const options *opt, unix_socket *socket, cl_error *error) {
+static cl_status open_socket(const cli_options *opt, unix_socket *socket, cl_error *error) {
     char *end;
     const unsigned long mode = strtoul(opt->unix_socket_mode, &end, 8);
     if (*end || end == opt->unix_socket_mode || mode > 0777)
@@ -143,7 +130,7 @@ static cl_status open_socket(const options *opt, unix_socket *socket, cl_error *
 }
 
 /* Open the files that the server reads later, when the sandbox allows no others. */
-static cl_status open_files(const options *opt, warm_file *pinned, warm_file *warm, pressure **memory, cl_error *error) {
+static cl_status open_files(const cli_options *opt, warm_file *pinned, warm_file *warm, pressure **memory, cl_error *error) {
     if (warm_open(pinned, opt->pin, error) != CL_OK) return option_fail("pin", error);
     if (warm_open(warm, opt->warm, error) != CL_OK) return option_fail("warm", error);
     if (opt->memory_pressure && pressure_open(opt->memory_pressure, memory, error) != CL_OK)
@@ -152,11 +139,11 @@ static cl_status open_files(const options *opt, warm_file *pinned, warm_file *wa
 }
 
 /* Listen, before the model is loaded; jansson is set up then, too. */
-static cl_status listen_for(serving *v, cl_error *error) {
-    const options *opt = v->opt;
+static cl_status listen_for(cli_serving *v, cl_error *error) {
+    const cli_options *opt = v->opt;
     server_config config;
     if (!opt->model) return session_no_model(error);
-    if (session_name_model(&v->model, opt, error) != CL_OK) return error->code;
+    if (openai_names_init(&v->model.names, opt->model_name, opt->model, error) != CL_OK) return error->code;
     server_config_init(&config);
     config.host = opt->port >= 0 || !opt->unix_socket ? opt->host : NULL;
     if (opt->port >= 0) config.port = (uint16_t)opt->port;
@@ -164,8 +151,8 @@ static cl_status listen_for(serving *v, cl_error *error) {
     config.model_name = v->model.names.names[0];
     config.names = &v->model.names;
     config.model_path = opt->model;
-    config.keys = v->reload.keys.n ? &v->reload.keys : NULL;
-    config.tls = v->reload.tls;
+    config.keys = v->keys.n ? &v->keys : NULL;
+    config.tls = v->tls;
     config.cors_origin = opt->cors_origin;
     config.no_page = opt->no_page;
     config.can_pin = session_can_pin(opt);
@@ -188,21 +175,20 @@ static cl_status listen_for(serving *v, cl_error *error) {
 }
 
 /* Load the model, start the engine and compute prompts, which may take a while; a signal ends the program meanwhile. */
-static cl_status load(serving *v, warm_file *pinned, warm_file *warm, cl_error *error) {
+static cl_status load(cli_serving *v, warm_file *pinned, warm_file *warm, cl_error *error) {
     pthread_t waiting;
-    early_end end = {.ends = &v->signals.ends, .socket = &v->socket};
-    if (pthread_create(&waiting, NULL, end_at_signal, &end)) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
+    if (pthread_create(&waiting, NULL, end_at_signal, v)) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
     cl_status status = session_load(&v->model, v->opt, error);
     session_use_grammars(&v->model, v->opt);
     if (status == CL_OK) status = session_start(&v->model, v->opt, v->opt->max_seqs, error);
-    if (status == CL_OK) status = warm_up(&v->model, &v->reload.keys, pinned, warm, error);
+    if (status == CL_OK) status = warm_up(&v->model, &v->keys, pinned, warm, error);
     pthread_cancel(waiting);
     pthread_join(waiting, NULL);
     return status;
 }
 
 /* Start the log on standard error, whose thread has the limits of the sandbox's first part. */
-static cl_status open_log(const options *opt, server_log **log, cl_error *error) {
+static cl_status open_log(const cli_options *opt, server_log **log, cl_error *error) {
     *log = server_log_create(STDERR_FILENO, (log_level)opt->log_level, opt->log_format == 1);
     return *log ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "memory or threads are lacking for the log");
 }
@@ -211,9 +197,9 @@ static cl_status open_log(const options *opt, server_log **log, cl_error *error)
  * Start to serve. The sandbox's first part comes before any thread, and its second part when no file, thread or socket is
  * needed any more; while the model is loaded, clients are answered with the first alone.
  */
-static cl_status start(serving *v, cl_error *error) {
-    const options *opt = v->opt;
-    session *s = &v->model;
+static cl_status start(cli_serving *v, cl_error *error) {
+    const cli_options *opt = v->opt;
+    cli_session *s = &v->model;
     warm_file pinned = {0}, warm = {0};
     const char *paths[4] = {opt->model}; /* the last one is NULL */
     size_t n_paths = 1;
@@ -232,33 +218,27 @@ static cl_status start(serving *v, cl_error *error) {
     warm_close(&warm);
     if (status == CL_OK && opt->sandbox) status = sandbox_limit_calls(opt->files_dir, error);
     if (status != CL_OK) return status;
-    log_start(v->log, s, &v->manager, opt);
-    serve_reload_log_tls(&v->reload, v->log, "TLS");
+    log_start(v);
+    serve_log_tls(v, "TLS");
     server_serve(v->running, s->engine, s->model, session_chat(s), s->chat_kwargs);
     return CL_OK;
 }
 
-int cmd_serve(const options *opt) {
-    serving v = {.opt = opt, .model.has_log = true, .socket.fd = -1};
+int cmd_serve(const cli_options *opt) {
+    cli_serving v = {
+        .opt = opt, .model.has_log = true, .socket.fd = -1, .keys_file.fd = -1, .cert_file.fd = -1, .key_file.fd = -1};
     cl_error error;
-    cl_status status = serve_reload_open(&v.reload, opt, &error); /* a signal may still end it, and it is before the sandbox */
-    v.model.weights = v.reload.keys.weights;
-    v.model.n_weights = v.reload.keys.n_weights;
+    cl_status status = serve_files_open(&v, &error); /* a signal may still end it, and it is before the sandbox */
+    v.model.weights = v.keys.weights;
+    v.model.n_weights = v.keys.n_weights;
     int exit_status = 0;
-    serve_signals_block(&v.signals);
+    serve_signals_block(&v);
     service_manager_open(&v.manager);
     if (status == CL_OK) status = start(&v, &error);
     if (status == CL_OK) {
         service_manager_ready(&v.manager);
         print_hello(opt, server_port(v.running), server_model_name(v.running));
-        const serve_scene scene = {.signals = &v.signals,
-                                   .running = v.running,
-                                   .engine = v.model.engine,
-                                   .memory = v.memory,
-                                   .reload = &v.reload,
-                                   .log = v.log,
-                                   .manager = &v.manager};
-        exit_status = serve_until_end(&scene, opt->shutdown_timeout);
+        exit_status = serve_until_end(&v);
     }
     server_stop(&v.running);
     unix_socket_close(&v.socket);
@@ -267,6 +247,6 @@ int cmd_serve(const options *opt) {
     session_close(&v.model);
     pressure_close(&v.memory);
     service_manager_close(&v.manager);
-    serve_reload_close(&v.reload);
+    serve_files_close(&v);
     return status == CL_OK ? exit_status : session_fail(CMD_SERVE, &error);
 }

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "chunkattn/base/clock.h"
 #include "chunkattn/base/cpu.h"
 #include "chunkattn/base/threads.h"
 #include "chunkllama/engine/grammar.h"
@@ -21,7 +20,7 @@ static cl_status level_unknown(const char *level, cl_error *error) {
     return cl_fail(error, CL_ERR_ARG, "--level is '%s'; this CPU has %s", level, list);
 }
 
-cl_status session_attention_level(const options *opt, const char **level, cl_error *error) {
+cl_status session_attention_level(const cli_options *opt, const char **level, cl_error *error) {
     *level = NULL;
     if (!opt->level) return CL_OK;
     for (int i = 0; cattn_level_name(i); i++)
@@ -29,7 +28,7 @@ cl_status session_attention_level(const options *opt, const char **level, cl_err
     return *level ? CL_OK : level_unknown(opt->level, error);
 }
 
-int32_t session_n_threads(const options *opt) { return opt->threads ? (int32_t)opt->threads : ca_cpu_count(); }
+int32_t session_n_threads(const cli_options *opt) { return opt->threads ? (int32_t)opt->threads : ca_cpu_count(); }
 
 cl_status session_no_model(cl_error *error) {
     return cl_fail(error, CL_ERR_ARG,
@@ -37,18 +36,14 @@ cl_status session_no_model(cl_error *error) {
                    "CHUNKLLAMA_MODEL");
 }
 
-cl_status session_name_model(session *s, const options *opt, cl_error *error) {
-    return openai_names_init(&s->names, opt->model_name, opt->model, error);
-}
-
-cl_status session_read_template(session *s, const options *opt, cl_error *error) {
+cl_status session_read_template(cli_session *s, const cli_options *opt, cl_error *error) {
     if (!opt->chat_template || s->template.data) return CL_OK;
     if (opt->chat_format) return cl_fail(error, CL_ERR_ARG, "--chat-template with --chat-format; leave one of them out");
     return text_buffer_read(&s->template, opt->chat_template, error) == CL_OK ? CL_OK : option_fail("chat-template", error);
 }
 
 /* Read the variables of --chat-template-kwargs. */
-static cl_status read_kwargs(session *s, const options *opt, cl_error *error) {
+static cl_status read_kwargs(cli_session *s, const cli_options *opt, cl_error *error) {
     json_error_t wrong;
     if (!opt->chat_kwargs) return CL_OK;
     s->chat_kwargs = json_loads(opt->chat_kwargs, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &wrong);
@@ -60,7 +55,7 @@ static cl_status read_kwargs(session *s, const options *opt, cl_error *error) {
 }
 
 /* Make the chat that the options ask for. */
-static cl_status load_chat(session *s, const options *opt, cl_error *error) {
+static cl_status load_chat(cli_session *s, const cli_options *opt, cl_error *error) {
     const cl_model *m = s->model;
     cl_status status = session_read_template(s, opt, error);
     if (status == CL_OK) status = read_kwargs(s, opt, error);
@@ -74,12 +69,6 @@ static cl_status load_chat(session *s, const options *opt, cl_error *error) {
     return status == CL_OK ? CL_OK : option_fail("chat-format", error);
 }
 
-/* The loading of a model. */
-typedef struct loading {
-    double start; /* clock_seconds() */
-    progress progress;
-} loading;
-
 int64_t session_n_users(int64_t n_chunks, int64_t shared, int64_t own, int64_t chunk) {
     const int64_t left = n_chunks - (shared + chunk - 1) / chunk;
     const int64_t each = (own + chunk - 1) / chunk + 1; /* the first one is cut */
@@ -90,29 +79,26 @@ int64_t session_n_users(int64_t n_chunks, int64_t shared, int64_t own, int64_t c
 static const double QUICK_LOAD_S = 0.5;
 
 static void show_layers(void *ctx, int32_t n_done, int32_t n_layers) {
-    loading *l = ctx;
-    const double seconds = clock_seconds() - l->start;
-    if (seconds < QUICK_LOAD_S) return;
-    progress_show(&l->progress, &(progress_state){.done = (size_t)n_done,
-                                                  .total = (size_t)n_layers,
-                                                  .tokens = -1,
-                                                  .seconds = seconds,
-                                                  .part = (double)n_done / (double)n_layers});
+    cli_progress *p = ctx;
+    p->done = (size_t)n_done;
+    p->total = (size_t)n_layers;
+    p->work_done = n_done;
+    p->work = n_layers;
+    progress_show(p);
 }
 
-static cl_status load_model(session *s, const char *path, const char *level, bool has_fingerprint, cl_model **model,
+static cl_status load_model(cli_session *s, const char *path, const char *level, bool has_fingerprint, cl_model **model,
                             cl_error *error) {
-    loading l = {.start = clock_seconds()};
-    const cl_load_watcher watcher = {show_layers, &l};
-    progress_begin(&l.progress);
-    l.progress.counts = "layers of the model loaded";
-    const cl_load_watcher *shown = l.progress.terminal || !s->has_log ? &watcher : NULL;
+    cli_progress p = progress_begin("layers of the model loaded", 0, 0);
+    const cl_load_watcher watcher = {show_layers, &p};
+    const cl_load_watcher *shown = p.terminal || !s->has_log ? &watcher : NULL;
+    if (p.next_s < QUICK_LOAD_S) p.next_s = QUICK_LOAD_S;
     const cl_status status = cl_model_load_watched(path, level, has_fingerprint, s->pool, shown, model, error);
-    progress_clear(&l.progress);
+    progress_clear(&p);
     return status;
 }
 
-cl_status session_load(session *s, const options *opt, cl_error *error) {
+cl_status session_load(cli_session *s, const cli_options *opt, cl_error *error) {
     if (!opt->model) return session_no_model(error);
     const char *level;
     const cl_status status = session_attention_level(opt, &level, error);
@@ -136,15 +122,15 @@ cl_status session_load(session *s, const options *opt, cl_error *error) {
     return load_model(s, opt->draft_model, opt->level, false, &s->draft_model, error);
 }
 
-bool session_can_pin(const options *opt) { return opt->pin || opt->pin_budget > 0; }
+bool session_can_pin(const cli_options *opt) { return opt->pin || opt->pin_budget > 0; }
 
-void session_use_grammars(session *s, const options *opt) {
+void session_use_grammars(cli_session *s, const cli_options *opt) {
     const char *name;
     s->grammar_library = opt->grammar_library;
     if (!s->grammar_library && cl_grammar_find(&name)) s->grammar_library = name;
 }
 
-cl_status session_engine_config(const session *s, const options *opt, int64_t max_seqs, cl_engine_config *config,
+cl_status session_engine_config(const cli_session *s, const cli_options *opt, int64_t max_seqs, cl_engine_config *config,
                                 cl_error *error) {
     cl_engine_config_init(config);
     config->sharing = (cattn_sharing)opt->sharing;
@@ -175,7 +161,7 @@ cl_status session_engine_config(const session *s, const options *opt, int64_t ma
     return session_attention_level(opt, &config->level, error);
 }
 
-cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_error *error) {
+cl_status session_start(cli_session *s, const cli_options *opt, int64_t max_seqs, cl_error *error) {
     cl_engine_config config;
     cl_status status = session_engine_config(s, opt, max_seqs, &config, error);
     if (status != CL_OK) return status;
@@ -183,7 +169,7 @@ cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_err
     return status == CL_OK ? CL_OK : options_name_field(error);
 }
 
-void session_close(session *s) {
+void session_close(cli_session *s) {
     if (s->engine) cl_engine_destroy(&s->engine);
     cl_chat_free(&s->chat);
     json_decref(s->chat_kwargs);
@@ -194,9 +180,9 @@ void session_close(session *s) {
     if (s->pool) ca_pool_destroy(&s->pool);
 }
 
-const cl_chat *session_chat(const session *s) { return s->chat ? s->chat : s->model->chat; }
+const cl_chat *session_chat(const cli_session *s) { return s->chat ? s->chat : s->model->chat; }
 
-cl_status session_require_chat(const session *s, const cl_chat **chat, cl_error *error) {
+cl_status session_require_chat(const cli_session *s, const cl_chat **chat, cl_error *error) {
     *chat = session_chat(s);
     if (*chat) return CL_OK;
     const cl_error *cause = &s->model->chat_error;
@@ -205,7 +191,7 @@ cl_status session_require_chat(const session *s, const cl_chat **chat, cl_error 
                    "the model's file has no chat template; name one with --chat-template or a format with --chat-format");
 }
 
-cl_sampler_params session_sampling(const options *opt) {
+cl_sampler_params session_sampling(const cli_options *opt) {
     cl_sampler_params p;
     cl_sampler_params_init(&p);
     p.temperature = (float)opt->temperature;
@@ -225,7 +211,7 @@ cl_sampler_params session_sampling(const options *opt) {
     return p;
 }
 
-int session_fail(command_id cmd, const cl_error *error) {
+int session_fail(cli_command_id cmd, const cl_error *error) {
     fprintf(stderr, "chunkllama %s: %s\n", commands[cmd].name, error->message);
     return 1;
 }

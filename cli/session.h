@@ -12,19 +12,19 @@
  * Zero-initialise; free with session_close, also after a failure. The fields are owned, and NULL until they are made, unless
  * they say otherwise.
  */
-typedef struct session {
+typedef struct cli_session {
     ca_pool *pool;
     cl_model *model, *draft_model; /* no draft model without --draft-model */
     cl_engine *engine;
     openai_names names;              /* of the model, for clients */
-    text_buffer template;            /* the file of --chat-template */
+    cli_text template;               /* the file of --chat-template */
     cl_chat *chat;                   /* of --chat-template or --chat-format */
     json_t *chat_kwargs;             /* --chat-template-kwargs, an object */
     const cl_engine_weight *weights; /* [n_weights] of the engine; borrowed until session_start */
     int32_t n_weights;
     const char *grammar_library; /* of the engine; borrowed until session_start; NULL: none */
     bool has_log;                /* standard error is a log, so progress is shown only on a terminal */
-} session;
+} cli_session;
 
 /* The users that doctor and the server's first line speak of: tokens of the prompt that they share, and of each of them. */
 enum { SHARED_TOKENS = 2048, OWN_TOKENS = 512 };
@@ -36,58 +36,55 @@ int64_t session_n_users(int64_t n_chunks, int64_t shared, int64_t own, int64_t c
  * Start the threads and load --model, and --draft-model and --chat-template if they are set. Errors: CL_ERR_ARG names the
  * option; others are those of cl_model_load.
  */
-cl_status session_load(session *s, const options *opt, cl_error *error);
-
-/* Set the names of the model, as --model-name or the model's file says. */
-cl_status session_name_model(session *s, const options *opt, cl_error *error);
+cl_status session_load(cli_session *s, const cli_options *opt, cl_error *error);
 
 /* The error of a command that needs --model. Returns CL_ERR_ARG. */
 cl_status session_no_model(cl_error *error);
 
 /* The number of threads that --threads asks for. */
-int32_t session_n_threads(const options *opt);
+int32_t session_n_threads(const cli_options *opt);
 
 /* Whether the options set memory aside for pins. */
-bool session_can_pin(const options *opt);
+bool session_can_pin(const cli_options *opt);
 
 /* Let requests have grammars: with the file of --grammar-library, or with the library if it is installed. */
-void session_use_grammars(session *s, const options *opt);
+void session_use_grammars(cli_session *s, const cli_options *opt);
 
 /* Fill *config from the options, for max_seqs sequences at once. */
-cl_status session_engine_config(const session *s, const options *opt, int64_t max_seqs, cl_engine_config *config,
+cl_status session_engine_config(const cli_session *s, const cli_options *opt, int64_t max_seqs, cl_engine_config *config,
                                 cl_error *error);
 
 /* Start an engine on the loaded model, for max_seqs sequences at once. */
-cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_error *error);
+cl_status session_start(cli_session *s, const cli_options *opt, int64_t max_seqs, cl_error *error);
 
 /* End the engine, whose requests are cancelled, and free everything. */
-void session_close(session *s);
+void session_close(cli_session *s);
 
 /*
  * Read the file of --chat-template, if it is set: session_load does, too, unless this was called before. Errors name the
  * option.
  */
-cl_status session_read_template(session *s, const options *opt, cl_error *error);
+cl_status session_read_template(cli_session *s, const cli_options *opt, cl_error *error);
 
 /*
  * How chats are written: as --chat-template or --chat-format says, otherwise as the model's file does. Valid until
  * session_close; NULL if there is none of them.
  */
-const cl_chat *session_chat(const session *s);
+const cl_chat *session_chat(const cli_session *s);
 
 /* The same; an error if there is none. */
-cl_status session_require_chat(const session *s, const cl_chat **chat, cl_error *error);
+cl_status session_require_chat(const cli_session *s, const cl_chat **chat, cl_error *error);
 
 /* How to draw tokens. Without --seed the seed differs from call to call. */
-cl_sampler_params session_sampling(const options *opt);
+cl_sampler_params session_sampling(const cli_options *opt);
 
 /*
  * The level of the attention kernels that --level names, a static string; NULL without --level: the CPU's best. Linear layers
  * use --level as it is.
  */
-cl_status session_attention_level(const options *opt, const char **level, cl_error *error);
+cl_status session_attention_level(const cli_options *opt, const char **level, cl_error *error);
 
 /* Print "chunkllama COMMAND: message" on stderr and return 1, the exit status. */
-int session_fail(command_id cmd, const cl_error *error);
+int session_fail(cli_command_id cmd, const cl_error *error);
 
 #endif

@@ -19,15 +19,15 @@ typedef struct stream {
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
-    answer *result; /* borrowed */
-    bool done;      /* the last event has come */
-    cl_error error; /* if its code is not CL_OK, the answer failed */
+    cli_answer *result; /* borrowed */
+    bool done;          /* the last event has come */
+    cl_error error;     /* if its code is not CL_OK, the answer failed */
 } stream;
 
 /* On the engine's thread. */
 static void on_event(void *ctx, const cl_engine_event *event) {
     stream *s = ctx;
-    answer *a = s->result;
+    cli_answer *a = s->result;
     pthread_mutex_lock(&s->lock);
     if (event->token >= 0 && !a->n_completion) a->first_s = clock_seconds() - s->start;
     a->n_prompt = event->n_prompt;
@@ -66,9 +66,9 @@ static size_t write_text(stream *s, size_t written, FILE *out) {
     return written + n;
 }
 
-cl_status stream_answer(cl_engine *e, const options *opt, const cl_token_list *prompt, const volatile sig_atomic_t *stop,
-                        FILE *out, answer *a, cl_error *error) {
-    *a = (answer){0};
+cl_status stream_answer(cl_engine *e, const cli_options *opt, const cl_token_list *prompt, const volatile sig_atomic_t *stop,
+                        FILE *out, cli_answer *a, cl_error *error) {
+    *a = (cli_answer){0};
     stream s = {.terminal = isatty(fileno(out)), .lock = PTHREAD_MUTEX_INITIALIZER, .result = a};
     cl_engine_request request;
     cl_engine_request_init(&request);
@@ -109,4 +109,4 @@ cl_status stream_answer(cl_engine *e, const options *opt, const cl_token_list *p
     return s.error.code;
 }
 
-void answer_free(answer *a) { text_buffer_free(&a->text); }
+void answer_free(cli_answer *a) { text_buffer_free(&a->text); }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-cl_status text_buffer_append(text_buffer *t, const char *data, size_t size, cl_error *error) {
+cl_status text_buffer_append(cli_text *t, const char *data, size_t size, cl_error *error) {
     if (size >= t->capacity - t->size) {
         const size_t capacity = 2 * t->capacity + size + 1;
         char *grown = realloc(t->data, capacity);
@@ -20,7 +20,7 @@ cl_status text_buffer_append(text_buffer *t, const char *data, size_t size, cl_e
     return CL_OK;
 }
 
-cl_status text_buffer_read(text_buffer *t, const char *path, cl_error *error) {
+cl_status text_buffer_read(cli_text *t, const char *path, cl_error *error) {
     FILE *in = strcmp(path, "-") ? fopen(path, "rb") : stdin;
     if (!in) return cl_fail(error, CL_ERR_FILE, "cannot open %s: %s", path, strerror(errno));
     char buf[65536];
@@ -31,7 +31,7 @@ cl_status text_buffer_read(text_buffer *t, const char *path, cl_error *error) {
     return status;
 }
 
-void text_buffer_free(text_buffer *t) {
+void text_buffer_free(cli_text *t) {
     free(t->data);
-    *t = (text_buffer){0};
+    *t = (cli_text){0};
 }

@@ -13,7 +13,7 @@
 #include "text_buffer.h"
 
 /* Print the token ids of a text [size] on a line. */
-static cl_status print_ids(const cl_tokenizer *tok, const options *opt, const char *data, size_t size, cl_error *error) {
+static cl_status print_ids(const cl_tokenizer *tok, const cli_options *opt, const char *data, size_t size, cl_error *error) {
     cl_token_list list = {0};
     cl_status status = CL_OK;
     if (opt->bos && cl_tokenizer_adds_bos(tok)) status = cl_token_list_add(&list, cl_tokenizer_bos(tok), error);
@@ -29,7 +29,7 @@ static cl_status print_ids(const cl_tokenizer *tok, const options *opt, const ch
 }
 
 /* Print the token ids of each line, which must be a JSON string, on a line. */
-static cl_status print_lines(const cl_tokenizer *tok, const options *opt, const text_buffer *t, cl_error *error) {
+static cl_status print_lines(const cl_tokenizer *tok, const cli_options *opt, const cli_text *t, cl_error *error) {
     cl_status status = CL_OK;
     size_t number = 0;
     for (const char *line = t->data, *end = t->data + t->size; status == CL_OK && line < end;) {
@@ -49,15 +49,13 @@ static cl_status print_lines(const cl_tokenizer *tok, const options *opt, const 
     return status;
 }
 
-int cmd_tokenize(const options *opt) {
+int cmd_tokenize(const cli_options *opt) {
     cl_model_file *file = NULL;
     cl_tokenizer *tok = NULL;
-    text_buffer t = {0};
+    cli_text t = {0};
     cl_error error;
     cl_status status = CL_OK;
     if (!opt->model) status = session_no_model(&error);
-    if (status == CL_OK && opt->n_args > 1)
-        status = cl_fail(&error, CL_ERR_ARG, "'%s' is one argument too many; put the text in quotes", opt->args[1]);
     if (status == CL_OK) status = cl_model_file_open(opt->model, &file, &error);
     if (status == CL_OK) status = cl_tokenizer_create(file, &tok, &error);
     if (status == CL_OK && opt->n_args) status = text_buffer_append(&t, opt->args[0], strlen(opt->args[0]), &error);

@@ -5,9 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -73,33 +70,22 @@ void add_values(std::vector<value> &values, const toml::table &from, const std::
     }
 }
 
-char *copy(const std::string &text) {
-    char *c = strdup(text.c_str());
-    if (!c) throw std::bad_alloc();
-    return c;
-}
-
-void read(std::string_view text, const char *path, toml_values *out) {
+std::vector<value> read(std::string_view text, const char *path) {
     std::vector<value> values;
     add_values(values, toml::parse(text, std::string_view(path)), "", true);
     std::stable_sort(values.begin(), values.end(), [](const value &a, const value &b) { return a.line < b.line; });
-    out->values = static_cast<toml_value *>(std::calloc(values.size() + 1, sizeof *out->values));
-    if (!out->values) throw std::bad_alloc();
-    for (const value &v : values) {
-        toml_value *o = &out->values[out->n++];
-        *o = {nullptr, nullptr, nullptr, v.kind, v.line};
-        o->table = copy(v.table);
-        o->key = copy(v.key);
-        o->text = copy(v.text);
-    }
+    return values;
 }
 
 } // namespace
 
-bool toml_read(const char *text, size_t size, const char *path, toml_values *values, char *message, size_t message_size) {
-    *values = {nullptr, 0};
+bool toml_read(const char *text, size_t size, const char *path, bool (*take)(void *ctx, const toml_value *v), void *ctx,
+               char *message, size_t message_size) {
     try {
-        read(std::string_view(text ? text : "", size), path, values);
+        for (const value &v : read(std::string_view(text ? text : "", size), path)) {
+            const toml_value taken = {v.table.c_str(), v.key.c_str(), v.text.c_str(), v.kind, v.line};
+            if (!take(ctx, &taken)) return false;
+        }
         return true;
     } catch (const toml::parse_error &error) {
         const std::string_view why = error.description();
@@ -108,16 +94,5 @@ bool toml_read(const char *text, size_t size, const char *path, toml_values *val
     } catch (const std::exception &) {
         std::snprintf(message, message_size, "%s: no memory to read it", path);
     }
-    toml_free(values);
     return false;
-}
-
-void toml_free(toml_values *values) {
-    for (size_t i = 0; i < values->n; i++) {
-        std::free(values->values[i].table);
-        std::free(values->values[i].key);
-        std::free(values->values[i].text);
-    }
-    std::free(values->values);
-    *values = {nullptr, 0};
 }

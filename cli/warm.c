@@ -2,7 +2,7 @@
 #include "warm.h"
 
 #include <errno.h>
-#include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,9 +19,7 @@ typedef struct warm_up {
     openai_tenants tenants;       /* that lines have named */
     size_t n_lines, n_prompts;    /* read and computed so far */
     int64_t n_tokens, n_computed; /* of the prompts so far, and those of them that were not in the cache */
-    pthread_mutex_t lock;         /* guards what follows */
-    pthread_cond_t changed;
-    bool ended; /* the prompt's last event has come */
+    sem_t ended;                  /* the prompt's last event has come; the engine writes what follows before */
     cl_engine_finish finish;
     cl_error cause; /* with CL_ENGINE_ERROR */
 } warm_up;
@@ -31,15 +29,12 @@ typedef struct warm_up {
 static void on_event(void *ctx, const cl_engine_event *event) {
     warm_up *w = ctx;
     if (!event->last) return;
-    pthread_mutex_lock(&w->lock);
-    w->ended = true;
     w->finish = event->finish;
     if (event->error) w->cause = *event->error;
     w->n_prompts++;
     w->n_tokens += event->n_prompt;
     w->n_computed += event->n_prompt - event->n_cached;
-    pthread_cond_signal(&w->changed);
-    pthread_mutex_unlock(&w->lock);
+    sem_post(&w->ended);
 }
 
 /* The error of the line that was read last. */
@@ -67,13 +62,10 @@ static cl_status compute(warm_up *w, uint32_t domain, const openai_prompt *promp
     request.pin = w->pin;
     request.on_event = on_event;
     request.ctx = w;
-    w->ended = false;
     if (cl_engine_submit(w->engine, &request, NULL, &cause) != CL_OK) return fail_prompt(w, &cause, error);
-    pthread_mutex_lock(&w->lock);
-    while (!w->ended) pthread_cond_wait(&w->changed, &w->lock);
-    const bool failed = w->finish == CL_ENGINE_ERROR;
-    pthread_mutex_unlock(&w->lock);
-    return failed ? fail_prompt(w, &w->cause, error) : CL_OK;
+    while (sem_wait(&w->ended) != 0) {
+    }
+    return w->finish == CL_ENGINE_ERROR ? fail_prompt(w, &w->cause, error) : CL_OK;
 }
 
 /* ---- The file ---- */
@@ -148,20 +140,16 @@ cl_status warm_open(warm_file *file, const char *path, cl_error *error) {
 
 cl_status warm_compute(warm_file *file, bool pin, const openai_context *context, const server_keys *keys, cl_engine *engine,
                        cl_error *error) {
-    warm_up w = {.file = file,
-                 .pin = pin,
-                 .context = context,
-                 .keys = keys,
-                 .engine = engine,
-                 .lock = PTHREAD_MUTEX_INITIALIZER,
-                 .changed = PTHREAD_COND_INITIALIZER};
+    warm_up w = {.file = file, .pin = pin, .context = context, .keys = keys, .engine = engine};
     if (!file->in) return CL_OK;
+    sem_init(&w.ended, 0, 0);
     printf("Computing the prompts of %s before the server is ready.\n", file->path);
     fflush(stdout);
     const uint64_t n_before = tokens_evicted(&w);
     const cl_status status = compute_lines(&w, error);
     if (status == CL_OK) print_result(&w, tokens_evicted(&w) - n_before);
     openai_tenants_free(&w.tenants);
+    sem_destroy(&w.ended);
     return status;
 }
 

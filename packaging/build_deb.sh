@@ -36,7 +36,7 @@ if [ -n "$build" ]; then
     [ -z "$(cached CATTN_SANITIZE)" ] || fail "$build has sanitizers: name the folder of a release build"
 fi
 multiarch=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
-cmake -S "$root" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCATTN_CUDA="${cuda:-OFF}" \
+cmake -S "$root" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCATTN_CUDA="${cuda:-OFF}" -DCATTN_TESTS=OFF \
     -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_INSTALL_LIBDIR="lib/$multiarch" -DCMAKE_SKIP_RPATH=ON >"$work/cmake.txt" || {
     cat "$work/cmake.txt" >&2
     exit 1

@@ -1,5 +1,6 @@
 /* `batch`: answers a file of requests with one engine. */
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,11 +10,10 @@
 #include "cli/interrupt.h"
 #include "cli/session.h"
 #include "serve/protocol/json.h"
-#include "summary.h"
 #include "work.h"
 
 typedef struct batch_job {
-    session s;
+    cli_session s;
     openai_context context;
     openai_tenants tenants; /* of the lines so far */
     batch_input input;
@@ -21,14 +21,16 @@ typedef struct batch_job {
     batch_plan plan;
     batch_output output;
     batch_work work;
-    batch_summary summary;
+    double total_s; /* that the work has taken */
+    cl_engine_stats stats;
+    cattn_stats kv_stats;
 } batch_job;
 
 /* Set the values of fields that a line leaves out. */
-static cl_status set_defaults(batch_job *j, const options *opt, cl_error *error) {
+static cl_status set_defaults(batch_job *j, const cli_options *opt, cl_error *error) {
     openai_context *c = &j->context;
     c->model = j->s.model;
-    if (session_name_model(&j->s, opt, error) != CL_OK) return error->code;
+    if (openai_names_init(&j->s.names, opt->model_name, opt->model, error) != CL_OK) return error->code;
     c->model_name = j->s.names.names[0];
     c->names = &j->s.names;
     openai_defaults_init(&c->defaults);
@@ -44,7 +46,7 @@ static cl_status set_defaults(batch_job *j, const options *opt, cl_error *error)
 }
 
 /* Read --shard I/N. */
-static cl_status read_shard(const options *opt, plan_shard *shard, cl_error *error) {
+static cl_status read_shard(const cli_options *opt, plan_shard *shard, cl_error *error) {
     int end = 0;
     *shard = (plan_shard){1, 1};
     if (!opt->shard) return CL_OK;
@@ -55,7 +57,7 @@ static cl_status read_shard(const options *opt, plan_shard *shard, cl_error *err
 }
 
 /* What the records depend on, by the names of options; NULL: memory is lacking. */
-static json_t *identity_of(const batch_job *j, const options *opt) {
+static json_t *identity_of(const batch_job *j, const cli_options *opt) {
     char hash[20], shard[32], template[20], file[20];
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)j->plan.input_hash);
     snprintf(shard, sizeof shard, "%d/%d", j->shard.i, j->shard.n);
@@ -74,7 +76,7 @@ static json_t *identity_of(const batch_job *j, const options *opt) {
 }
 
 /* Order the lines, and begin the output or continue it. */
-static cl_status prepare(batch_job *j, const options *opt, cl_error *error) {
+static cl_status prepare(batch_job *j, const cli_options *opt, cl_error *error) {
     j->context.n_ctx = (int32_t)cl_engine_n_ctx(j->s.engine);
     cl_status status =
         batch_plan_make(&j->plan, &j->input, &j->context, &j->tenants, opt->sharing != CATTN_PRIVATE, j->shard, error);
@@ -86,7 +88,7 @@ static cl_status prepare(batch_job *j, const options *opt, cl_error *error) {
     return status;
 }
 
-static cl_status work(batch_job *j, const options *opt, cl_error *error) {
+static cl_status work(batch_job *j, const cli_options *opt, cl_error *error) {
     const double start = clock_seconds();
     j->work = (batch_work){.tenants = &j->tenants,
                            .input = &j->input,
@@ -95,16 +97,48 @@ static cl_status work(batch_job *j, const options *opt, cl_error *error) {
     interrupt_watch();
     /* Those behind the running ones wait in the engine, so that a step need not wait for the next line to be parsed. */
     const cl_status status = batch_work_run(&j->work, 2 * (size_t)opt->max_seqs + 16, error);
-    batch_summary *s = &j->summary;
-    s->n_requests = j->work.n_written;
-    s->n_failed = j->output.n_failed;
-    s->n_kept = j->output.n_kept;
-    s->total_s = clock_seconds() - start;
-    s->stats.struct_size = sizeof s->stats;
-    s->kv_stats.struct_size = sizeof s->kv_stats;
-    cl_engine_get_stats(j->s.engine, &s->stats);
-    cl_engine_get_kv_stats(j->s.engine, &s->kv_stats);
+    j->total_s = clock_seconds() - start;
+    j->stats.struct_size = sizeof j->stats;
+    j->kv_stats.struct_size = sizeof j->kv_stats;
+    cl_engine_get_stats(j->s.engine, &j->stats);
+    cl_engine_get_kv_stats(j->s.engine, &j->kv_stats);
     return status;
+}
+
+/* ---- The end ---- */
+
+static uint64_t kv_bytes_peak(const cattn_stats *kv) { return kv->chunks_live_peak * kv->chunk_bytes; }
+static uint64_t kv_bytes_unshared(const cattn_stats *kv) { return kv->chunks_unshared_peak * kv->chunk_bytes; }
+static double per_second(int64_t n, double seconds) { return seconds > 0 ? (double)n / seconds : 0; }
+
+static void print_summary(const batch_job *j) {
+    const cl_engine_stats *s = &j->stats;
+    if (j->output.n_kept > 0) fprintf(stderr, "kept       %zu records that were there\n", j->output.n_kept);
+    fprintf(stderr,
+            "requests   %zu in %.2f s, %zu failed\n"
+            "prefill    %" PRId64 " of %" PRId64 " prompt tokens computed in %.2f s: %.1f tokens/s\n"
+            "decode     %" PRId64 " tokens in %.2f s: %.1f tokens/s\n"
+            "drafts     %" PRId64 " of %" PRId64 " drafted tokens accepted\n"
+            "K/V peak   %.1f MB; unshared it would be %.1f MB\n",
+            j->work.n_written, j->total_s, j->output.n_failed, s->prefill_tokens_computed, s->prompt_tokens, s->prefill_s,
+            per_second(s->prefill_tokens_computed, s->prefill_s), s->completion_tokens, s->decode_s,
+            per_second(s->completion_tokens, s->decode_s), s->drafts.n_accepted, s->drafts.n_tokens,
+            (double)kv_bytes_peak(&j->kv_stats) / 1e6, (double)kv_bytes_unshared(&j->kv_stats) / 1e6);
+}
+
+/* Write the summary as one JSON object to the file of --summary. */
+static cl_status write_summary(const batch_job *j, const char *path, cl_error *error) {
+    const cl_engine_stats *s = &j->stats;
+    json_t *object = json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "prefill_tokens_computed",
+                               (json_int_t)s->prefill_tokens_computed, "prompt_tokens", (json_int_t)s->prompt_tokens,
+                               "completion_tokens", (json_int_t)s->completion_tokens, "prefill_s", s->prefill_s, "decode_s",
+                               s->decode_s, "total_s", j->total_s, "kv_bytes_peak", (json_int_t)kv_bytes_peak(&j->kv_stats),
+                               "kv_bytes_unshared", (json_int_t)kv_bytes_unshared(&j->kv_stats), "draft_tokens",
+                               (json_int_t)s->drafts.n_tokens, "draft_tokens_accepted", (json_int_t)s->drafts.n_accepted);
+    if (!object) return cl_fail(error, CL_ERR_NOMEM, "no memory for the summary");
+    const int failed = json_dump_file(object, path, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    json_decref(object);
+    return failed ? cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", path, strerror(errno)) : CL_OK;
 }
 
 /* Print an argument; one that the shell would change is put in quotes. */
@@ -158,7 +192,7 @@ static void close_job(batch_job *j) {
     openai_tenants_free(&j->tenants);
 }
 
-int cmd_batch(const options *opt) {
+int cmd_batch(const cli_options *opt) {
     batch_job j = {.input.fd = -1};
     cl_error error;
     cl_status status = read_shard(opt, &j.shard, &error);
@@ -176,17 +210,16 @@ int cmd_batch(const options *opt) {
     const int stopped = status == CL_OK && !complete ? interrupted : 0;
     if (stopped) print_stopped(&j);
     if (status == CL_OK && !stopped) batch_output_complete(&j.output);
-    if (status == CL_OK && !stopped) summary_print(&j.summary);
-    if (status == CL_OK && !stopped && opt->summary) status = summary_write(&j.summary, opt->summary, &error);
+    if (status == CL_OK && !stopped) print_summary(&j);
+    if (status == CL_OK && !stopped && opt->summary) status = write_summary(&j, opt->summary, &error);
     const bool failed_to_write = j.work.failed;
-    const size_t n_records = j.output.n_records;
+    const size_t n_records = j.output.n_records, n_failed = j.output.n_failed;
     close_job(&j);
     if (!batch_output_close(&j.output) && status == CL_OK)
         status = cl_fail(&error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
     if (stopped) return 128 + stopped;
     if (standard && failed_to_write) return 1; /* main reports it */
-    if (status == CL_OK && j.summary.n_failed > 0)
-        status =
-            cl_fail(&error, CL_ERR_ARG, "%zu of %zu requests failed; their records say why", j.summary.n_failed, n_records);
+    if (status == CL_OK && n_failed > 0)
+        status = cl_fail(&error, CL_ERR_ARG, "%zu of %zu requests failed; their records say why", n_failed, n_records);
     return status == CL_OK ? 0 : session_fail(CMD_BATCH, &error);
 }

@@ -97,7 +97,7 @@ cl_status batch_output_begin(batch_output *o, const batch_plan *plan, const json
 bool batch_output_has(const batch_output *o, size_t line) { return line < o->next || o->saved[line].size > 0; }
 
 /* Append a saved record to the output. */
-static bool copy(batch_output *o, const saved_record *saved) {
+static bool copy(batch_output *o, const batch_saved *saved) {
     char piece[16384];
     for (size_t at = 0; at < saved->size;) {
         const size_t most = saved->size - at < sizeof piece ? saved->size - at : sizeof piece;
@@ -125,7 +125,7 @@ static bool save(batch_output *o, size_t line, const batch_line *done, bool *is_
     if (fseeko(f, 0, SEEK_END) != 0 || fprintf(f, "%zu ", o->plan->lines[line].number) < 0) return false;
     const int64_t offset = ftello(f);
     if (!batch_line_print(done, f, is_error)) return false;
-    o->saved[line] = (saved_record){offset, (size_t)(ftello(f) - offset)};
+    o->saved[line] = (batch_saved){offset, (size_t)(ftello(f) - offset)};
     return true;
 }
 

@@ -15,17 +15,17 @@
 #include "batch_plan.h"
 
 /* Where the record of a line is in the partial file. */
-typedef struct saved_record {
+typedef struct batch_saved {
     int64_t offset;
     size_t size; /* 0: it is not there */
-} saved_record;
+} batch_saved;
 
 typedef struct batch_output {
     const batch_plan *plan; /* borrowed */
     const char *path;       /* borrowed */
     char *partial_path;     /* owned; NULL: the partial file has no name */
     FILE *out, *partial;    /* partial: NULL until batch_output_begin */
-    saved_record *saved;    /* [plan->n_lines] owned */
+    batch_saved *saved;     /* [plan->n_lines] owned */
     int64_t made_at;        /* the time that the records have: that of the input when the job began */
     size_t next;            /* the first line of this shard whose record is not in the output */
     size_t n_records;       /* records in both files */

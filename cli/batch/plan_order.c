@@ -120,30 +120,6 @@ static bool order_lines(batch_plan *plan, const int32_t *tokens, plan_shard shar
 /* As long as a match can be: of an even number of tokens, without the prompt's last one. */
 static int32_t match_of(size_t n, const sort_key *key) { return (int32_t)((n < key->n ? n : key->n - 1) & ~(size_t)1); }
 
-/*
- * Prompts with an earlier turn are the nearest ones in the order of tokens on either side that have one: those further away
- * have no more in common. One pass over keys [n] in one direction; stack: [n] places for it.
- */
-static void search_earlier(plan_prompt *prompts, const sort_key *keys, const size_t *common, size_t n, bool backward,
-                           size_t *stack, size_t *least) {
-    size_t depth = 0; /* of prompts by ascending turn; least[d]: what stack[d] and the prompt above it have in common */
-    for (size_t k = 0; k < n; k++) {
-        const size_t at = backward ? n - 1 - k : k;
-        size_t shared = k == 0 ? 0 : backward ? common[at + 1] : common[at];
-        while (depth > 0 && keys[stack[depth - 1]].turn > keys[at].turn) {
-            depth--;
-            if (depth > 0 && least[depth - 1] < shared) shared = least[depth - 1];
-        }
-        if (depth > 0) {
-            least[depth - 1] = shared;
-            plan_prompt *p = &prompts[keys[at].index];
-            const int32_t match = match_of(shared, &keys[at]);
-            if (match > p->n_common) p->n_common = match;
-        }
-        stack[depth++] = at;
-    }
-}
-
 /* List the prompts of the shard that share, each with its turn. */
 static size_t list_prompts(batch_plan *plan, const int32_t *tokens, sort_key *keys) {
     size_t n = 0, turn = 0;
@@ -158,20 +134,40 @@ static size_t list_prompts(batch_plan *plan, const int32_t *tokens, sort_key *ke
     return n;
 }
 
+/*
+ * Set what each prompt of keys [n], which are in the order of tokens, has in common with an earlier turn: one of its neighbours
+ * has most, once those with later turns are taken out of the list. So prompts leave it from the last turn on. common [n + 2]:
+ * common[k] is what key k has in common with its neighbour before it. at, before, behind [n + 2]: the key of each turn, and its
+ * neighbours; key k stands at k + 1, so that both ends have a place.
+ */
+static void search_earlier(plan_prompt *prompts, const sort_key *keys, size_t n, size_t *common, size_t *at, size_t *before,
+                           size_t *behind) {
+    for (size_t k = 1; k <= n; k++) {
+        at[keys[k - 1].turn] = k;
+        before[k] = k - 1;
+        behind[k] = k + 1;
+        common[k] = k > 1 ? n_common(&keys[k - 2], &keys[k - 1]) : 0;
+    }
+    for (size_t turn = n; turn-- > 0;) {
+        const size_t k = at[turn], next = behind[k];
+        const size_t most = common[k] > common[next] ? common[k] : common[next];
+        prompts[keys[k - 1].index].n_common = match_of(most, &keys[k - 1]);
+        if (common[k] < common[next]) common[next] = common[k];
+        behind[before[k]] = next;
+        before[next] = before[k];
+    }
+}
+
 static bool find_common(batch_plan *plan, const int32_t *tokens) {
-    sort_key *keys = calloc(plan->n_prompts + 1, sizeof *keys);
-    size_t *common = calloc(plan->n_prompts + 1, sizeof *common);
-    size_t *stack = calloc(plan->n_prompts + 1, sizeof *stack), *least = calloc(plan->n_prompts + 1, sizeof *least);
-    const bool ok = keys && common && stack && least;
+    const size_t most = plan->n_prompts + 2;
+    sort_key *keys = calloc(most, sizeof *keys);
+    size_t *places = calloc(4 * most, sizeof *places);
+    const bool ok = keys && places;
     const size_t n = ok ? list_prompts(plan, tokens, keys) : 0;
     if (ok) qsort(keys, n, sizeof *keys, compare_tokens);
-    for (size_t k = 1; k < n; k++) common[k] = n_common(&keys[k - 1], &keys[k]);
-    if (ok) search_earlier(plan->prompts, keys, common, n, false, stack, least);
-    if (ok) search_earlier(plan->prompts, keys, common, n, true, stack, least);
+    if (ok) search_earlier(plan->prompts, keys, n, places, places + most, places + 2 * most, places + 3 * most);
     free(keys);
-    free(common);
-    free(stack);
-    free(least);
+    free(places);
     return ok;
 }
 

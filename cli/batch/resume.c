@@ -108,12 +108,6 @@ static cl_status compare(const batch_output *o, const json_t *begun, const json_
                            "--resume: %s was begun with other requests than those of --input; name the output of this input, "
                            "or leave --resume out to begin anew",
                            o->path);
-        if (strcmp(name, BATCH_MODEL_FILE) == 0 && !old)
-            return cl_fail(
-                error, CL_ERR_ARG,
-                "--resume: %s was begun by an older chunkllama, which did not note what the model is; finish it with "
-                "that one, or leave --resume out to begin anew",
-                o->path);
         if (strcmp(name, BATCH_MODEL_FILE) == 0)
             return cl_fail(error, CL_ERR_ARG,
                            "--resume: %s was begun with another model than --model has now, though of the same name; use that "
@@ -159,7 +153,7 @@ static bool take_saved(resume *r, size_t size, int64_t end) {
     const size_t i = (size_t)(line - o->plan->lines);
     if (batch_output_has(o, i)) return true;
     if (!take_record(o, r->line + head, size - head, line)) return false;
-    o->saved[i] = (saved_record){end - (int64_t)(size - head), size - head};
+    o->saved[i] = (batch_saved){end - (int64_t)(size - head), size - head};
     return true;
 }
 

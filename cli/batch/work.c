@@ -9,7 +9,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "chunkattn/base/clock.h"
 #include "cli/interrupt.h"
 #include "serve/batches/lines.h"
 
@@ -43,8 +42,9 @@ static cl_status submit_lines(batch_work *w, size_t capacity, cl_error *error) {
     char *text = NULL;
     size_t allocated = 0;
     cl_status status = CL_OK;
-    while (status == CL_OK && w->n_taken < w->n_todo && w->n_pending < capacity) {
-        const size_t index = w->todo[w->n_taken++];
+    while (status == CL_OK && w->n_taken < w->plan->n_order && w->n_pending < capacity) {
+        const size_t index = w->plan->order[w->n_taken++];
+        if (batch_output_has(w->output, index)) continue;
         const plan_line *line = &w->plan->lines[index];
         status = lines_read(w->input->fd, line->place, line->size, &text, &allocated, error);
         if (status != CL_OK) break;
@@ -86,7 +86,8 @@ static cl_status write_lines(batch_work *w, cl_error *error) {
         w->failed = !batch_output_add(w->output, e->index, &e->line);
         if (w->failed) return cl_fail(error, CL_ERR_FILE, "cannot write the output: %s", strerror(errno));
         w->n_written++;
-        w->written_cost += (double)w->plan->lines[e->index].cost;
+        w->progress.done++;
+        w->progress.work_done += (double)w->plan->lines[e->index].cost;
         w->n_pending--;
         *at = e->next;
         errand_free(e);
@@ -99,38 +100,32 @@ static cl_status write_lines(batch_work *w, cl_error *error) {
 static void show_progress(batch_work *w) {
     cl_engine_stats stats = {.struct_size = sizeof stats};
     cl_engine_get_stats(w->gate.engine, &stats);
-    const progress_state state = {
-        .done = w->plan->n_order - w->n_todo + w->n_written,
-        .total = w->plan->n_order,
-        .tokens = (long long)stats.completion_tokens,
-        .seconds = clock_seconds() - w->start,
-        .part = w->whole_cost > 0 ? w->written_cost / w->whole_cost : 0,
-    };
-    progress_show(&w->progress, &state);
+    w->progress.tokens = (long long)stats.completion_tokens;
+    progress_show(&w->progress);
 }
 
-static bool list_todo(batch_work *w) {
+/* Begin with what is there and what is to be computed. */
+static void begin_progress(batch_work *w) {
     const batch_plan *plan = w->plan;
-    w->todo = calloc(plan->n_order + 1, sizeof *w->todo);
-    for (size_t i = 0; w->todo && i < plan->n_order; i++) {
-        if (batch_output_has(w->output, plan->order[i])) continue;
-        w->todo[w->n_todo++] = plan->order[i];
-        w->whole_cost += (double)plan->lines[plan->order[i]].cost;
+    w->progress = progress_begin("requests", plan->n_order, 0);
+    for (size_t i = 0; i < plan->n_order; i++) {
+        if (batch_output_has(w->output, plan->order[i]))
+            w->progress.done++;
+        else
+            w->progress.work += (double)plan->lines[plan->order[i]].cost;
     }
-    return w->todo;
 }
 
 cl_status batch_work_run(batch_work *w, size_t capacity, cl_error *error) {
+    cl_status status = CL_OK;
     w->plan = w->output->plan;
     gate_init(&w->gate);
-    progress_begin(&w->progress);
-    w->start = clock_seconds();
-    cl_status status = list_todo(w) ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for %zu lines", w->plan->n_order);
-    while (status == CL_OK && w->n_written < w->n_todo && !interrupted) {
+    begin_progress(w);
+    while (status == CL_OK && w->progress.done < w->progress.total && !interrupted) {
         status = submit_lines(w, capacity, error);
         if (status == CL_OK) status = write_lines(w, error);
         show_progress(w);
-        if (w->n_pending > 0 && (w->n_pending == capacity || w->n_taken == w->n_todo)) gate_wait(&w->gate, LOOK_S);
+        if (w->n_pending > 0 && (w->n_pending == capacity || w->n_taken == w->plan->n_order)) gate_wait(&w->gate, LOOK_S);
     }
     progress_clear(&w->progress);
     if (w->failed) return status;
@@ -143,6 +138,5 @@ void batch_work_free(batch_work *w) {
         next = e->next;
         errand_free(e);
     }
-    free(w->todo);
     if (w->plan) gate_destroy(&w->gate);
 }

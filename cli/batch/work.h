@@ -20,15 +20,12 @@ typedef struct batch_work {
     gate gate;
 
     const batch_plan *plan; /* that of the output */
-    size_t *todo;           /* [n_todo] the lines whose records are missing, in the order of the plan; owned */
-    size_t n_todo, n_taken;
-    errand *pending; /* a list: the lines in memory; owned. Their index is that in the plan */
+    size_t n_taken;         /* lines of its order that are behind those that were submitted */
+    errand *pending;        /* a list: the lines in memory; owned. Their index is that in the plan */
     size_t n_pending;
-    size_t n_written;                /* records of this run */
-    double start;                    /* clock_seconds() */
-    double whole_cost, written_cost; /* of the lines of this run, and of those that are written */
-    progress progress;
-    bool failed; /* a record could not be written */
+    size_t n_written;      /* records of this run */
+    cli_progress progress; /* in lines of the order; work is what this run has to compute */
+    bool failed;           /* a record could not be written */
 } batch_work;
 
 /*

@@ -16,7 +16,7 @@
 
 /* A conversation with the user. */
 typedef struct talk {
-    const session *s;
+    const cli_session *s;
     const cl_chat *format;
     chat_state state;
     line_editor *editor; /* owned; NULL: messages are lines of standard input */
@@ -25,7 +25,7 @@ typedef struct talk {
 
 /* ---- Answers ---- */
 
-static void count(chat_stats *s, const answer *a) {
+static void count(chat_stats *s, const cli_answer *a) {
     s->n_answers++;
     s->n_prompt += a->n_prompt;
     s->n_cached += a->n_cached;
@@ -33,7 +33,7 @@ static void count(chat_stats *s, const answer *a) {
     s->first_s += a->first_s;
     s->total_s += a->total_s;
     s->last = *a;
-    s->last.text = (text_buffer){0};
+    s->last.text = (cli_text){0};
 }
 
 /* Without an editor an interrupt cancels an answer, too; at other times it ends the program. SA_RESTART: writes go on. */
@@ -42,8 +42,8 @@ static void on_interrupt(int signal) {
     terminal_interrupted = 1;
 }
 
-static cl_status stream_turn(const talk *t, const cl_token_list *tokens, answer *a, cl_error *error) {
-    options opt = *t->state.opt;
+static cl_status stream_turn(const talk *t, const cl_token_list *tokens, cli_answer *a, cl_error *error) {
+    cli_options opt = *t->state.opt;
     if (opt.seed >= 0) opt.seed += t->state.n_again; /* another answer than the one that /regen replaces */
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, before;
     if (!t->editor) sigaction(SIGINT, &action, &before);
@@ -58,9 +58,9 @@ static cl_status stream_turn(const talk *t, const cl_token_list *tokens, answer 
  * go on.
  */
 static cl_status answer_turn(talk *t, cl_error *error) {
-    conversation *m = &t->state.messages;
+    chat_conversation *m = &t->state.messages;
     cl_token_list tokens = {0};
-    answer a = {0};
+    cli_answer a = {0};
     cl_status status = cl_chat_tokenize_messages(t->format, m->messages, m->n, t->s->chat_kwargs, &tokens, error);
     if (status == CL_OK) status = stream_turn(t, &tokens, &a, error);
     printf("\n");
@@ -81,7 +81,7 @@ static cl_status answer_turn(talk *t, cl_error *error) {
 /* ---- Messages ---- */
 
 /* Read a line of standard input, without its end. */
-static line_result read_plain_line(const talk *t, text_buffer *message) {
+static line_result read_plain_line(const talk *t, cli_text *message) {
     char *line = NULL;
     size_t capacity = 0;
     cl_error error;
@@ -96,7 +96,7 @@ static line_result read_plain_line(const talk *t, text_buffer *message) {
 }
 
 /* Read the next message that is not empty. False: there is none. */
-static bool read_message(talk *t, text_buffer *message) {
+static bool read_message(talk *t, cli_text *message) {
     cl_error error;
     for (;;) {
         message->size = 0;
@@ -115,11 +115,11 @@ static bool read_message(talk *t, text_buffer *message) {
 
 /* Answer the user's messages until the input ends. */
 static cl_status converse(talk *t, cl_error *error) {
-    text_buffer message = {0};
+    cli_text message = {0};
     cl_status status = CL_OK;
     while (status == CL_OK && read_message(t, &message)) {
         const char *text = message.data;
-        const command_effect effect = command_obey(&t->state, &text);
+        const chat_effect effect = command_obey(&t->state, &text);
         if (effect == COMMAND_EXIT) break;
         if (effect == COMMAND_DONE) continue;
         if (effect == NO_COMMAND) {
@@ -155,8 +155,8 @@ static bool can_edit(void) {
 }
 
 static cl_status talk_to_user(talk *t, cl_error *error) {
-    const options *opt = t->state.opt;
-    conversation *m = &t->state.messages;
+    const cli_options *opt = t->state.opt;
+    chat_conversation *m = &t->state.messages;
     const bool taken = can_edit() && terminal_open();
     cl_status status = taken ? line_editor_open(&t->editor, !opt->no_history, error) : CL_OK;
     t->shows_prompt = isatty(STDIN_FILENO) && !t->editor;
@@ -169,8 +169,8 @@ static cl_status talk_to_user(talk *t, cl_error *error) {
     return status;
 }
 
-int cmd_chat(const options *opt) {
-    session s = {0};
+int cmd_chat(const cli_options *opt) {
+    cli_session s = {0};
     talk t = {.s = &s, .state.opt = opt};
     cl_error error;
     cl_status status = session_load(&s, opt, &error);

@@ -24,13 +24,13 @@ static void print_times(double first_s, double total_s, int64_t n_answers, int64
     fprintf(stderr, "; TPOT %.1f ms (%.1f tokens/s)", 1e3 * per_token, 1 / per_token);
 }
 
-void print_answer_stats(const answer *a) {
+void print_answer_stats(const cli_answer *a) {
     fprintf(stderr, "%lld prompt tokens, %lld of them cached; %lld generated; ", (long long)a->n_prompt, (long long)a->n_cached,
             (long long)a->n_completion);
     print_times(a->first_s, a->total_s - a->first_s, 1, a->n_completion);
 }
 
-static command_effect print_stats(chat_state *c, const char *argument) {
+static chat_effect print_stats(chat_state *c, const char *argument) {
     const chat_stats *s = &c->stats;
     (void)argument;
     fprintf(stderr, "messages     %zu\n", c->messages.n);
@@ -46,26 +46,26 @@ static command_effect print_stats(chat_state *c, const char *argument) {
 
 /* ---- The other commands ---- */
 
-static command_effect leave(chat_state *c, const char *argument) {
+static chat_effect leave(chat_state *c, const char *argument) {
     (void)c;
     (void)argument;
     return COMMAND_EXIT;
 }
 
-static command_effect clear(chat_state *c, const char *argument) {
+static chat_effect clear(chat_state *c, const char *argument) {
     (void)argument;
     conversation_shorten(&c->messages, conversation_has_system(&c->messages) ? 1 : 0);
     return COMMAND_DONE;
 }
 
-static command_effect set_system(chat_state *c, const char *argument) {
+static chat_effect set_system(chat_state *c, const char *argument) {
     cl_error error;
     if (conversation_set_system(&c->messages, argument, &error) != CL_OK) print_error(error.message);
     return COMMAND_DONE;
 }
 
-static command_effect regenerate(chat_state *c, const char *argument) {
-    conversation *m = &c->messages;
+static chat_effect regenerate(chat_state *c, const char *argument) {
+    chat_conversation *m = &c->messages;
     (void)argument;
     if (conversation_ends_with(m, "assistant")) conversation_shorten(m, m->n - 1);
     if (conversation_ends_with(m, "user")) {
@@ -87,7 +87,7 @@ static char *path_of(const char *command, const char *argument) {
     return path;
 }
 
-static command_effect save(chat_state *c, const char *argument) {
+static chat_effect save(chat_state *c, const char *argument) {
     cl_error error;
     char *path = path_of("/save", argument);
     if (path && conversation_save(&c->messages, path, &error) != CL_OK)
@@ -98,7 +98,7 @@ static command_effect save(chat_state *c, const char *argument) {
     return COMMAND_DONE;
 }
 
-static command_effect load(chat_state *c, const char *argument) {
+static chat_effect load(chat_state *c, const char *argument) {
     cl_error error;
     char *path = path_of("/load", argument);
     if (path && conversation_load(&c->messages, path, &error) != CL_OK) {
@@ -113,11 +113,11 @@ static command_effect load(chat_state *c, const char *argument) {
 
 /* ---- The table ---- */
 
-static command_effect help(chat_state *c, const char *argument);
+static chat_effect help(chat_state *c, const char *argument);
 
 static const struct {
     const char *name, *argument, *help;
-    command_effect (*run)(chat_state *c, const char *argument);
+    chat_effect (*run)(chat_state *c, const char *argument);
 } commands_of_chat[] = {
     {"/help", "", "print this", help},
     {"/system", " TEXT", "set the system message, which stands before all others; without TEXT there is none", set_system},
@@ -132,7 +132,7 @@ static const struct {
 };
 enum { N_CHAT_COMMANDS = sizeof commands_of_chat / sizeof *commands_of_chat };
 
-static command_effect help(chat_state *c, const char *argument) {
+static chat_effect help(chat_state *c, const char *argument) {
     (void)c;
     (void)argument;
     for (int i = 0; i < N_CHAT_COMMANDS; i++) {
@@ -159,7 +159,7 @@ static void print_unknown(const char *name) {
                 name);
 }
 
-command_effect command_obey(chat_state *c, const char **text) {
+chat_effect command_obey(chat_state *c, const char **text) {
     const char *t = *text;
     size_t n = 1;
     if (t[0] != '/') return NO_COMMAND;

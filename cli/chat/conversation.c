@@ -13,15 +13,15 @@
 static const char *const roles[] = {"system", "user", "assistant"};
 enum { N_ROLES = sizeof roles / sizeof *roles };
 
-void conversation_free(conversation *c) {
+void conversation_free(chat_conversation *c) {
     conversation_shorten(c, 0);
     free(c->messages);
-    *c = (conversation){0};
+    *c = (chat_conversation){0};
 }
 
 static cl_status no_memory(cl_error *error) { return cl_fail(error, CL_ERR_NOMEM, "no memory for the conversation"); }
 
-cl_status conversation_add(conversation *c, const char *role, const char *content, size_t size, cl_error *error) {
+cl_status conversation_add(chat_conversation *c, const char *role, const char *content, size_t size, cl_error *error) {
     if (c->n == c->capacity) {
         const size_t capacity = 2 * c->capacity + 8;
         cl_chat_message *grown = realloc(c->messages, capacity * sizeof *grown);
@@ -37,17 +37,17 @@ cl_status conversation_add(conversation *c, const char *role, const char *conten
     return CL_OK;
 }
 
-void conversation_shorten(conversation *c, size_t n) {
+void conversation_shorten(chat_conversation *c, size_t n) {
     while (c->n > n) free((char *)c->messages[--c->n].content);
 }
 
-bool conversation_has_system(const conversation *c) { return c->n && strcmp(c->messages[0].role, "system") == 0; }
+bool conversation_has_system(const chat_conversation *c) { return c->n && strcmp(c->messages[0].role, "system") == 0; }
 
-bool conversation_ends_with(const conversation *c, const char *role) {
+bool conversation_ends_with(const chat_conversation *c, const char *role) {
     return c->n && strcmp(c->messages[c->n - 1].role, role) == 0;
 }
 
-cl_status conversation_set_system(conversation *c, const char *text, cl_error *error) {
+cl_status conversation_set_system(chat_conversation *c, const char *text, cl_error *error) {
     const cl_status status = conversation_add(c, "system", text, strlen(text), error);
     if (status != CL_OK) return status;
     const cl_chat_message added = c->messages[--c->n];
@@ -72,7 +72,7 @@ static json_t *message_json(const cl_chat_message *m) {
     return o;
 }
 
-cl_status conversation_save(const conversation *c, const char *path, cl_error *error) {
+cl_status conversation_save(const chat_conversation *c, const char *path, cl_error *error) {
     json_t *messages = json_array();
     bool ok = messages != NULL;
     for (size_t i = 0; ok && i < c->n; i++) ok = json_array_append_new(messages, message_json(&c->messages[i])) == 0;
@@ -92,7 +92,7 @@ cl_status conversation_save(const conversation *c, const char *path, cl_error *e
 }
 
 /* Append the message that a JSON value describes. */
-static cl_status add_json(conversation *c, const char *path, const json_t *value, cl_error *error) {
+static cl_status add_json(chat_conversation *c, const char *path, const json_t *value, cl_error *error) {
     const char *role = json_string_value(json_object_get(value, "role"));
     const json_t *content = json_object_get(value, "content");
     int k = 0;
@@ -104,7 +104,7 @@ static cl_status add_json(conversation *c, const char *path, const json_t *value
     return conversation_add(c, roles[k], json_string_value(content), json_string_length(content), error);
 }
 
-cl_status conversation_load(conversation *c, const char *path, cl_error *error) {
+cl_status conversation_load(chat_conversation *c, const char *path, cl_error *error) {
     json_error_t problem;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return cl_fail(error, CL_ERR_FILE, "cannot open %s: %s", path, strerror(errno));
@@ -112,7 +112,7 @@ cl_status conversation_load(conversation *c, const char *path, cl_error *error) 
     close(fd);
     if (!file) return cl_fail(error, CL_ERR_FORMAT, "%s: line %d: %s", path, problem.line, problem.text);
     const json_t *messages = json_is_object(file) ? json_object_get(file, "messages") : file;
-    conversation loaded = {0};
+    chat_conversation loaded = {0};
     cl_status status = json_is_array(messages)
                            ? CL_OK
                            : cl_fail(error, CL_ERR_FORMAT, "%s must hold a JSON array of messages with role and content", path);
@@ -120,7 +120,7 @@ cl_status conversation_load(conversation *c, const char *path, cl_error *error) 
         status = add_json(&loaded, path, json_array_get(messages, i), error);
     json_decref(file);
     if (status == CL_OK) {
-        const conversation old = *c;
+        const chat_conversation old = *c;
         *c = loaded;
         loaded = old;
     }

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include "chunkllama/common/str.h"
 #include "line_history.h"
@@ -93,60 +94,37 @@ static unsigned char insert_line_feed(EditLine *el, int key) {
     return el_winsertstr(el, L"\n") == 0 ? CC_REFRESH : CC_ERROR;
 }
 
-/* Wide characters that grow at their end. */
-typedef struct wide_text {
-    wchar_t *data; /* [n] and a zero behind them */
-    size_t n, capacity;
-} wide_text;
-
-static bool append(wide_text *t, wchar_t c) {
-    if (t->n + 1 >= t->capacity) {
-        const size_t capacity = 2 * t->capacity + 256;
-        wchar_t *grown = realloc(t->data, capacity * sizeof *grown);
-        if (!grown) return false;
-        t->data = grown;
-        t->capacity = capacity;
-    }
-    t->data[t->n++] = c;
-    t->data[t->n] = 0;
-    return true;
-}
-
-/* Terminals send the line ends of pasted text as CR, LF or both; they become LF. Other control characters but tab are dropped.
+/*
+ * Add a pasted character behind `last`. Terminals send line ends as CR, LF or both; they become LF. Other control characters
+ * but tab are dropped.
  */
-static void clean(wide_text *t) {
-    size_t n = 0;
-    for (size_t i = 0; i < t->n; i++) {
-        const wchar_t c = t->data[i];
-        if (c == '\r') {
-            if (i + 1 == t->n || t->data[i + 1] != '\n') t->data[n++] = '\n';
-        } else if (c == '\n' || c == '\t' || (c >= 0x20 && (c < 0x7f || c > 0x9f))) {
-            t->data[n++] = c;
-        }
-    }
-    t->n = n;
-    t->data[n] = 0;
+static void add_pasted(wchar_t c, wchar_t last, FILE *out) {
+    if (c == '\r' || (c == '\n' && last != '\r'))
+        fputwc('\n', out);
+    else if (c == '\t' || (c >= 0x20 && (c < 0x7f || c > 0x9f)))
+        fputwc(c, out);
 }
 
 /* ESC [200~: insert all up to ESC [201~ at once, so that no line end in it ends the message. */
 static unsigned char insert_paste(EditLine *el, int key) {
-    static const wchar_t end[] = L"\033[201~";
-    enum { END_SIZE = sizeof end / sizeof *end - 1 };
+    static const wchar_t end[] = L"\033[201~"; /* in which ESC is the first character only */
     const line_editor *e = editor_of(el);
-    wide_text t = {0};
-    wchar_t c;
-    bool ok = true, ended = false;
+    wchar_t *text = NULL, c, last = 0;
+    size_t size, n_met = 0; /* characters of `end` that have come */
+    FILE *out = open_wmemstream(&text, &size);
     (void)key;
-    while (!ended && !e->interrupted && el_wgetc(el, &c) == 1) {
-        if (ok) ok = append(&t, c);
-        ended = ok && t.n >= END_SIZE && memcmp(t.data + t.n - END_SIZE, end, sizeof end - sizeof *end) == 0;
+    while (out && end[n_met] && !e->interrupted && el_wgetc(el, &c) == 1) {
+        if (c == end[n_met]) {
+            n_met++;
+            continue;
+        }
+        for (size_t i = 0; i < n_met; last = end[i++]) add_pasted(end[i], last, out);
+        n_met = c == end[0];
+        if (!n_met) add_pasted(c, last, out);
+        last = c;
     }
-    if (ended) t.n -= END_SIZE;
-    if (t.n) {
-        clean(&t);
-        ok = ok && (!t.n || el_winsertstr(el, t.data) == 0);
-    }
-    free(t.data);
+    const bool ok = out && fclose(out) == 0 && (!size || el_winsertstr(el, text) == 0);
+    free(text);
     return ok ? CC_REFRESH : CC_ERROR;
 }
 
@@ -212,7 +190,7 @@ void line_editor_close(line_editor **e) {
 }
 
 /* Read a line, without its end, and append it to *message. */
-static line_result read_line(line_editor *e, text_buffer *message) {
+static line_result read_line(line_editor *e, cli_text *message) {
     cl_error error;
     int n = 0;
     e->interrupted = false;
@@ -223,7 +201,7 @@ static line_result read_line(line_editor *e, text_buffer *message) {
     return text_buffer_append(message, line, (size_t)n, &error) == CL_OK ? LINE_MESSAGE : LINE_END;
 }
 
-line_result line_editor_read(line_editor *e, text_buffer *message) {
+line_result line_editor_read(line_editor *e, cli_text *message) {
     const size_t start = message->size;
     line_result result;
     e->in_message = false;

@@ -24,6 +24,6 @@ typedef enum line_result { LINE_MESSAGE, LINE_INTERRUPTED, LINE_END } line_resul
  * LINE_INTERRUPTED: Ctrl-C came, and the text so far is dropped. LINE_END: the input has ended. In both cases *message may have
  * a part of a message. Lack of memory ends the input.
  */
-line_result line_editor_read(line_editor *e, text_buffer *message);
+line_result line_editor_read(line_editor *e, cli_text *message);
 
 #endif

@@ -106,7 +106,7 @@ def test_model_names_of_batch(chunkllama, model_path):
     (["--max-num-seqs"], "--max-num-seqs needs a value: N"),
     (["-t", "x"], "-t is 'x', which is not a whole number"),
     (["--served-model-name", "--port", "1"], "--served-model-name needs a value: NAMES"),
-    (["a.gguf", "b.gguf"], "'b.gguf' is one argument too many; name one model"),
+    (["a.gguf", "b.gguf"], "'b.gguf' is one argument too many; name one MODEL, in quotes if it has blanks"),
     (["a.gguf", "-m", "b.gguf"], "the model is 'a.gguf' and --model 'b.gguf'; name it once"),
 ])
 def test_answers_about_flags_of_others(chunkllama, args, message):
@@ -116,12 +116,14 @@ def test_answers_about_flags_of_others(chunkllama, args, message):
 def test_every_flag_of_others(chunkllama, request):
     """Each is a flag that no option here has, and what is named in its place exists."""
     source = (request.config.rootpath / "cli/options_peers.c").read_text()
-    flags = [one or other for one, other in re.findall(r'(?:ALIAS|ALWAYS|HOLDS|ANSWER)\("(-[^"]+)"|\{"(-[^"]+)", ', source)]
+    rows = re.findall(r'^    (?:([A-Z]+)\(|\{)((?:"[^"]*"\s*)+)(.*?)[)}],$', source, re.M | re.S)
+    flags = [flag for _, texts, _ in rows for flag in re.findall(r"-[^ \n\"]+", texts)]
     assert len(flags) > 100 and len(set(flags)) == len(flags)
     options = set(re.findall(r"--[a-z-]+", chunkllama("serve", "--help").stdout + chunkllama("run", "--help").stdout))
-    aliases = re.findall(r'ALIAS\("-[^"]+", "([^"]+)"\)', source)
+    aliases = [re.search('"(.*)"', rest)[1] for kind, texts, rest in rows if kind == "ALIAS" for _ in texts.split()]
     assert len(aliases) > 20 and {"--" + name for name in aliases} <= options
-    answers = re.findall(r'^static const char \w+\[\] =\s+"(.*)";$', source, re.M)
+    answers = re.findall(r'^static const char \w+\[\] = "(.*)";$', source, re.M)
+    answers += [rest for kind, _, rest in rows if kind in ("ANSWER", "HOLDS", "REFUSED") and '"' in rest]
     assert len(answers) > 10
     for answer in answers:
         assert set(re.findall(r"--[a-z][a-z-]+", answer)) <= options, answer
@@ -234,27 +236,38 @@ def test_manual_pages(chunkllama, options, tmp_path):
             assert done.stderr == "" and done.returncode == 0
 
 
-def test_bash_completion(chunkllama, tmp_path):
+def test_bash_completion(chunkllama, chunkllama_bin, tmp_path):
     script = tmp_path / "chunkllama"
     script.write_text(chunkllama("completion", "bash").stdout)
     (tmp_path / "model.gguf").touch()
     lines = {"ser": "serve", "serve --kv-ty": "--kv-type", "serve --kv-type ": "f32 f16 bf16 int8", "bench s": "serve",
              "bench serve --ur": "--url", "bench --p": "--pp --prefill-piece --pin-threads", "completion z": "zsh",
              f"run -m {tmp_path}/mod": f"{tmp_path}/model.gguf", "serve --port ": ""}
-    calls = "".join('COMP_WORDS=(chunkllama %s); COMP_CWORD=%d; _chunkllama; echo "${COMPREPLY[*]}"\n' %
-                    (" ".join(f"'{word}'" for word in line.split(" ")), len(line.split(" "))) for line in lines)
+    calls = "".join('COMP_WORDS=(%s %s); COMP_CWORD=%d; _chunkllama; echo "${COMPREPLY[*]}"\n' %
+                    (chunkllama_bin, " ".join(f"'{word}'" for word in line.split(" ")), len(line.split(" "))) for line in lines)
     done = subprocess.run(["bash", "-c", f"compopt() {{ :; }}; source {script}\n{calls}"], capture_output=True, text=True)
     assert (done.stdout.splitlines(), done.stderr) == (list(lines.values()), "")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_has_every_option(chunkllama, options, tmp_path, shell):
-    text = chunkllama("completion", shell).stdout
-    for name in sum(options.values(), []):
-        assert f"--{name}" in text or f"-l {name} " in text
-    (tmp_path / "script").write_text(text)
+def test_completion_offers_every_option(chunkllama, options):
+    for command, names in options.items():
+        offered = chunkllama("complete", *command.split(), "--").stdout.splitlines()
+        assert [line.split("\t")[0] for line in offered] == [f"--{name}" for name in names]
+        assert all(line.split("\t")[1] for line in offered)
+    assert chunkllama("complete", "run", "x").stdout == chunkllama("complete", "run", "-m", "").stdout == "*\n"
+    assert chunkllama("complete", "run", "--raw", "--te").stdout.startswith("--temperature\t")
+    assert chunkllama("complete", "none", "").stdout == ""
+
+
+@pytest.mark.parametrize("shell, check", [("zsh", "-n"), ("fish", "-n")])
+def test_scripts_of_other_shells(chunkllama, chunkllama_bin, tmp_path, shell, check):
+    (tmp_path / "script").write_text(chunkllama("completion", shell).stdout)
     if shutil.which(shell):
-        subprocess.run([shell, "-n", tmp_path / "script"], check=True)
+        subprocess.run([shell, check, tmp_path / "script"], check=True)
+    if shell == "fish" and shutil.which(shell):
+        asked = f"source {tmp_path}/script; complete -C '{chunkllama_bin} serve --kv-type '"
+        answer = subprocess.run([shell, "-c", asked], capture_output=True, text=True, check=True).stdout
+        assert answer.split() == ["bf16", "f16", "f32", "int8"]
 
 
 def test_completion_of_another_shell(chunkllama):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs into a fresh prefix, looks for the program, its pages and its unit, then builds and runs foreign.c and the documented
 # programs against it as others would: with pkg-config, shared and static, and with CMake; static programs have no CUDA unless they
-# link its module. Then the library is built alone with nothing but a C compiler and CMake. Last, each shared library must export
+# link its module. Then other projects take this one in, and each library is built alone with nothing but what it needs. Last, each shared library must export
 # its public interface and nothing else. docs/example_llama.c is run where CHUNKLLAMA_MODEL names a model.
 set -euo pipefail
 build=$1 prefix=$2
@@ -126,12 +126,29 @@ echo "CMake package chunkllama, shared, where pkg-config is not"
 cmake -S "$here/package_llama" -B "$work/package_llama" -DLIBRARIES=chunkllama -DCMAKE_PREFIX_PATH="$prefix" \
   -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON --fresh -G Ninja >/dev/null
 
+# take_in FOLDER OPTIONS: build a project of which this one is a part, and which must get its libraries and nothing else.
+take_in() {
+  local folder=$work/$1
+  cmake -S "$here/subproject" -B "$folder" -G Ninja -DCATTN_CUDA=OFF -DCATTN_WERROR=ON "${launcher[@]}" "${@:2}" >/dev/null
+  grep -q '^  FLAGS = .*-O3' "$folder/build.ninja" || { echo "not optimized where no build type is named"; exit 1; }
+  cmake --build "$folder" >/dev/null
+  "$folder/with_chunkattn"
+  "$folder/with_static"
+  DESTDIR=$folder/root cmake --install "$folder" >/dev/null
+  [[ ! -d $folder/root ]] || { echo "the project installs what it has taken in"; exit 1; }
+  ctest --test-dir "$folder" -N | grep -q 'Total Tests: 0' || { echo "the project has tests of what it has taken in"; exit 1; }
+}
+launcher=()
+! command -v ccache >/dev/null || launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache)
+
 echo "a folder of another build"
-cmake -S "$here/subproject" -B "$work/subproject" -G Ninja -DCATTN_CUDA=OFF >/dev/null
-grep -q '^  FLAGS = .*-O3' "$work/subproject/build.ninja" || { echo "not optimized where no build type is named"; exit 1; }
-cmake --build "$work/subproject" >/dev/null
-"$work/subproject/with_chunkattn"
-"$work/subproject/with_static"
+take_in subproject
+[[ ! -f $work/subproject/llama_with_static ]] || { echo "more than libchunkattn was built"; exit 1; }
+
+echo "FetchContent, with libchunkllama"
+take_in fetched -DFETCH=ON -DCATTN_CHUNKLLAMA=ON
+run_llama "$work/fetched/llama_with_chunkllama"
+run_llama "$work/fetched/llama_with_static"
 
 # Arguments: the library's name, the prefix of its symbols, and its headers.
 check_exports() {
@@ -148,6 +165,24 @@ for tool in cc cmake ninja ar ranlib as ld uname; do ln -sf "$(command -v $tool)
 env -i PATH="$work/bin" cmake -S "$here/../.." -B "$work/alone" -G Ninja -DCATTN_APPS=OFF -DCATTN_CUDA=OFF >/dev/null
 env -i PATH="$work/bin" cmake --build "$work/alone" >/dev/null
 [[ -f $work/alone/chunkattn/libchunkattn.a && ! -d $work/alone/cli ]] || { echo "more or less than the library was built"; exit 1; }
+
+echo "libchunkllama alone, where there are only its own packages"
+mkdir -p "$work/modules"
+for module in jansson libpcre2-8 libutf8proc; do ln -sf "$(pkg-config --variable=pcfiledir $module)/$module.pc" "$work/modules/"; done
+PKG_CONFIG_PATH='' PKG_CONFIG_LIBDIR=$work/modules cmake -S "$here/../.." -B "$work/engine" -G Ninja -DCATTN_APPS=OFF \
+  -DCATTN_CHUNKLLAMA=ON -DCATTN_CUDA=OFF -DCATTN_WERROR=ON >/dev/null
+cmake --build "$work/engine" >/dev/null
+cmake --install "$work/engine" --prefix "$work/engine/prefix" >/dev/null
+[[ ! -d $work/engine/prefix/bin && ! -d $work/engine/tests ]] || { echo "more than the libraries was built"; exit 1; }
+cmake -S "$here/package_llama" -B "$work/package_engine" -G Ninja -DCMAKE_PREFIX_PATH="$work/engine/prefix" >/dev/null
+cmake --build "$work/package_engine" >/dev/null
+run_llama "$work/package_engine/with_chunkllama"
+cmake "$work/engine" -DCATTN_TESTS=ON >/dev/null
+ctest --test-dir "$work/engine" -N >"$work/tests.txt"
+grep -q ' engine_fields$' "$work/tests.txt" || { echo "there are no tests of the engine"; exit 1; }
+! grep -qE ' (protocol|http|batches|cattn_bench|install)' "$work/tests.txt" || { echo "there are tests of the server"; exit 1; }
+cmake --build "$work/engine" --target engine_fields_test fuzz_jinja_test >/dev/null
+ctest --test-dir "$work/engine" -R '^(engine_fields|fuzz_jinja)$' >/dev/null
 
 echo "exported symbols"
 check_exports chunkattn cattn "$prefix"/include/chunkattn*.h
