@@ -375,7 +375,8 @@ static int64_t begin_in_pages(run *x) {
 
 /* One step of all runners, in an order that changes. */
 static void step(run *x) {
-    for (int i = x->n_runners - 1; i > 0; i--) swap(x, i, rng_below(&x->r, rng_chance(&x->r, 2) ? i + 1 : x->n_runners));
+    const bool shuffles = rng_chance(&x->r, 2);
+    for (int i = x->n_runners - 1; i > 0 && shuffles; i--) swap(x, i, rng_below(&x->r, i + 1));
     x->n_parts = x->n_runners;
     const int64_t n_rows = x->pages ? begin_in_pages(x) : begin_in_cache(x);
     const bool aborts = x->aborts_after >= 0 && !x->pages;

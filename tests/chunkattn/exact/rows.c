@@ -332,10 +332,10 @@ static const row rows[] = {
     {"pages", make_pages, false, 16, {{COUNT_ROWS, 100}, {COUNT_SHARED_RUNS, 80}}},
     {"groups", make_groups, false, 1, {{COUNT_ROWS, 1000}}},
     {"views", make_views, false, 1, {{COUNT_ROWS, 500}}},
-    {"faults", make_faults, true, 1, {{COUNT_FAILED, 500}, {COUNT_IMPORTED, 1}}},
+    {"faults", make_faults, true, 1, {{COUNT_FAULTY, 100}, {COUNT_FAILED, 100}, {COUNT_IMPORTED, 1}}},
     {"device_trees", make_device_trees, false, 7, {{COUNT_ROWS, 100}, {COUNT_WGMMA, 1}}},
     {"device_pages", make_device_pages, false, 12, {{COUNT_ROWS, 1000}, {COUNT_KEPT, 1}, {COUNT_SHARED_RUNS, 10}}},
-    {"device_faults", make_device_faults, true, 1, {{COUNT_FAILED, 50}}},
+    {"device_faults", make_device_faults, true, 1, {{COUNT_FAULTY, 50}}},
 };
 
 const row *row_find(const char *name) {
