@@ -17,6 +17,22 @@
 #include "reference.h"
 #include "tests/support/failing_alloc.h"
 
+const char *const count_names[N_COUNTS] = {[COUNT_ROWS] = "rows",
+                                           [COUNT_MOVED] = "pieces moved",
+                                           [COUNT_RESTORED] = "tokens restored",
+                                           [COUNT_WRITTEN] = "chunks written",
+                                           [COUNT_REFUSED] = "records refused",
+                                           [COUNT_ERRORS] = "errors of the disk",
+                                           [COUNT_WAITS] = "waits",
+                                           [COUNT_PROMPT_ENDS] = "ends of prompts",
+                                           [COUNT_SHARED_RUNS] = "shared runs",
+                                           [COUNT_KEPT] = "plans kept",
+                                           [COUNT_IMPORTED] = "imports",
+                                           [COUNT_FAILED] = "calls without memory",
+                                           [COUNT_FAULTY] = "rounds without memory",
+                                           [COUNT_WGMMA] = "products by wgmma",
+                                           [COUNT_WORST_ERROR] = "thousandths of the allowed error"};
+
 enum { MAX_RUNNING = 16, MAX_RUNNING_IN_PAGES = 12, MAX_PENDING = 16, MAX_STEPS = 100000 };
 
 /* A running copy of a sequence: in a cache `seq`, in foreign pages `paged`. */

@@ -57,6 +57,8 @@ typedef enum count {
     N_COUNTS,
 } count;
 
+extern const char *const count_names[N_COUNTS];
+
 /* Run a plan, and add to counts [N_COUNTS]. Ends with plan_fail when something is wrong. */
 void world_run(const plan *p, const backend *b, int64_t *counts);
 

@@ -355,7 +355,7 @@ bool row_is_met(const row *is, int64_t n_worlds, const int64_t counts[N_COUNTS])
     for (size_t i = 0; i < sizeof is->cases / sizeof *is->cases && n_worlds >= is->many; i++) {
         const int64_t least = is->cases[i].least * n_worlds / 10, got = counts[is->cases[i].what];
         if (least == 0 || got >= least) continue;
-        printf("FAILED: too few cases of kind %d: %lld, at least %lld\n", (int)is->cases[i].what, (long long)got,
+        printf("FAILED: too few cases: %lld %s, at least %lld\n", (long long)got, count_names[is->cases[i].what],
                (long long)least);
         is_met = false;
     }

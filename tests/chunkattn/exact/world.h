@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CATTN_EXPERIMENTAL
+#define CATTN_EXPERIMENTAL /* for foreign pages and devices */
 #include "../plans/plans.h"
 #include "chunkattn.h"
 #include "tests/support/rng.h"

@@ -69,9 +69,10 @@ static void run_worlds(const void *arg) {
 
 static int run_rows(const options *o) {
     const bool ok = plan_run(run_worlds, o);
-    printf("%s: %lld worlds from seed %llu and %lld long ones; counts", o->row->name, (long long)o->n_worlds,
+    printf("%s: %lld worlds from seed %llu and %lld long ones", o->row->name, (long long)o->n_worlds,
            (unsigned long long)o->seed, (long long)o->n_long);
-    for (int i = 0; i < N_COUNTS; i++) printf(" %lld", (long long)state->counts[i]);
+    for (int i = 0; i < N_COUNTS; i++)
+        if (state->counts[i]) printf(", %lld %s", (long long)state->counts[i], count_names[i]);
     printf("\n");
     if (ok) return !row_is_met(o->row, o->n_worlds, state->counts);
     printf("FAILED: repeat it with --rows %s --worlds %d --long %d --seed %llu\n", o->row->name, !state->is_long,
