@@ -328,7 +328,16 @@ static void make_device_faults(plan *p, rng *r, uint64_t seed, bool is_long) {
 
 static const row rows[] = {
     {"trees", make_trees, false, 40, {{COUNT_ROWS, 100}, {COUNT_MOVED, 10}, {COUNT_IMPORTED, 10}}},
-    {"tiers", make_tiers, false, 40, {{COUNT_RESTORED, 200}, {COUNT_WRITTEN, 10}, {COUNT_PROMPT_ENDS, 1}, {COUNT_REFUSED, 1}}},
+    {"tiers",
+     make_tiers,
+     false,
+     40,
+     {{COUNT_RESTORED, 200},
+      {COUNT_WRITTEN, 10},
+      {COUNT_PROMPT_ENDS, 1},
+      {COUNT_REFUSED, 1},
+      {COUNT_ERRORS, 1},
+      {COUNT_WAITS, 1}}},
     {"pages", make_pages, false, 16, {{COUNT_ROWS, 100}, {COUNT_SHARED_RUNS, 80}}},
     {"groups", make_groups, false, 1, {{COUNT_ROWS, 1000}}},
     {"views", make_views, false, 1, {{COUNT_ROWS, 500}}},

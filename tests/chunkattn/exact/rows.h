@@ -12,7 +12,7 @@ typedef struct row {
     struct {
         count what;
         int64_t least; /* in each ten worlds, on average */
-    } cases[4];
+    } cases[6];
 } row;
 
 /* NULL: there is none of this name. */

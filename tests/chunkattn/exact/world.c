@@ -30,6 +30,8 @@ static plan_seq make_seq(const plan *p, rng *r, int64_t longest) {
     plan_seq s = {.n_tokens = rng_range(r, 1, longest), .of = -1, .own = rng_range(r, 1, 1 << 30)};
     if (rng_chance(r, 3)) s.n_tokens = longest - rng_range(r, 0, longest / 4); /* long ones share long prefixes */
     s.n_prompt = rng_chance(r, 2) ? s.n_tokens : rng_range(r, s.n_tokens > 40 ? s.n_tokens - 40 : 1, s.n_tokens);
+    const int64_t n_whole = s.n_prompt / p->shape.chunk_size * p->shape.chunk_size;
+    if (n_whole > 0 && rng_chance(r, 3)) s.n_prompt = n_whole; /* it ends with a chunk */
     s.domain = rng_chance(r, 8);
     s.at = rng_range(r, 0, WORLD_MAX_SEQS);
     if (p->n_seqs == 0 || rng_chance(r, 5)) return s;
