@@ -77,8 +77,8 @@ alone=(tests/e2e/test_hostile.py tests/e2e/test_tenants.py)
 e2e=(-n 2 --dist loadfile --no-loadscope-reorder "${alone[@]/#/--ignore=}" tests/e2e tests/chunkllama/model)
 
 # Tests that take more than ten seconds of CPU under ASan, which the gate runs plain.
-long_sanitized='^(api_(no_memory|views|options|budget|cache|export)|cache_(fit|plan)|model_(linear|sampler)|protocol_memory|cattn_bench_.*'
-long_sanitized+='|exact_(groups|tier)|pages_plan|engine_(preemption|rules|scheduler|beam|fairness|grammar|speculation|llguidance))$'
+long_sanitized='^(api_(budget|cache|export)|cache_(fit|plan)|model_(linear|sampler)|protocol_memory|cattn_bench_.*'
+long_sanitized+='|exact_(groups|tier|views|faults)|pages_plan|engine_(preemption|rules|scheduler|beam|fairness|grammar|speculation|llguidance))$'
 
 # What looks at the sources alone.
 sources() {

@@ -1,4 +1,7 @@
-/* The budget: bytes in use stay within it whatever is requested, and a call that fails for lack of budget changes nothing. */
+/*
+ * The budget: bytes in use stay within it in steps, and a call that fails for lack of budget changes nothing. That joins, forks
+ * and appends stay within it is in tests/chunkattn/cache/test_tree_random.c.
+ */
 #include "tests/support/testing.h"
 
 #include <stdbool.h>
@@ -68,70 +71,6 @@ static void steps_stay_within_it(void **state) {
         for (int32_t i = 1; i <= n; i++) assert_int_equal(begins(cache, entries, i, 0), i <= most);
         cattn_cache_destroy(&cache);
     }
-}
-
-/* Add sequences that need no chunk until the budget is full. Returns by how many bytes the refused one enlarged a table. */
-static uint64_t fill_with_forks(cattn_cache *cache) {
-    static const int32_t tokens[10];
-    cattn_seq seq, fork;
-    cattn_status status;
-    assert_int_equal(cattn_seq_join(cache, tokens, 10, NULL, &seq, NULL, NULL), CATTN_OK);
-    while ((status = cattn_seq_fork(cache, seq, 0, &fork, NULL)) == CATTN_OK) assert_true(bytes_of(cache) <= 1 << 20);
-    assert_int_equal(status, CATTN_ERR_BUDGET);
-    return bytes_of(cache);
-}
-
-static void forks_stay_within_it(void **state) {
-    (void)state;
-    cattn_cache *cache = create_tiny(1 << 20);
-    fill_with_forks(cache);
-    assert_true(stats_of(cache).n_seqs > 1000);
-    cattn_cache_destroy(&cache);
-}
-
-/* Appends of one token without a reservation: the ids may need a larger array even if no chunk is needed. */
-static void appends_stay_within_it(void **state) {
-    (void)state;
-    static int32_t tokens[1500] = {1000000};
-    cattn_cache *cache = create_tiny(1 << 20);
-    cattn_seq seq;
-    cattn_status status = CATTN_OK;
-    assert_int_equal(cattn_seq_join(cache, tokens, 1500, NULL, &seq, NULL, NULL), CATTN_OK);
-    assert_int_equal(cattn_seq_append(cache, seq, tokens, 16, NULL), CATTN_OK);
-    const uint64_t full = fill_with_forks(cache);
-    for (int n = 0; status == CATTN_OK; n++) {
-        assert_true(n < 16);
-        status = cattn_seq_append(cache, seq, tokens, 1, NULL);
-        assert_true(bytes_of(cache) <= full);
-    }
-    assert_int_equal(status, CATTN_ERR_BUDGET);
-    cattn_cache_destroy(&cache);
-}
-
-/* A join that continues in a chunk with free slots needs no chunk, but memory. */
-static void joins_without_a_chunk_stay_within_it(void **state) {
-    (void)state;
-    enum { N_TAILS = 40 };
-    cattn_cache *cache = create_tiny(1 << 20);
-    cattn_seq seqs[N_TAILS], fork;
-    for (int32_t i = 0; i < N_TAILS; i++) {
-        const int32_t tokens[11] = {1000000 + i};
-        assert_int_equal(cattn_seq_join(cache, tokens, 10, NULL, &seqs[i], NULL, NULL), CATTN_OK);
-        assert_int_equal(cattn_seq_fork(cache, seqs[i], 0, &fork, NULL), CATTN_OK);
-        assert_int_equal(cattn_seq_append(cache, seqs[i], tokens, 1, NULL), CATTN_OK);
-        assert_int_equal(cattn_seq_leave(cache, &fork, NULL), CATTN_OK);
-    }
-    const uint64_t full = fill_with_forks(cache);
-    int n_joined = 0;
-    for (int32_t i = 0; i < N_TAILS; i++) {
-        const int32_t tokens[11] = {1000000 + i, [10] = 5};
-        const cattn_status status = cattn_seq_join(cache, tokens, 11, NULL, &seqs[i], NULL, NULL);
-        assert_true(status == CATTN_OK || status == CATTN_ERR_BUDGET);
-        assert_true(bytes_of(cache) <= full);
-        n_joined += status == CATTN_OK;
-    }
-    assert_true(n_joined < N_TAILS);
-    cattn_cache_destroy(&cache);
 }
 
 static void a_cache_holds_a_chunk(void **state) {
@@ -437,9 +376,6 @@ static void nothing_huge_fits(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_stay_within_it),
-        cmocka_unit_test(forks_stay_within_it),
-        cmocka_unit_test(appends_stay_within_it),
-        cmocka_unit_test(joins_without_a_chunk_stay_within_it),
         cmocka_unit_test(a_cache_holds_a_chunk),
         cmocka_unit_test(peaks_are_of_what_ran),
         cmocka_unit_test(no_chunk_is_made_resident_unasked),

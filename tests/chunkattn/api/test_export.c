@@ -1,6 +1,6 @@
 /*
- * Exports and imports: the K/V arrive with the same bits, wherever they lie in both trees; they are stored once; and bytes that
- * are damaged, cut off or of another kind of cache are refused, with nothing changed.
+ * Exports and imports: K/V are stored once; and bytes that are damaged, cut off or of another kind of cache are refused, with
+ * nothing changed. That K/V arrive with the same bits, wherever they lie in both trees, is in tests/chunkattn/exact.
  */
 #include "tests/support/testing.h"
 
@@ -12,7 +12,6 @@
 #include "../tier/disk.h"
 #include "cache.h"
 #include "chunkattn/api/file_tier.h"
-#include "tests/support/rng.h"
 #include "tests/support/status.h"
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, DIM = 32, MAX_TOKENS = 200, HEADER = 256 };
@@ -179,52 +178,6 @@ static void assert_same(cattn_cache *a, cattn_seq in_a, cattn_cache *b, cattn_se
 
 /* ---- What arrives ---- */
 
-static void what_arrives_has_the_same_bits(void **state) {
-    (void)state;
-    static const cattn_type types[] = {CATTN_F32, CATTN_F16, CATTN_BF16, CATTN_I8};
-    static const int32_t windows[LAYERS] = {0, 10};
-    for (int i = 0; i < 4 * 3 * 2 * 8; i++) {
-        const int64_t n = (int64_t[]){1, 2, 15, 16, 17, 40, 48, 101}[i / 24];
-        cattn_config config = small();
-        config.kv_type = types[i % 4];
-        config.sharing = (cattn_sharing)(i / 4 % 3);
-        config.chunk_size = i / 12 % 2 ? 32 : 16;
-        config.windows = windows;
-        cattn_cache *a = create(&config), *b = create(&config);
-        const cattn_seq from = join(a, tokens_from(0, 0), n);
-        compute(a, from, i % 5 == 0 ? 1 : 23); /* one by one: slot groups are open */
-        bytes x = export_of(a, from, n);
-        cattn_join_result r;
-        const cattn_seq to = import(b, &x, &r);
-        assert_int_equal(r.n_matched, 0);
-        int64_t n_ready;
-        assert_int_equal(n_tokens_of(b, to, &n_ready), n);
-        assert_int_equal(n_ready, n);
-        int32_t tokens[MAX_TOKENS];
-        assert_int_equal(cattn_seq_get_tokens(b, to, 0, n, tokens, NULL), CATTN_OK);
-        assert_memory_equal(tokens, tokens_from(0, 0), (size_t)n * sizeof *tokens);
-        assert_int_equal(stats_of(b).tokens_imported, n);
-        assert_same(a, from, b, to);
-        free_bytes(x);
-        cattn_cache_destroy(&a);
-        cattn_cache_destroy(&b);
-    }
-}
-
-/* Only some of the tokens, the first 20 of 40. */
-static void a_part_is_exported(void **state) {
-    (void)state;
-    const cattn_config config = small();
-    cattn_cache *a = create(&config), *b = create(&config);
-    const cattn_seq from = join_and_compute(a, tokens_from(0, 0), 40);
-    bytes x = export_of(a, from, 20);
-    const cattn_seq to = import(b, &x, NULL), alone = join_and_compute(a, tokens_from(0, 0), 20);
-    assert_same(a, alone, b, to);
-    free_bytes(x);
-    cattn_cache_destroy(&a);
-    cattn_cache_destroy(&b);
-}
-
 /* After an append at an odd length the last token's K/V are to be copied by the next step. */
 static void copies_that_wait_for_a_step_are_made(void **state) {
     (void)state;
@@ -242,49 +195,6 @@ static void copies_that_wait_for_a_step_are_made(void **state) {
         assert_memory_equal(x.at, z.at, x.n);
         free_bytes(x), free_bytes(y), free_bytes(z);
         cattn_cache_destroy(&a);
-    }
-}
-
-/* Two trees of random forms: any sequence of one is imported into the other. */
-static void any_tree_exports_and_imports(void **state) {
-    (void)state;
-    const cattn_type types[] = {CATTN_F32, CATTN_F16, CATTN_BF16, CATTN_I8};
-    for (uint64_t seed = 1; seed <= 150; seed++) {
-        rng r = {seed};
-        cattn_config config = small();
-        config.kv_type = types[seed % 4];
-        cattn_cache *caches[2] = {create(&config), create(&config)};
-        for (int round = 0; round < 12; round++) {
-            cattn_seq seqs[2] = {0, 0};
-            for (int i = 0; i < 2; i++) {
-                cattn_cache *cache = caches[i];
-                const int64_t n = 1 + rng_below(&r, 90);
-                const cattn_seq seq = join(cache, tokens_from(rng_below(&r, 90), 1 + rng_below(&r, 2)), n);
-                if (rng_below(&r, 3) > 0) compute(cache, seq, 1 + rng_below(&r, 40));
-                if (rng_below(&r, 3) == 0) step(cache, seq, 5, NULL);
-                if (rng_below(&r, 4) == 0)
-                    assert_int_equal(cattn_seq_truncate(cache, seq, 1 + rng_below(&r, (int32_t)n), NULL), CATTN_OK);
-                cattn_seq fork = 0;
-                if (rng_below(&r, 3) == 0) {
-                    assert_int_equal(cattn_seq_fork(cache, seq, 0, &fork, NULL), CATTN_OK);
-                    append(cache, fork, rng_below(&r, 4));
-                    append(cache, seq, rng_below(&r, 4));
-                }
-                if (rng_below(&r, 3) > 0) leave(cache, seq);
-                if (fork && rng_below(&r, 2)) leave(cache, fork);
-            }
-            const int64_t n = 1 + rng_below(&r, 90);
-            seqs[0] = join_and_compute(caches[0], tokens_from(rng_below(&r, 90), 1), n);
-            bytes x = export_of(caches[0], seqs[0], n);
-            seqs[1] = import(caches[1], &x, NULL);
-            assert_same(caches[0], seqs[0], caches[1], seqs[1]);
-            check_tree(caches[1]->tree, caches[1]->pool, &caches[1]->layout);
-            free_bytes(x);
-            for (int i = 0; i < 2; i++)
-                if (rng_below(&r, 2)) leave(caches[i], seqs[i]);
-        }
-        cattn_cache_destroy(&caches[0]);
-        cattn_cache_destroy(&caches[1]);
     }
 }
 
@@ -617,9 +527,6 @@ static void wrong_calls_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_arrives_has_the_same_bits),
-        cmocka_unit_test(a_part_is_exported),
-        cmocka_unit_test(any_tree_exports_and_imports),
         cmocka_unit_test(copies_that_wait_for_a_step_are_made),
         cmocka_unit_test(imported_tokens_are_stored_once),
         cmocka_unit_test(ready_tokens_keep_their_kv),

@@ -64,12 +64,6 @@ static int add(void *ctx, const cattn_node_info *node) {
     return l->n == l->stop_at;
 }
 
-static const cattn_node_info *find(const list *l, uint64_t id) {
-    for (int i = 0; i < l->n; i++)
-        if (l->nodes[i].id == id) return &l->nodes[i];
-    return NULL;
-}
-
 /* The next part of a walk. */
 static void walk(const cattn_cache *cache, int64_t max_nodes, uint64_t *cursor, list *l) {
     cattn_walk_options options;
@@ -129,53 +123,6 @@ static void parts_are_the_whole(void **state) {
         }
     }
     cattn_cache_destroy(&cache);
-}
-
-/* Nodes that exist throughout a walk are reported once, whatever is added, cut, merged and removed meanwhile. */
-static void walks_survive_changes(void **state) {
-    (void)state;
-    static cattn_seq seqs[2000];
-    static list before, after, walked;
-    for (uint64_t seed = 1; seed <= 20; seed++) {
-        cattn_config config = small();
-        if (seed % 2) config.budget_bytes = (uint64_t)3 << 20; /* which evicts */
-        cattn_cache *cache = create(&config);
-        rng r = {seed};
-        int n_seqs = draw_tree(cache, &r, 60, seqs), n_throughout = 0;
-        before.n = after.n = walked.n = 0;
-        cattn_cache_visit(cache, add, &before);
-        /* It is reported throughout if it is in every visit between two parts. */
-        static bool gone[MAX_NODES];
-        memset(gone, 0, sizeof gone);
-        uint64_t cursor = 0;
-        do {
-            walk(cache, 1 + rng_below(&r, 4), &cursor, &walked);
-            if (n_seqs > 0 && rng_chance(&r, 2)) leave(cache, seqs[--n_seqs]);
-            if (rng_chance(&r, 3)) {
-                /* A budget may refuse a join, so that the tree stays as it is. */
-                int32_t tokens[MAX_TOKENS];
-                for (int i = 0; i < MAX_TOKENS; i++) tokens[i] = rng_below(&r, 9);
-                cattn_seq seq;
-                if (cattn_seq_join(cache, tokens, rng_range(&r, 2, MAX_TOKENS), NULL, &seq, NULL, NULL) == CATTN_OK) {
-                    compute(cache, seq, MAX_TOKENS);
-                    seqs[n_seqs++] = seq;
-                }
-            }
-            if (rng_chance(&r, 20)) assert_int_equal(cattn_cache_drop_retained(cache, NULL), CATTN_OK);
-            after.n = 0;
-            cattn_cache_visit(cache, add, &after);
-            for (int i = 0; i < before.n; i++) gone[i] |= !find(&after, before.nodes[i].id);
-        } while (cursor);
-        for (int i = 0; i < before.n; i++) {
-            int n_times = 0;
-            for (int k = 0; k < walked.n; k++) n_times += walked.nodes[k].id == before.nodes[i].id;
-            assert_true(n_times <= 1);
-            if (!gone[i]) assert_int_equal(n_times, 1);
-            n_throughout += !gone[i];
-        }
-        assert_true(n_throughout > 0 || seed % 2);
-        cattn_cache_destroy(&cache);
-    }
 }
 
 static void the_options_of_walks(void **state) {
@@ -531,15 +478,10 @@ static void what_is_not_shared(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_are_the_whole),
-        cmocka_unit_test(walks_survive_changes),
-        cmocka_unit_test(the_options_of_walks),
-        cmocka_unit_test(what_is_said_of_a_node),
-        cmocka_unit_test(the_first_token_that_differs),
-        cmocka_unit_test(another_domain_has_it),
-        cmocka_unit_test(what_was_evicted),
-        cmocka_unit_test(what_made_room),
-        cmocka_unit_test(what_is_not_shared),
+        cmocka_unit_test(parts_are_the_whole),    cmocka_unit_test(the_options_of_walks),
+        cmocka_unit_test(what_is_said_of_a_node), cmocka_unit_test(the_first_token_that_differs),
+        cmocka_unit_test(another_domain_has_it),  cmocka_unit_test(what_was_evicted),
+        cmocka_unit_test(what_made_room),         cmocka_unit_test(what_is_not_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,9 @@
-/* Queries, which change nothing: a sequence's tokens, and how much of a prompt would match. And dropping what is retained. */
+/* What queries refuse (tests/chunkattn/exact has what they answer), and dropping what is retained. */
 #include "tests/support/testing.h"
 
 #include <string.h>
 
 #include "cache.h"
-#include "tests/support/rng.h"
-
-enum { N_PROMPTS = 60, MAX_TOKENS = 200 };
 
 static cattn_config small(cattn_sharing sharing) {
     cattn_config c;
@@ -20,55 +17,10 @@ static cattn_config small(cattn_sharing sharing) {
     return c;
 }
 
-typedef struct prompt {
-    int32_t tokens[MAX_TOKENS];
-    int64_t n;
-    cattn_seq seq;
-} prompt;
-
-/* Few different tokens, so that prompts have common prefixes of all lengths. */
-static void draw(rng *r, const prompt *before, int n_before, prompt *p) {
-    p->n = rng_range(r, 1, MAX_TOKENS);
-    const prompt *like = n_before > 0 ? &before[rng_below(r, n_before)] : NULL;
-    const int64_t n_same = like ? rng_range(r, 0, like->n) : 0;
-    for (int64_t i = 0; i < p->n; i++) p->tokens[i] = i < n_same ? like->tokens[i] : rng_below(r, 3);
-}
-
 static void compute(cattn_cache *cache, cattn_seq seq, int64_t max_rows) {
     cattn_entry entry = {.seq = seq, .max_rows = max_rows};
     assert_int_equal(cattn_step_begin(cache, &entry, 1, 0, NULL), CATTN_OK);
     assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
-}
-
-static void tokens_are_those_that_joined(void **state) {
-    (void)state;
-    static prompt prompts[N_PROMPTS];
-    for (int sharing = CATTN_SHARED; sharing <= CATTN_PRIVATE; sharing++) {
-        const cattn_config config = small((cattn_sharing)sharing);
-        cattn_cache *cache = create(&config);
-        rng r = {(uint64_t)sharing};
-        int32_t got[MAX_TOKENS];
-        for (int i = 0; i < N_PROMPTS; i++) {
-            prompt *p = &prompts[i];
-            draw(&r, prompts, i, p);
-            const int64_t n_joined = rng_range(&r, 1, p->n);
-            assert_int_equal(cattn_seq_join(cache, p->tokens, n_joined, NULL, &p->seq, NULL, NULL), CATTN_OK);
-            if (n_joined < p->n)
-                assert_int_equal(cattn_seq_append(cache, p->seq, p->tokens + n_joined, p->n - n_joined, NULL), CATTN_OK);
-        }
-        for (int i = 0; i < N_PROMPTS; i++) {
-            const prompt *p = &prompts[i];
-            const int64_t first = rng_range(&r, 0, p->n), n = rng_range(&r, 0, p->n - first);
-            memset(got, -1, sizeof got);
-            assert_int_equal(cattn_seq_get_tokens(cache, p->seq, 0, p->n, got, NULL), CATTN_OK);
-            assert_memory_equal(got, p->tokens, (size_t)p->n * sizeof *got);
-            memset(got, -1, sizeof got);
-            assert_int_equal(cattn_seq_get_tokens(cache, p->seq, first, n, got, NULL), CATTN_OK);
-            assert_memory_equal(got, p->tokens + first, (size_t)n * sizeof *got);
-            if (n < MAX_TOKENS) assert_int_equal(got[n], -1);
-        }
-        cattn_cache_destroy(&cache);
-    }
 }
 
 static void positions_are_checked(void **state) {
@@ -91,40 +43,6 @@ static void positions_are_checked(void **state) {
     assert_int_equal(cattn_cache_match(cache, tokens, 0, NULL, &(cattn_join_result){0}, &error), CATTN_ERR_ARG);
     assert_int_equal(cattn_cache_match(cache, tokens, 5, NULL, NULL, &error), CATTN_ERR_ARG);
     cattn_cache_destroy(&cache);
-}
-
-/* cattn_cache_match returns what a join then reports, and changes nothing. */
-static void a_match_is_what_join_reports(void **state) {
-    (void)state;
-    static prompt prompts[N_PROMPTS];
-    for (int sharing = CATTN_SHARED; sharing <= CATTN_PRIVATE; sharing++) {
-        const cattn_config config = small((cattn_sharing)sharing);
-        cattn_cache *cache = create(&config);
-        rng r = {(uint64_t)sharing + 10};
-        int64_t n_matched = 0, n_ready = 0;
-        for (int i = 0; i < N_PROMPTS; i++) {
-            prompt *p = &prompts[i];
-            draw(&r, prompts, i, p);
-            cattn_join_options options;
-            cattn_join_options_init(&options);
-            options.domain = (uint32_t)rng_below(&r, 2);
-            cattn_join_result would, did;
-            const cattn_stats before = stats_of(cache);
-            assert_int_equal(cattn_cache_match(cache, p->tokens, p->n, &options, &would, NULL), CATTN_OK);
-            const cattn_stats after = stats_of(cache);
-            assert_memory_equal(&before, &after, sizeof before);
-            assert_int_equal(cattn_seq_join(cache, p->tokens, p->n, &options, &p->seq, &did, NULL), CATTN_OK);
-            assert_int_equal(would.n_matched, did.n_matched);
-            assert_int_equal(would.n_ready, did.n_ready);
-            n_matched += did.n_matched;
-            n_ready += did.n_ready;
-            compute(cache, p->seq, rng_range(&r, 1, p->n));
-            if (rng_chance(&r, 2)) assert_int_equal(cattn_seq_leave(cache, &p->seq, NULL), CATTN_OK);
-        }
-        assert_int_equal(n_matched > 0, sharing != CATTN_PRIVATE);
-        assert_int_equal(n_ready > 0, sharing != CATTN_PRIVATE);
-        cattn_cache_destroy(&cache);
-    }
 }
 
 static void all_that_is_retained_can_be_dropped(void **state) {
@@ -197,9 +115,7 @@ static void copies_are_made_before_their_source_goes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_are_those_that_joined),
         cmocka_unit_test(positions_are_checked),
-        cmocka_unit_test(a_match_is_what_join_reports),
         cmocka_unit_test(all_that_is_retained_can_be_dropped),
         cmocka_unit_test(copies_are_made_before_their_source_goes),
     };

@@ -131,56 +131,10 @@ static void every_allocation_fails(void **state) {
     }
 }
 
-/*
- * Tokens to compute for prompts that join in this order, if none is removed: all tokens of a prompt but its longest match with
- * an earlier one, which ends at an even position before the last token.
- */
-static int64_t naive_computed(const int32_t *const *prompts, const int64_t *lengths, int n_prompts) {
-    int64_t sum = 0;
-    for (int i = 0; i < n_prompts; i++) {
-        int64_t longest = 0;
-        for (int j = 0; j < i; j++) {
-            const int64_t n = model_common(prompts[j], lengths[j], prompts[i], lengths[i] - 1);
-            if (n > longest) longest = n;
-        }
-        sum += lengths[i] - longest;
-    }
-    return sum;
-}
-
-/* Without eviction, the tokens to compute are those that the matching rule gives for the list of prompts. */
-static void computed_tokens_follow_the_rule(void **state) {
-    (void)state;
-    enum { N = 200, LENGTH = 60 };
-    static int32_t tokens[N][LENGTH];
-    const int32_t *prompts[N];
-    int64_t lengths[N];
-    for (uint64_t seed = 1; seed <= 20; seed++) {
-        const ca_tree_config config = {.sharing = CATTN_SHARED};
-        world w;
-        world_create(&w, seed, 16, &config, 4 << 20, false);
-        int64_t n_computed = 0;
-        for (int i = 0; i < N; i++) {
-            prompts[i] = tokens[i];
-            lengths[i] = 1 + world_below(&w, LENGTH);
-            for (int j = 0; j < LENGTH; j++) tokens[i][j] = world_below(&w, 8) ? 0 : (int32_t)world_below(&w, 3);
-            cattn_seq id;
-            assert_int_equal(ca_tree_join(w.tree, tokens[i], lengths[i], 0, 0, &id, NULL, NULL), CATTN_OK);
-            n_computed += ca_path_claim(ca_tree_find(w.tree, id)->leaf, LENGTH);
-        }
-        assert_int_equal(n_computed, naive_computed(prompts, lengths, N));
-        const ca_tree_counts *counts = ca_tree_get_counts(w.tree);
-        assert_int_equal(counts->tokens_joined - counts->tokens_matched, n_computed);
-        assert_int_equal(counts->tokens_stored, n_computed);
-        world_destroy(&w);
-    }
-}
-
 int main(int argc, char **argv) {
     if (argc > 1) first_seed = strtoull(argv[1], NULL, 10);
     if (argc > 2) calls_a_run = atoi(argv[2]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_calls), cmocka_unit_test(random_calls_in_the_smallest_budget),
-                                       cmocka_unit_test(every_allocation_fails),
-                                       cmocka_unit_test(computed_tokens_follow_the_rule)};
+                                       cmocka_unit_test(every_allocation_fails)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

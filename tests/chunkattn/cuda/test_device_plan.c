@@ -202,17 +202,19 @@ static ca_plan_config plan_config(const world *w, const ca_device_plan_config *d
                             .n_sink_tokens = window ? w->config.n_sink_tokens : 0};
 }
 
-static void chunks_of_64(cattn_config *c, rng *r) {
-    (void)r;
-    c->n_layers = c->n_kv_heads = c->n_heads = 1;
-    c->head_dim = 64;
-    c->head_dim_v = 0;
-    c->chunk_size = 64;
+static void make(world *w, uint64_t seed, int64_t longest) {
+    static plan p;
+    rng r = {seed};
+    p = (plan){
+        .shape = {.level = -1, .chunk_size = 64, .n_layers = 1, .n_kv_heads = 1, .group = 1, .head_dim = 64, .head_dim_v = 64}};
+    if (rng_chance(&r, 3)) p.shape.n_sink_tokens = rng_range(&r, 1, longest / 2);
+    plan_make_seqs(&p, &r, longest);
+    world_make(w, &p);
 }
 
 static void play(uint64_t seed, int64_t longest, int n_steps) {
     world w;
-    world_make_shaped(&w, seed, longest, chunks_of_64);
+    make(&w, seed, longest);
     player p = {.w = &w, .r = {seed}, .n_seqs = w.n_seqs};
     ca_alloc alloc = ca_alloc_default();
     cattn_config config = w.config;
@@ -256,7 +258,7 @@ static void assert_same_image(const ca_device_plan *a, const ca_device_plan *b) 
 static void an_update_succeeds_after_one_without_memory(void **state) {
     (void)state;
     world w;
-    world_make_shaped(&w, 3, 700, chunks_of_64);
+    make(&w, 3, 700);
     cattn_config config = w.config;
     cattn_cache *cache;
     cattn_entry entry = {.max_rows = 700};

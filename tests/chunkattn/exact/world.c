@@ -1,57 +1,102 @@
-/* Making a random world for exactness tests: sequences with common prefixes, and their q, k and v. */
+/* The records of a world's plan, and what it says of sequences: tokens, and their q, k and v. */
 #include "world.h"
 
-#include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "chunkattn/attn/head_sizes.h"
+#include "chunkattn/base/half.h"
 
-int32_t world_dim_v(const world *w) { return w->config.head_dim_v ? w->config.head_dim_v : w->config.head_dim; }
+static const plan_records records[] = {
+    {"shape",
+     "pages level=-1 kv_type chunk_size=16 n_layers=1 n_kv_heads=1 group=1 head_dim=64 head_dim_v=64 window0 window1 window2 "
+     "n_sink_tokens scale softcap sinks slopes values score_scale=1 value_kind q_type k_type v_type gap heads_outer poison "
+     "tier_mb tier_thread check_tree",
+     sizeof(plan_shape), offsetof(plan, shape), PLAN_ONE, 1},
+    {"seq", "n_tokens=1 n_prompt=1 of:seq=-1 n_common own domain at", sizeof(plan_seq), offsetof(plan, seqs),
+     offsetof(plan, n_seqs), WORLD_MAX_SEQS},
+    {"round",
+     "sharing retention threads=1 piece one_by_one again out_type own evicts layout deferred wgmma fail times=1 "
+     "fail_device",
+     sizeof(plan_round), offsetof(plan, rounds), offsetof(plan, n_rounds), WORLD_MAX_ROUNDS},
+    {"event", "round:round=-1 at kind who n", sizeof(plan_event), offsetof(plan, events), offsetof(plan, n_events),
+     WORLD_MAX_EVENTS},
+};
+const plan_kind world_plan_kind = {sizeof(plan), records, sizeof records / sizeof *records};
 
-static void make_tokens(world *w, rng *r, world_seq *s, int index, int64_t longest) {
-    s->n_tokens = rng_range(r, 1, longest);
-    if (rng_chance(r, 3)) s->n_tokens = longest - rng_range(r, 0, longest / 4); /* long ones share long prefixes */
-    s->n_prompt = rng_chance(r, 2) ? s->n_tokens : rng_range(r, s->n_tokens > 40 ? s->n_tokens - 40 : 1, s->n_tokens);
+/* ---- Sequences ---- */
+
+static plan_seq make_seq(const plan *p, rng *r, int64_t longest) {
+    plan_seq s = {.n_tokens = rng_range(r, 1, longest), .of = -1, .own = rng_range(r, 1, 1 << 30)};
+    if (rng_chance(r, 3)) s.n_tokens = longest - rng_range(r, 0, longest / 4); /* long ones share long prefixes */
+    s.n_prompt = rng_chance(r, 2) ? s.n_tokens : rng_range(r, s.n_tokens > 40 ? s.n_tokens - 40 : 1, s.n_tokens);
+    const int64_t n_whole = s.n_prompt / p->shape.chunk_size * p->shape.chunk_size;
+    if (n_whole > 0 && rng_chance(r, 3)) s.n_prompt = n_whole; /* it ends with a chunk */
+    s.domain = rng_chance(r, 8);
+    s.at = rng_range(r, 0, WORLD_MAX_SEQS);
+    if (p->n_seqs == 0 || rng_chance(r, 5)) return s;
+    s.of = rng_range(r, 0, p->n_seqs - 1);
+    const int64_t other = p->seqs[s.of].n_tokens, most = other < s.n_tokens ? other : s.n_tokens;
+    s.n_common = rng_chance(r, 2) ? most - rng_range(r, 0, most < 20 ? most : 20) : rng_range(r, 0, most);
+    return s;
+}
+
+void plan_make_seqs(plan *p, rng *r, int64_t longest) {
+    for (int64_t n = rng_range(r, 2, WORLD_MAX_SEQS); p->n_seqs < n; p->n_seqs++) p->seqs[p->n_seqs] = make_seq(p, r, longest);
+}
+
+static void make_tokens(world *w, int index) {
+    const plan_seq *is = &w->plan->seqs[index];
+    world_seq *s = &w->seqs[index];
+    rng r = {(uint64_t)is->own};
+    s->n_tokens = is->n_tokens;
+    s->domain = (uint32_t)is->domain;
+    s->n_prompt = is->n_prompt < is->n_tokens ? is->n_prompt : is->n_tokens;
     s->tokens = malloc((size_t)s->n_tokens * sizeof *s->tokens);
     s->path = malloc((size_t)s->n_tokens * sizeof *s->path);
-    int64_t common = 0;
-    if (index > 0 && !rng_chance(r, 5)) {
-        const world_seq *other = &w->seqs[rng_range(r, 0, index - 1)];
-        const int64_t most = other->n_tokens < s->n_tokens ? other->n_tokens : s->n_tokens;
-        common = rng_chance(r, 2) ? most - rng_range(r, 0, most < 20 ? most : 20) : rng_range(r, 0, most);
-        memcpy(s->tokens, other->tokens, (size_t)common * sizeof *s->tokens);
-    }
-    for (int64_t i = common; i < s->n_tokens; i++) s->tokens[i] = (int32_t)rng_range(r, 0, 2);
-    uint64_t h = w->seed * 31 + 7;
+    const world_seq *other = is->of >= 0 && is->of < index ? &w->seqs[is->of] : s;
+    uint64_t h = (uint64_t)w->plan->shape.values * 31 + 7;
     for (int64_t i = 0; i < s->n_tokens; i++) {
+        const int32_t next = rng_below(&r, 3);
+        s->tokens[i] = other != s && i < is->n_common && i < other->n_tokens ? other->tokens[i] : next;
         rng step = {h + (uint64_t)s->tokens[i]};
         s->path[i] = h = rng_next(&step);
     }
 }
 
-static float value(const world *w, rng *r, bool infinite) {
+/* ---- Rows ---- */
+
+int32_t world_dim_v(const world *w) { return w->config.head_dim_v; }
+
+float world_rounded(int64_t type, float x) {
+    if (type == CATTN_F16) return ca_f32_from_f16(ca_f16_from_f32(x));
+    return type == CATTN_BF16 ? ca_f32_from_bf16(ca_bf16_from_f32(x)) : x;
+}
+
+static float value(const plan_shape *p, rng *r, bool infinite) {
     const float x = rng_float(r);
     if (infinite && rng_chance(r, 4)) return x < 0 ? -INFINITY : INFINITY;
-    if (w->value_kind != 1) return x;
+    if (p->value_kind != 1) return x;
     const int kind = (int)rng_range(r, 0, 3);
     return kind == 0 ? 0.0f : kind == 1 ? x * 0x1p-120f : kind == 2 ? x * 0x1p-20f : x;
 }
 
 static void fill_row(const world *w, const world_seq *s, int64_t position, int layer, float *row) {
     const cattn_config *c = &w->config;
+    const plan_shape *p = &w->plan->shape;
     rng r = {s->path[position] + (uint64_t)layer * 0x1234567};
-    const bool infinite = w->value_kind == 2 && rng_chance(&r, 50);
+    const bool infinite = p->value_kind == 2 && rng_chance(&r, 50);
     /* A common direction makes scores grow and shrink along a sequence instead of only scattering. */
     const float drift = rng_float(&r) * 0.5f;
-    for (int i = 0; i < c->n_heads * c->head_dim; i++) *row++ = rng_float(&r) + 0.25f;
-    for (int i = 0; i < c->n_kv_heads * c->head_dim; i++) *row++ = (rng_float(&r) + drift) * w->score_scale;
-    for (int i = 0; i < c->n_kv_heads * world_dim_v(w); i++) *row++ = value(w, &r, infinite);
+    for (int i = 0; i < c->n_heads * c->head_dim; i++) *row++ = world_rounded(p->q_type, rng_float(&r) + 0.25f);
+    for (int i = 0; i < c->n_kv_heads * c->head_dim; i++)
+        *row++ = world_rounded(p->k_type, (rng_float(&r) + drift) * (float)p->score_scale);
+    for (int i = 0; i < c->n_kv_heads * c->head_dim_v; i++) *row++ = world_rounded(p->v_type, value(p, &r, infinite));
 }
 
 static size_t row_size(const world *w) {
-    return (size_t)((w->config.n_heads + w->config.n_kv_heads) * w->config.head_dim + w->config.n_kv_heads * world_dim_v(w));
+    const cattn_config *c = &w->config;
+    return (size_t)((c->n_heads + c->n_kv_heads) * c->head_dim + c->n_kv_heads * c->head_dim_v);
 }
 
 const float *world_row(const world *w, const world_seq *s, int64_t position, int layer) {
@@ -59,68 +104,57 @@ const float *world_row(const world *w, const world_seq *s, int64_t position, int
 }
 
 static void make_rows(const world *w, world_seq *s) {
-    s->rows = malloc((size_t)(s->n_tokens * w->config.n_layers) * row_size(w) * sizeof *s->rows);
+    const size_t n = (size_t)(s->n_tokens * w->config.n_layers), n_heads = (size_t)w->config.n_heads;
+    s->rows = malloc(n * row_size(w) * sizeof *s->rows);
+    s->out = malloc(n * n_heads * (size_t)w->config.head_dim_v * sizeof *s->out);
+    s->lse = malloc(n * n_heads * sizeof *s->lse);
     for (int64_t p = 0; p < s->n_tokens; p++)
         for (int layer = 0; layer < w->config.n_layers; layer++)
             fill_row(w, s, p, layer, s->rows + (size_t)(p * w->config.n_layers + layer) * row_size(w));
 }
 
-/*
- * Each option is on in a third of the worlds: windows shorter and longer than a chunk, in some layers only, with and without
- * sink tokens; caps below and above the scores; slopes that are gentle, or so steep that weights vanish within a chunk; sink
- * logits of all sizes.
- */
-static void make_options(world *w, rng *r, int64_t longest) {
+/* ---- Worlds ---- */
+
+static void make_config(world *w) {
+    const plan_shape *p = &w->plan->shape;
     cattn_config *c = &w->config;
-    if (rng_chance(r, 3)) {
-        for (int i = 0; i < c->n_layers; i++)
-            w->windows[i] = rng_chance(r, 3) ? 0 : (int32_t)rng_range(r, 1, rng_chance(r, 2) ? 20 : longest);
-        c->windows = w->windows;
-        c->n_sink_tokens = rng_chance(r, 2) ? 0 : (int32_t)rng_range(r, 1, rng_chance(r, 2) ? 4 : longest / 2);
-    }
-    if (rng_chance(r, 3)) c->softcap = ldexpf(1 + rng_float(r) / 2, (int)rng_range(r, -4, 12));
-    const int size = (int)rng_range(r, -6, 14);
-    if (rng_chance(r, 3)) {
-        for (int i = 0; i < c->n_layers * c->n_heads; i++)
-            w->sink_logits[i] = rng_chance(r, 6) ? -INFINITY : ldexpf(rng_float(r), size);
-        c->sink_logits = w->sink_logits;
-    }
-    const bool steep = rng_chance(r, 3);
-    if (rng_chance(r, 3)) {
-        for (int i = 0; i < c->n_heads; i++) w->alibi_slopes[i] = ldexpf(rng_float(r), (int)rng_range(r, -8, steep ? 10 : 0));
-        c->alibi_slopes = w->alibi_slopes;
-    }
+    cattn_config_init(c);
+    c->n_layers = (int32_t)p->n_layers;
+    c->n_kv_heads = (int32_t)p->n_kv_heads;
+    c->n_heads = (int32_t)(p->n_kv_heads * p->group);
+    c->head_dim = (int32_t)p->head_dim;
+    c->head_dim_v = (int32_t)p->head_dim_v;
+    c->chunk_size = (int32_t)p->chunk_size;
+    c->kv_type = (cattn_type)p->kv_type;
+    c->scale = (float)p->scale / 1000;
+    c->budget_bytes = (uint64_t)256 << 20;
+    int level = 0;
+    while (cattn_level_name(level + 1) && level != p->level) level++;
+    c->level = cattn_level_name(level);
 }
 
-/* The two largest are rare. */
-static int32_t make_head_size(rng *r) {
-    return ca_head_sizes[rng_below(r, rng_chance(r, 4) ? CA_N_HEAD_SIZES : CA_N_HEAD_SIZES - 2)];
+static void make_options(world *w) {
+    const plan_shape *p = &w->plan->shape;
+    cattn_config *c = &w->config;
+    rng r = {(uint64_t)p->values};
+    const int32_t windows[WORLD_MAX_LAYERS] = {(int32_t)p->window0, (int32_t)p->window1, (int32_t)p->window2};
+    memcpy(w->windows, windows, sizeof windows);
+    if (windows[0] || windows[1] || windows[2]) c->windows = w->windows;
+    c->n_sink_tokens = (int32_t)p->n_sink_tokens;
+    c->softcap = (float)p->softcap / 1000;
+    for (int i = 0; i < c->n_layers * c->n_heads; i++)
+        w->sink_logits[i] = rng_chance(&r, 6) ? -INFINITY : ldexpf(rng_float(&r), (int)p->sinks - 100);
+    for (int i = 0; i < c->n_heads; i++) w->alibi_slopes[i] = ldexpf(rng_float(&r), (int)p->slopes - 100);
+    if (p->sinks) c->sink_logits = w->sink_logits;
+    if (p->slopes) c->alibi_slopes = w->alibi_slopes;
 }
 
-void world_make(world *w, uint64_t seed, int64_t longest) { world_make_shaped(w, seed, longest, NULL); }
-
-void world_make_shaped(world *w, uint64_t seed, int64_t longest, void (*reshape)(cattn_config *config, rng *r)) {
-    static const int32_t wide_groups[] = {16, 17, 32, 71, 128};
-    rng r = {seed};
-    *w = (world){.seed = seed};
-    cattn_config_init(&w->config);
-    w->config.n_layers = rng_chance(&r, 4) ? (int32_t)rng_range(&r, 2, WORLD_MAX_LAYERS) : 1;
-    /* Mostly small shapes, so that many worlds can be run; sometimes a large one of each kind. */
-    const bool wide = rng_chance(&r, 12);
-    const bool many = !wide && rng_chance(&r, 8); /* KV heads */
-    w->config.n_kv_heads = wide ? 1 : many ? 16 : (int32_t)rng_range(&r, 1, 2);
-    w->config.n_heads = w->config.n_kv_heads * (wide ? wide_groups[rng_below(&r, 5)] : many ? 1 : (int32_t)rng_range(&r, 1, 3));
-    w->config.head_dim = wide || many || rng_chance(&r, 2) ? 64 : make_head_size(&r);
-    w->config.head_dim_v = rng_chance(&r, 4) ? make_head_size(&r) : 0;
-    w->config.chunk_size = 16 << (rng_chance(&r, 10) ? rng_range(&r, 2, 4) : rng_range(&r, 0, 1));
-    w->config.kv_type = (cattn_type)rng_range(&r, CATTN_F32, CATTN_I8);
-    if (reshape) reshape(&w->config, &r);
-    w->score_scale = rng_chance(&r, 3) ? (rng_chance(&r, 2) ? 60.0f : 2000.0f) : rng_chance(&r, 2) ? 8.0f : 1.0f;
-    make_options(w, &r, longest);
-    w->value_kind = (int)rng_range(&r, 0, 2);
-    w->n_seqs = (int)rng_range(&r, 2, WORLD_MAX_SEQS);
+void world_make(world *w, const plan *p) {
+    *w = (world){.plan = p, .n_seqs = (int)p->n_seqs};
+    make_config(w);
+    make_options(w);
     for (int i = 0; i < w->n_seqs; i++) {
-        make_tokens(w, &r, &w->seqs[i], i, longest);
+        make_tokens(w, i);
         make_rows(w, &w->seqs[i]);
     }
 }
@@ -140,19 +174,5 @@ void world_free(world *w) {
         free(s->rows);
         free(s->out);
         free(s->lse);
-    }
-}
-
-void world_parse_options(int argc, char **argv, world_options *o) {
-    static const struct option options[] = {{"worlds", 1, 0, 'w'}, {"long", 1, 0, 'l'}, {"seed", 1, 0, 's'}, {0}};
-    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (c == 'w')
-            o->n_worlds = strtoll(optarg, NULL, 10);
-        else if (c == 'l')
-            o->n_long = strtoll(optarg, NULL, 10);
-        else if (c == 's')
-            o->seed = strtoull(optarg, NULL, 10);
-        else
-            exit(2);
     }
 }

@@ -61,10 +61,7 @@ static bool check_find(void) {
 
 static const char usage[] =
     "usage: kcheck [--bench | --costs] [--level LEVEL] [--type f32|f16|bf16|int8] [--seed N] [--every N] [--case N]\n"
-    "       kcheck --device cuda\n"
     "  Checks every kernel level of this CPU, or times them with --bench.\n"
-    "  --device cuda  creates a cache on a CUDA device instead, and says what checks its kernels; without a\n"
-    "                 device it ends with 77\n"
     "  --costs        measures the constants of the cost model instead\n"
     "  --every N      runs only each N-th case, for slow builds\n"
     "  --case N       runs only this one\n"
@@ -81,7 +78,6 @@ int main(int argc, char **argv) {
             *(argv[i][2] == 'b' ? &bench : &costs) = true;
             continue;
         }
-        if (value && strcmp(argv[i], "--device") == 0 && strcmp(value, "cuda") == 0) return check_cuda();
         if (value && strcmp(argv[i], "--level") == 0)
             level = value;
         else if (value && strcmp(argv[i], "--type") == 0)

@@ -27,11 +27,6 @@ bool check_kernel(const ca_kernel *kernel, uint64_t seed, int32_t every, int32_t
 /* Check how the level writes K and V, and converts between f32 and f16 or bf16. */
 bool check_write(const ca_kernel *kernel, uint64_t seed);
 
-enum { KCHECK_SKIPPED = 77 }; /* exit status that ctest reports as skipped */
-
-/* Check that a cache can be created on a CUDA device: an exit status, KCHECK_SKIPPED without a device. */
-int check_cuda(void);
-
 /* Time a level's kernel. */
 void bench_kernel(const ca_kernel *kernel);
 

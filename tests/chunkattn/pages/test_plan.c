@@ -313,27 +313,6 @@ static void failing_free(void *ctx, void *p, size_t size, size_t align) {
     free(p);
 }
 
-static void test_create_without_memory(void **state) {
-    (void)state;
-    failing memory = {0};
-    cattn_pages_config c = small_config();
-    c.allocator = (cattn_allocator){failing_alloc, failing_free, &memory};
-    for (int64_t n = 1;; n++) {
-        cattn_pages *pages;
-        memory.left = n;
-        const cattn_status s = cattn_pages_create(&c, &pages, NULL);
-        if (s == CATTN_OK) {
-            cattn_pages_destroy(&pages);
-            assert_int_equal(memory.bytes, 0);
-            assert_true(n > 5);
-            return;
-        }
-        assert_int_equal(s, CATTN_ERR_NOMEM);
-        assert_null(pages);
-        assert_int_equal(memory.bytes, 0);
-    }
-}
-
 /* Attend with K and V that depend on the page alone, and return the sum of all results. */
 static double attend(const fixture *f, cattn_status *status) {
     enum { D = 64, HEADS = 2, ROWS = MOST_SEQS * 40 };
@@ -468,7 +447,6 @@ int main(void) {
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_kept),
         cmocka_unit_test(test_back),
-        cmocka_unit_test(test_create_without_memory),
         cmocka_unit_test(test_plan_without_memory),
         cmocka_unit_test(test_numbers_of_chunks),
         cmocka_unit_test(test_steady_state),

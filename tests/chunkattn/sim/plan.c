@@ -1,96 +1,33 @@
-/* Makes plans from seeds, prints them and reads them: see plan.h. */
+/* Makes plans from seeds: see plan.h. */
 #include "plan.h"
 
-#include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "chunkattn.h"
 #include "faults.h"
 #include "stub_model.h"
 #include "tests/support/rng.h"
 
-/* ---- Fields ---- */
+/* ---- Records ---- */
 
-#define FIELDS(type, name)                                                                                                     \
-    const plan_fields plan_##type##_fields = {name, type##_fields, sizeof type##_fields / sizeof *type##_fields}
-
-#define FIELD(name, simplest)                                                                                                  \
-    { #name, offsetof(plan_engine, name), simplest }
-static const plan_field engine_fields[] = {
-    FIELD(sharing, 0),
-    FIELD(retention, 0),
-    FIELD(kv_type, 0),
-    FIELD(chunk_size, 16),
-    FIELD(kv_budget_bytes, 1 << 20),
-    FIELD(n_ctx, SIM_CONTEXT),
-    FIELD(max_seqs, 4),
-    FIELD(max_step_rows, 64),
-    FIELD(prefill_piece, 0),
-    FIELD(max_queued_requests, 0),
-    FIELD(max_queued_tokens, 0),
-    FIELD(window, 0),
-    FIELD(speculation, 0),
-    FIELD(row_cost, 150),
-    {"weight0", offsetof(plan_engine, weights[0]), 1000},
-    {"weight1", offsetof(plan_engine, weights[1]), 1000},
-    {"weight2", offsetof(plan_engine, weights[2]), 1000},
-    {"weight3", offsetof(plan_engine, weights[3]), 1000},
-    FIELD(step_us, 1000),
-    FIELD(row_us, 0),
-    FIELD(target_us, 0),
-    FIELD(stop_at, -1),
-    FIELD(create_fault, 0),
-    FIELD(tier_cells, 0),
-    FIELD(disk_us, 0),
+static const plan_records records[] = {
+    {"engine",
+     "sharing retention kv_type chunk_size=16 kv_budget_bytes=1048576 n_ctx=512 max_seqs=4 max_step_rows=64 prefill_piece "
+     "max_queued_requests max_queued_tokens window speculation row_cost=150 weight0=1000 weight1=1000 weight2=1000 "
+     "weight3=1000 "
+     "step_us=1000 row_us target_us stop_at=-1 create_fault tier_cells disk_us",
+     sizeof(plan_engine), offsetof(plan, engine), PLAN_ONE, 1},
+    {"request",
+     "at n_prompt=1 family n_family own turn_of:request=-1 domain priority max_tokens=1 n=1 temperature "
+     "repetition_penalty=1000 "
+     "top_k seed n_stop_tokens n_stop ignore_eos logprobs prompt_logprobs n_top beam_search early_stopping length_penalty "
+     "n_bias "
+     "n_bad_words n_allowed min_tokens include_stop salt timeout_ms cancel_at=-1 cancel_at_event",
+     sizeof(plan_request), offsetof(plan, requests), offsetof(plan, n_requests), PLAN_REQUESTS},
+    {"fault", "at kind n=1 times=1", sizeof(plan_fault), offsetof(plan, faults), offsetof(plan, n_faults), PLAN_FAULTS},
 };
-FIELDS(engine, "engine");
-#undef FIELD
-
-#define FIELD(name, simplest)                                                                                                  \
-    { #name, offsetof(plan_request, name), simplest }
-static const plan_field request_fields[] = {
-    FIELD(at, 0),
-    FIELD(n_prompt, 1),
-    FIELD(family, 0),
-    FIELD(n_family, 0),
-    FIELD(own, 0),
-    FIELD(turn_of, -1),
-    FIELD(domain, 0),
-    FIELD(priority, 0),
-    FIELD(max_tokens, 1),
-    FIELD(n, 1),
-    FIELD(temperature, 0),
-    FIELD(repetition_penalty, 1000),
-    FIELD(top_k, 0),
-    FIELD(seed, 0),
-    FIELD(n_stop_tokens, 0),
-    FIELD(n_stop, 0),
-    FIELD(ignore_eos, 0),
-    FIELD(logprobs, 0),
-    FIELD(prompt_logprobs, 0),
-    FIELD(n_top, 0),
-    FIELD(timeout_ms, 0),
-    FIELD(cancel_at, -1),
-    FIELD(cancel_at_event, 0),
-    FIELD(beam_search, 0),
-    FIELD(early_stopping, 0),
-    FIELD(length_penalty, 0),
-    FIELD(n_bias, 0),
-    FIELD(n_bad_words, 0),
-    FIELD(n_allowed, 0),
-    FIELD(min_tokens, 0),
-    FIELD(include_stop, 0),
-    FIELD(salt, 0),
-};
-FIELDS(request, "request");
-#undef FIELD
-
-#define FIELD(name, simplest)                                                                                                  \
-    { #name, offsetof(plan_fault, name), simplest }
-static const plan_field fault_fields[] = {FIELD(at, 0), FIELD(kind, 0), FIELD(n, 1), FIELD(times, 1)};
-FIELDS(fault, "fault");
-#undef FIELD
+const plan_kind sim_plan_kind = {sizeof(plan), records, sizeof records / sizeof *records};
 
 /* ---- Making ---- */
 
@@ -256,61 +193,4 @@ void plan_make(plan *p, uint64_t seed) {
         at += rng_range(&r, 0, 2 * m.gap);
     }
     make_faults(p, at + 50, &r);
-}
-
-/* ---- Text ---- */
-
-static void print_fields(const plan_fields *fields, const void *of, FILE *file) {
-    fprintf(file, "%s", fields->name);
-    for (size_t i = 0; i < fields->n; i++) {
-        const int64_t is = *plan_value(&fields->fields[i], (void *)of);
-        if (is != fields->fields[i].simplest) fprintf(file, " %s=%" PRId64, fields->fields[i].name, is);
-    }
-    fprintf(file, "\n");
-}
-
-void plan_print(const plan *p, FILE *file) {
-    print_fields(&plan_engine_fields, &p->engine, file);
-    for (int64_t i = 0; i < p->n_requests; i++) print_fields(&plan_request_fields, &p->requests[i], file);
-    for (int64_t i = 0; i < p->n_faults; i++) print_fields(&plan_fault_fields, &p->faults[i], file);
-}
-
-static bool read_field(const plan_fields *fields, void *of, char *word) {
-    char *equals = strchr(word, '=');
-    for (size_t i = 0; equals && i < fields->n; i++) {
-        const size_t length = strlen(fields->fields[i].name);
-        if (length != (size_t)(equals - word) || memcmp(word, fields->fields[i].name, length) != 0) continue;
-        *plan_value(&fields->fields[i], of) = strtoll(equals + 1, NULL, 10);
-        return true;
-    }
-    fprintf(stderr, "%s has no field \"%s\"\n", fields->name, word);
-    return false;
-}
-
-static bool read_fields(const plan_fields *fields, void *of) {
-    for (size_t i = 0; i < fields->n; i++) *plan_value(&fields->fields[i], of) = fields->fields[i].simplest;
-    for (char *word; (word = strtok(NULL, " \n"));)
-        if (!read_field(fields, of, word)) return false;
-    return true;
-}
-
-static bool read_line(plan *p, char *line) {
-    const char *name = strtok(line, " \n");
-    if (!name) return true;
-    if (strcmp(name, plan_engine_fields.name) == 0) return read_fields(&plan_engine_fields, &p->engine);
-    if (strcmp(name, plan_request_fields.name) == 0 && p->n_requests < PLAN_REQUESTS)
-        return read_fields(&plan_request_fields, &p->requests[p->n_requests++]);
-    if (strcmp(name, plan_fault_fields.name) == 0 && p->n_faults < PLAN_FAULTS)
-        return read_fields(&plan_fault_fields, &p->faults[p->n_faults++]);
-    fprintf(stderr, "\"%s\" is not engine, request or fault, or there are more than %d requests or %d faults\n", name,
-            PLAN_REQUESTS, PLAN_FAULTS);
-    return false;
-}
-
-bool plan_read(plan *p, FILE *file) {
-    char line[1024];
-    memset(p, 0, sizeof *p);
-    while (fgets(line, sizeof line, file))
-        if (!read_line(p, line)) return false;
-    return true;
 }

@@ -1,15 +1,12 @@
 /*
- * A plan: everything that happens in a run of the simulation, as data. It is made from a seed, or read from text; a run of it
- * always does the same. All fields are whole numbers, so that plans can be printed, read and shrunk by one table of fields.
+ * A plan (tests/chunkattn/plans/plans.h): everything that happens in a run of the simulation.
  */
 #ifndef TESTS_CHUNKATTN_SIM_PLAN_H
 #define TESTS_CHUNKATTN_SIM_PLAN_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
+#include "../plans/plans.h"
 #include "faults.h"
 
 /* The engine's configuration, and the run as a whole. */
@@ -91,32 +88,9 @@ typedef struct plan {
     plan_fault faults[PLAN_FAULTS];
 } plan;
 
-/* A field of one of the structs above. */
-typedef struct plan_field {
-    const char *name;
-    size_t offset;
-    int64_t simplest; /* the value that shrinking prefers */
-} plan_field;
-
-static inline int64_t *plan_value(const plan_field *f, void *of) { return (int64_t *)(void *)((char *)of + f->offset); }
-
-typedef struct plan_fields {
-    const char *name; /* of the struct, at the beginning of a line */
-    const plan_field *fields;
-    size_t n;
-} plan_fields;
-
-extern const plan_fields plan_engine_fields, plan_request_fields, plan_fault_fields;
+/* The records are an engine, requests and faults. */
+extern const plan_kind sim_plan_kind;
 
 void plan_make(plan *p, uint64_t seed);
-
-/* A line for the engine, and one for each request and fault: its name, then name=value of each field. */
-void plan_print(const plan *p, FILE *file);
-
-/* The reverse. Fields that a line leaves out are the simplest. False: *p is not a plan, and a message was printed to stderr. */
-bool plan_read(plan *p, FILE *file);
-
-/* Find a smaller plan for which `fails` returns true, as it does for *p, by removing and simplifying until nothing helps. */
-void plan_shrink(plan *p, bool (*fails)(const plan *p));
 
 #endif

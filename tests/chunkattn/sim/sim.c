@@ -5,17 +5,13 @@
  *   sim --each N --steps M     the same, but run each plan once for every call that can fail, which is its only failure
  *   sim --plan FILE            run the plan in a file
  *
- * A seed determines everything (plan.h). A run that fails is repeated, and its plan is shrunk and printed. Runs are in a child
- * process, so that a crash or an assertion is a failure like any other.
+ * A seed determines everything (plan.h). A run that fails is repeated, and its plan is shrunk and printed.
  */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/time.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "faults.h"
 #include "world.h"
@@ -23,50 +19,21 @@
 enum { RUN_SECONDS = 20 };  /* of the processor's time; a run that takes longer hangs */
 enum { EACH_REQUESTS = 6 }; /* of a plan that is run for every call that can fail */
 
-/* What a child has done so far, in memory that it shares with its parent. */
+/* What runs have done so far, in memory that a child shares with its parent. */
 typedef struct shared {
     uint64_t seed;    /* of the present run */
     plan_fault fault; /* of the present run, instead of its plan's; n is 0 if these happen */
     int64_t n_runs;
-    const char *format; /* of the failure; NULL: it crashed, or an invariant of the tree was broken */
-    bool quiet;         /* a failure is not printed */
     world_counts counts;
 } shared;
 
 static shared *state;
 
-static void report_failure(int64_t step, const char *format, const char *message) {
-    state->format = format;
-    if (!state->quiet) fprintf(stderr, "step %lld: %s\n", (long long)step, message);
-    fflush(stderr);
-    _exit(1);
-}
-
-/* ---- Running in a child ---- */
-
-/* Run `task` in a child. False: it failed. */
-static bool run_apart(void (*task)(const void *arg), const void *arg, bool quiet) {
-    state->format = NULL;
-    state->quiet = quiet;
-    fflush(stdout);
-    const pid_t child = fork();
-    if (child < 0) {
-        perror("fork");
-        exit(2);
-    }
-    if (child == 0) {
-        if (quiet && (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout))) _exit(2);
-        task(arg);
-        exit(0);
-    }
-    int status;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
+/* ---- Runs ---- */
 
 static void run_plan(const void *plan) {
     setitimer(ITIMER_VIRTUAL, &(struct itimerval){.it_value = {RUN_SECONDS, 0}}, NULL);
-    world_run(plan, &state->counts, report_failure);
+    world_run(plan, &state->counts);
 }
 
 /* The plan of a seed, with the present run's failure. */
@@ -110,28 +77,6 @@ static void run_each(const void *n_steps_) {
             for (int64_t times = 1; times <= 4; times += 3) fail_each(kind, times, n_steps);
 }
 
-/* ---- Shrinking ---- */
-
-static const char *first_format;
-
-/* Whether a plan fails in the same way as the first one. */
-static bool fails_alike(const plan *p) { return !run_apart(run_plan, p, true) && state->format == first_format; }
-
-static void shrink(plan *p) {
-    const int64_t n_requests = p->n_requests, n_faults = p->n_faults;
-    if (run_apart(run_plan, p, true)) {
-        printf("The failure does not repeat.\n");
-        return;
-    }
-    first_format = state->format;
-    plan_shrink(p, fails_alike);
-    printf("Smallest plan, of %lld requests and %lld faults; save it, and run it with --plan:\n\n", (long long)n_requests,
-           (long long)n_faults);
-    plan_print(p, stdout);
-    printf("\n");
-    run_apart(run_plan, p, false);
-}
-
 /* ---- The program ---- */
 
 static void print_counts(double seconds) {
@@ -155,7 +100,7 @@ static int simulate(uint64_t seed, int64_t n_steps, bool each) {
     const double start = real_seconds();
     state->seed = seed;
     printf("seeds from %llu, %lld steps\n", (unsigned long long)seed, (long long)n_steps);
-    const bool ok = run_apart(each ? run_each : run_seeds, &n_steps, false);
+    const bool ok = plan_run(each ? run_each : run_seeds, &n_steps);
     print_counts(real_seconds() - start);
     if (ok && !each && n_steps >= 250000 && (state->counts.restored_tokens == 0 || state->counts.records_refused == 0)) {
         printf("FAILED: the file tier was not used\n");
@@ -165,28 +110,17 @@ static int simulate(uint64_t seed, int64_t n_steps, bool each) {
     static plan p;
     printf("FAILED: repeat it with  sim --%s %llu --steps 1\n", each ? "each" : "seed", (unsigned long long)state->seed);
     make_plan(&p);
-    shrink(&p);
+    plan_report(&sim_plan_kind, &p, run_plan);
     return 1;
 }
 
 static int run_file(const char *path) {
     static plan p;
-    FILE *file = fopen(path, "r");
-    if (!file) {
-        perror(path);
-        return 2;
-    }
-    const bool read = plan_read(&p, file);
-    fclose(file);
-    if (!read) return 2;
     const double start = real_seconds();
     state->n_runs = 1;
-    if (run_apart(run_plan, &p, false)) {
-        print_counts(real_seconds() - start);
-        return 0;
-    }
-    shrink(&p);
-    return 1;
+    const int status = plan_run_file(&sim_plan_kind, path, &p, run_plan);
+    if (status == 0) print_counts(real_seconds() - start);
+    return status;
 }
 
 int main(int argc, char **argv) {
@@ -207,10 +141,6 @@ int main(int argc, char **argv) {
             return 2;
         }
     }
-    state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (state == MAP_FAILED) {
-        perror("mmap");
-        return 2;
-    }
+    state = plan_shared(sizeof *state);
     return path ? run_file(path) : simulate(seed, n_steps, each);
 }

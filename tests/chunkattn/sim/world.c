@@ -1,6 +1,7 @@
 /* Runs a plan: see world.h. */
 #include <assert.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,10 +15,11 @@
 void sim_fail(const world *w, const char *format, ...) {
     char message[512];
     va_list args;
+    const int n = snprintf(message, sizeof message, "step %lld: ", (long long)w->step);
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    vsnprintf(message + n, sizeof message - (size_t)n, format, args);
     va_end(args);
-    w->fail(w->step, format, message);
+    plan_fail(format, message);
 }
 
 /* ---- Steps ---- */
@@ -273,7 +275,7 @@ static void run(world *w) {
     cl_scheduler_free(&w->scheduler);
 }
 
-void world_run(const plan *p, world_counts *counts, world_fail *fail_fn) {
+void world_run(const plan *p, world_counts *counts) {
     static ca_pool *pool;
     static world w;
     oracle_prepare();
@@ -284,7 +286,6 @@ void world_run(const plan *p, world_counts *counts, world_fail *fail_fn) {
     memset(&w, 0, sizeof w);
     w.plan = p;
     w.counts = counts;
-    w.fail = fail_fn;
     w.fired_before = fired;
     w.pool = pool;
     sim_time = sim_jumped = 0;

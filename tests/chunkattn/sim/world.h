@@ -16,9 +16,7 @@ typedef struct world_counts {
     int64_t largest_lead; /* of a tenant's counter before a waiting one's, in thousandths of its bound */
 } world_counts;
 
-/* Called when something is wrong, with a format that is the same for the same mistake; does not return. */
-typedef void world_fail(int64_t step, const char *format, const char *message);
-
-void world_run(const plan *p, world_counts *counts, world_fail *fail);
+/* Ends with plan_fail when something is wrong. */
+void world_run(const plan *p, world_counts *counts);
 
 #endif

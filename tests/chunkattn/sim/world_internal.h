@@ -49,7 +49,6 @@ typedef struct world_pin {
 typedef struct world {
     const plan *plan;
     world_counts *counts;
-    world_fail *fail;
     ca_pool *pool;
     cl_scheduler *scheduler;
     cl_engine_config config;
@@ -72,7 +71,7 @@ typedef struct world {
     client clients[PLAN_REQUESTS];
 } world;
 
-/* Report that something is wrong. */
+/* Report that something is wrong, with the step, and end. */
 __attribute__((format(printf, 2, 3))) void sim_fail(const world *w, const char *format, ...);
 
 #define CHECK(w, condition)                                                                                                    \

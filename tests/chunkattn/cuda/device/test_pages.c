@@ -1,6 +1,6 @@
 /*
  * Foreign pages on an emulated device: what is refused, that shared pages are read once, what a plan copies, graphs, and
- * failures of every allocation. test_page_worlds.c has the results.
+ * failures of every allocation. tests/chunkattn/exact has the results.
  */
 #define CATTN_EXPERIMENTAL
 #include <stdlib.h>
@@ -186,44 +186,6 @@ static void wrong_arguments_of_an_attend_are_named(void **state) {
     cattn_pages_destroy(&pages);
 }
 
-/* ---- Order ---- */
-
-/* Sequences that change places in the batch, and nothing else, take their results along. */
-static void sequences_may_change_places(void **state) {
-    (void)state;
-    static float before[SEQS][HEADS * DIM];
-    const cattn_pages_config config = config_of();
-    cattn_pages *pages = create(&config);
-    bench *b = new_bench(2, 0);
-    for (int s = 0; s < SEQS; s++) b->lengths[s] = 100 + s;
-    plan(pages, b);
-    attend(pages, b);
-    emu_finish();
-    memcpy(before, b->out, sizeof before);
-    for (int s = 0; s < SEQS / 2; s++) {
-        const int other = SEQS - 1 - s, length = b->lengths[s];
-        float q[HEADS * DIM];
-        int32_t table[TABLE];
-        memcpy(q, b->q + s * HEADS * DIM, sizeof q);
-        memcpy(b->q + s * HEADS * DIM, b->q + other * HEADS * DIM, sizeof q);
-        memcpy(b->q + other * HEADS * DIM, q, sizeof q);
-        memcpy(table, b->table[s], sizeof table);
-        memcpy(b->table[s], b->table[other], sizeof table);
-        memcpy(b->table[other], table, sizeof table);
-        b->lengths[s] = b->lengths[other];
-        b->lengths[other] = length;
-    }
-    plan(pages, b);
-    attend(pages, b);
-    emu_finish();
-    for (int s = 0; s < SEQS; s++) assert_memory_equal(b->out + s * HEADS * DIM, before[SEQS - 1 - s], sizeof before[s]);
-    cattn_pages_info info = {.struct_size = sizeof info};
-    assert_int_equal(cattn_pages_get_info(pages, &info), CATTN_OK);
-    assert_int_equal(info.n_kept, 1);
-    free_bench(b);
-    cattn_pages_destroy(&pages);
-}
-
 /* ---- What is read and copied ---- */
 
 /* Bytes of K and V that one attend reads. */
@@ -397,10 +359,13 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        EMU_TEST(what_a_device_lacks_is_refused),     EMU_TEST(calls_for_the_other_kind_of_handle_are_refused),
-        EMU_TEST(wrong_batches_are_refused),          EMU_TEST(wrong_arguments_of_an_attend_are_named),
-        EMU_TEST(sequences_may_change_places),        EMU_TEST(pages_are_read_once),
-        EMU_TEST(a_decode_step_copies_its_positions), EMU_TEST(a_captured_attend_is_replayed),
+        EMU_TEST(what_a_device_lacks_is_refused),
+        EMU_TEST(calls_for_the_other_kind_of_handle_are_refused),
+        EMU_TEST(wrong_batches_are_refused),
+        EMU_TEST(wrong_arguments_of_an_attend_are_named),
+        EMU_TEST(pages_are_read_once),
+        EMU_TEST(a_decode_step_copies_its_positions),
+        EMU_TEST(a_captured_attend_is_replayed),
         EMU_TEST(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,4 @@
 /* The pages of a small engine, and writing K and V into them. */
-#define CATTN_EXPERIMENTAL
 #include "engine.h"
 
 #include <assert.h>
@@ -43,9 +42,8 @@ static void poison(const engine *e, int32_t page) {
 
 void engine_init(engine *e, const world *w, const cattn_pages_config *config, const cattn_pages *pages, int layout,
                  const engine_memory *of) {
-    static const engine_memory host = {malloc, free, 3};
     *e = (engine){.w = w,
-                  .of = of ? *of : host,
+                  .of = *of,
                   .type = config->kv_type,
                   .page_size = config->page_size,
                   .n_pages = config->n_pages,
@@ -55,7 +53,7 @@ void engine_init(engine *e, const world *w, const cattn_pages_config *config, co
                   elements = e->n_pages * (c + 1) * (token_k + token_v);
     if (d_k != d_v) e->layout = ENGINE_LAYOUTS - 1;
     for (int32_t layer = 0; layer < w->config.n_layers; layer++) {
-        char *kv = e->memory[layer] = e->of.alloc((size_t)(elements * type_size(e)));
+        char *kv = e->memory[layer] = e->of.alloc((size_t)(elements * type_size(e)), "pages");
         e->k[layer] = (cattn_page_view){kv, (c + 1) * token_k, token_k, d_k};
         e->v[layer] = (cattn_page_view){kv + e->n_pages * (c + 1) * token_k * type_size(e), (c + 1) * token_v, token_v, d_v};
         if (e->layout < ENGINE_LAYOUTS - 1) {

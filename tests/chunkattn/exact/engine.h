@@ -3,14 +3,14 @@
  * counts, full pages are found again by the hash of their tokens, forks share the page that is being filled, and ids are
  * reused.
  */
-#ifndef TESTS_CHUNKATTN_PAGES_ENGINE_H
-#define TESTS_CHUNKATTN_PAGES_ENGINE_H
+#ifndef TESTS_CHUNKATTN_EXACT_ENGINE_H
+#define TESTS_CHUNKATTN_EXACT_ENGINE_H
 
 #include <stdbool.h>
 
-#include "../exact/world.h"
+#include "world.h"
+
 #include "chunkattn_pages.h"
-#include "tests/support/rng.h"
 
 enum { ENGINE_MAX_PAGES = 2048, ENGINE_MAX_TABLE = 256, ENGINE_LAYOUTS = CATTN_PAGES_VLLM_HND + 2 };
 
@@ -23,7 +23,7 @@ typedef struct engine_seq {
 
 /* Where an engine's pages are. */
 typedef struct engine_memory {
-    void *(*alloc)(size_t bytes);
+    void *(*alloc)(size_t bytes, const char *name);
     void (*free)(void *p);
     int gap; /* elements between tokens in the layout with gaps */
 } engine_memory;
@@ -40,7 +40,7 @@ typedef struct engine {
     uint64_t holds[ENGINE_MAX_PAGES]; /* the hash of the tokens up to the end of a full page; 0: it is not full */
 } engine;
 
-/* pages: a handle of the shape, for cattn_pages_views; of: NULL for the host's memory, where no token is aligned. */
+/* pages: a handle of the shape, for cattn_pages_views; */
 void engine_init(engine *e, const world *w, const cattn_pages_config *config, const cattn_pages *pages, int layout,
                  const engine_memory *of);
 void engine_free(engine *e);
