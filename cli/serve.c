@@ -93,11 +93,11 @@ typedef struct serving {
     serve_reload reload;
     serve_signals signals;
     service_manager manager;
-    pressure *memory; /* NULL: the server keeps its memory */
+    http_pressure *memory; /* NULL: the server keeps its memory */
     unix_socket socket;
     session model;
     server_log *log;
-    server *running;
+    http_server *running;
 } serving;
 
 /* What a thread needs that ends the program at a signal. */
@@ -143,7 +143,7 @@ static cl_status open_socket(const options *opt, unix_socket *socket, cl_error *
 }
 
 /* Open the files that the server reads later, when the sandbox allows no others. */
-static cl_status open_files(const options *opt, warm_file *pinned, warm_file *warm, pressure **memory, cl_error *error) {
+static cl_status open_files(const options *opt, warm_file *pinned, warm_file *warm, http_pressure **memory, cl_error *error) {
     if (warm_open(pinned, opt->pin, error) != CL_OK) return option_fail("pin", error);
     if (warm_open(warm, opt->warm, error) != CL_OK) return option_fail("warm", error);
     if (opt->memory_pressure && pressure_open(opt->memory_pressure, memory, error) != CL_OK)

@@ -103,8 +103,7 @@ static cl_status read_keys(const serve_reload *r, server_keys *keys, cl_error *e
     if (key && server_keys_add(keys, OPENAI_DEFAULT_TENANT, key, error) != CL_OK) return option_fail("api-key", error);
     if (!f->path) return CL_OK;
     cl_status status = check_file(f, error);
-    if (status == CL_OK)
-        status = f->fd < 0 ? server_keys_read(keys, f->path, error) : server_keys_read_open(keys, f->fd, f->path, error);
+    if (status == CL_OK) status = server_keys_read(keys, f->path, f->fd, error);
     return status == CL_OK ? CL_OK : option_fail("api-keys", error);
 }
 
@@ -122,7 +121,7 @@ static bool has_same_weights(const server_keys *keys, const server_keys *start) 
     return same;
 }
 
-static void reload_keys(const serve_reload *r, server *running, server_log *log) {
+static void reload_keys(const serve_reload *r, http_server *running, server_log *log) {
     server_keys keys = {0};
     log_line line;
     cl_error error;
@@ -212,7 +211,7 @@ void serve_reload_close(serve_reload *r) {
     server_keys_free(&r->keys);
 }
 
-void serve_reload_again(serve_reload *r, server *running, server_log *log) {
+void serve_reload_again(serve_reload *r, http_server *running, server_log *log) {
     log_line line;
     if (r->keys_file.path && is_prompt(&r->keys_file, log)) {
         if (may_be_new(&r->keys_file))

@@ -27,7 +27,7 @@ typedef struct serve_reload {
     const options *opt;
     reread_file keys_file, cert_file, key_file;
     server_keys keys; /* as they were at the start */
-    tls *tls;         /* NULL: connections are not encrypted */
+    http_tls *tls;    /* NULL: connections are not encrypted */
 } serve_reload;
 
 /*
@@ -41,6 +41,6 @@ void serve_reload_close(serve_reload *r);
 void serve_reload_log_tls(const serve_reload *r, server_log *log, const char *message);
 
 /* Read the files again, and let the server use what they hold. What was read, or why it was not, goes to the log. */
-void serve_reload_again(serve_reload *r, server *running, server_log *log);
+void serve_reload_again(serve_reload *r, http_server *running, server_log *log);
 
 #endif

@@ -37,9 +37,10 @@ static void follow_memory(waiting *s) {
     s->memory_look = clock_seconds() + memory_s;
 }
 
-/* Wait `seconds` for a signal that ends the server, INFINITY: until one comes. Returns its number; 0: none came. */
+/* Wait at most `seconds` for a signal that ends the server. Returns its number; 0: none came. */
 static int wait_for_end(waiting *s, double seconds) {
     siginfo_t info;
+    seconds = fmin(seconds, server_log_load(s->of.running));
     const double whole = floor(seconds);
     const struct timespec time = {.tv_sec = isinf(seconds) ? 0 : (time_t)whole,
                                   .tv_nsec = isinf(seconds) ? 0 : (long)(1e9 * (seconds - whole))};

@@ -26,9 +26,9 @@ void serve_signals_block(serve_signals *signals);
 /* A server that runs, and what it does with signals. */
 typedef struct serve_scene {
     const serve_signals *signals;
-    server *running;
+    http_server *running;
     cl_engine *engine;
-    pressure *memory;               /* adapts the K/V budget to the system's memory; NULL: the server keeps its memory */
+    http_pressure *memory;          /* adapts the K/V budget to the system's memory; NULL: the server keeps its memory */
     serve_reload *reload;           /* what SIGHUP reads again */
     server_log *log;                /* tells what the server waits for, as does the next */
     const service_manager *manager; /* knows already that the server is ready */

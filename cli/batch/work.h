@@ -17,12 +17,12 @@ typedef struct batch_work {
     openai_tenants *tenants;
     const batch_input *input;
     batch_output *output; /* begun with its plan */
-    gate gate;
+    batch_gate gate;
 
     const batch_plan *plan; /* that of the output */
     size_t *todo;           /* [n_todo] the lines whose records are missing, in the order of the plan; owned */
     size_t n_todo, n_taken;
-    errand *pending; /* a list: the lines in memory; owned. Their index is that in the plan */
+    batch_errand *pending; /* a list: the lines in memory; owned. Their index is that in the plan */
     size_t n_pending;
     size_t n_written;                /* records of this run */
     double start;                    /* clock_seconds() */
