@@ -130,7 +130,8 @@ static cl_status open_socket(const cli_options *opt, unix_socket *socket, cl_err
 }
 
 /* Open the files that the server reads later, when the sandbox allows no others. */
-static cl_status open_files(const cli_options *opt, warm_file *pinned, warm_file *warm, pressure **memory, cl_error *error) {
+static cl_status open_files(const cli_options *opt, warm_file *pinned, warm_file *warm, http_pressure **memory,
+                            cl_error *error) {
     if (warm_open(pinned, opt->pin, error) != CL_OK) return option_fail("pin", error);
     if (warm_open(warm, opt->warm, error) != CL_OK) return option_fail("warm", error);
     if (opt->memory_pressure && pressure_open(opt->memory_pressure, memory, error) != CL_OK)

@@ -28,14 +28,14 @@ typedef struct cli_serving {
     sigset_t signals; /* with SIGHUP, unless the program ignores it as under nohup */
     cli_serve_file keys_file, cert_file, key_file;
     server_keys keys; /* as they were at the start */
-    tls *tls;         /* NULL: connections are not encrypted */
+    http_tls *tls;    /* NULL: connections are not encrypted */
     service_manager manager;
-    pressure *memory;   /* adapts the K/V budget to the system's memory; NULL: the server keeps its memory */
-    double memory_look; /* clock_seconds() of the next look at the system's memory */
+    http_pressure *memory; /* adapts the K/V budget to the system's memory; NULL: the server keeps its memory */
+    double memory_look;    /* clock_seconds() of the next look at the system's memory */
     unix_socket socket;
     cli_session model;
     server_log *log;
-    server *running;
+    http_server *running;
 } cli_serving;
 
 /* Add a line to the log; the fields file, reason and fix are left out if they are NULL. */

@@ -96,8 +96,7 @@ static cl_status read_keys(const cli_serving *v, server_keys *keys, cl_error *er
     if (key && server_keys_add(keys, OPENAI_DEFAULT_TENANT, key, error) != CL_OK) return option_fail("api-key", error);
     if (!f->path) return CL_OK;
     cl_status status = check_file(f, error);
-    if (status == CL_OK)
-        status = f->fd < 0 ? server_keys_read(keys, f->path, error) : server_keys_read_open(keys, f->fd, f->path, error);
+    if (status == CL_OK) status = server_keys_read(keys, f->path, f->fd, error);
     return status == CL_OK ? CL_OK : option_fail("api-keys", error);
 }
 

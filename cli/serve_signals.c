@@ -30,9 +30,10 @@ static void follow_memory(cli_serving *v) {
     v->memory_look = clock_seconds() + memory_s;
 }
 
-/* Wait `seconds` for a signal that ends the server, INFINITY: until one comes. Returns its number; 0: none came. */
+/* Wait at most `seconds` for a signal that ends the server. Returns its number; 0: none came. */
 static int wait_for_end(cli_serving *v, double seconds) {
     siginfo_t info;
+    seconds = fmin(seconds, server_log_load(v->running));
     const double whole = isinf(seconds) ? 0 : floor(seconds);
     const struct timespec time = {.tv_sec = (time_t)whole, .tv_nsec = isinf(seconds) ? 0 : (long)(1e9 * (seconds - whole))};
     const int signal = isinf(seconds) ? sigwaitinfo(&v->signals, &info) : sigtimedwait(&v->signals, &info, &time);

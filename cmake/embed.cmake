@@ -13,5 +13,5 @@ foreach(path IN LISTS IN)
   string(APPEND rows "    {\"${path}\", file_${number}, sizeof file_${number}, \"\\\"${hash}\\\"\"},\n")
   math(EXPR number "${number} + 1")
 endforeach()
-file(WRITE ${OUT} "#include \"serve/http/http.h\"\n\n${arrays}\nconst embedded_file embedded_files[] = {\n${rows}};\n"
+file(WRITE ${OUT} "#include \"serve/http/http.h\"\n\n${arrays}\nconst http_file embedded_files[] = {\n${rows}};\n"
   "const size_t n_embedded_files = sizeof embedded_files / sizeof *embedded_files;\n")

@@ -57,7 +57,7 @@ static bool add_prompt(reader *r, const openai_request *request, size_t i) {
     return fwrite(tokens->ids, sizeof *tokens->ids, tokens->n, r->scratch) == tokens->n;
 }
 
-static cl_status add_line(reader *r, const lines *l, cl_error *error) {
+static cl_status add_line(reader *r, const batch_lines *l, cl_error *error) {
     batch_plan *plan = r->plan;
     const size_t number = (size_t)l->number;
     batch_line line = {0};
@@ -78,7 +78,7 @@ static cl_status add_line(reader *r, const lines *l, cl_error *error) {
 }
 
 static cl_status read_lines(reader *r, const batch_input *in, cl_error *error) {
-    lines l;
+    batch_lines l;
     XXH3_state_t hash;
     XXH3_64bits_reset(&hash);
     lines_begin(&l, in->fd, in->start, SIZE_MAX);

@@ -20,7 +20,7 @@ static const double LOOK_S = 0.2; /* a signal is seen, and progress is shown, at
  * The ids and the time of an answer depend on the input alone, so that the output of a job that was stopped and resumed is that
  * of one that was not.
  */
-static void name_result(errand *e, int64_t made_at, const char *text) {
+static void name_result(batch_errand *e, int64_t made_at, const char *text) {
     openai_result *result = &e->line.result;
     const XXH128_hash_t hash = XXH3_128bits_withSeed(text, e->size, e->line.number);
     result->created = made_at;
@@ -30,8 +30,8 @@ static void name_result(errand *e, int64_t made_at, const char *text) {
              hash.high64 >> 16);
 }
 
-static void append(batch_work *w, errand *e) {
-    errand **end = &w->pending;
+static void append(batch_work *w, batch_errand *e) {
+    batch_errand **end = &w->pending;
     while (*end) end = &(*end)->next;
     *end = e;
     w->n_pending++;
@@ -48,7 +48,7 @@ static cl_status submit_lines(batch_work *w, size_t capacity, cl_error *error) {
         const plan_line *line = &w->plan->lines[index];
         status = lines_read(w->input->fd, line->place, line->size, &text, &allocated, error);
         if (status != CL_OK) break;
-        errand *e = errand_create(&w->gate, (int64_t)line->number, text, line->size, w->tenants);
+        batch_errand *e = errand_create(&w->gate, (int64_t)line->number, text, line->size, w->tenants);
         if (!e) {
             status = cl_fail(error, CL_ERR_NOMEM, "no memory for line %zu", line->number);
             break;
@@ -66,7 +66,7 @@ static cl_status submit_lines(batch_work *w, size_t capacity, cl_error *error) {
 /* ---- Writing ---- */
 
 /* What the cache had when a prompt came depends on the run; the record shows what the plan knows. */
-static void set_cached_tokens(const batch_work *w, errand *e) {
+static void set_cached_tokens(const batch_work *w, batch_errand *e) {
     const plan_line *line = &w->plan->lines[e->index];
     if (!e->line.has_result) return;
     for (size_t i = 0; i < e->line.request.n_prompts && i < (size_t)line->n_prompts; i++)
@@ -75,8 +75,8 @@ static void set_cached_tokens(const batch_work *w, errand *e) {
 
 /* Write the records of the lines that are done, up to the first that cannot be written. */
 static cl_status write_lines(batch_work *w, cl_error *error) {
-    for (errand **at = &w->pending; *at;) {
-        errand *e = *at;
+    for (batch_errand **at = &w->pending; *at;) {
+        batch_errand *e = *at;
         errand_update(e);
         if (e->state != ERRAND_DONE) {
             at = &e->next;
@@ -134,7 +134,7 @@ cl_status batch_work_run(batch_work *w, size_t capacity, cl_error *error) {
 }
 
 void batch_work_free(batch_work *w) {
-    for (errand *e = w->pending, *next; e; e = next) {
+    for (batch_errand *e = w->pending, *next; e; e = next) {
         next = e->next;
         errand_free(e);
     }

@@ -17,11 +17,11 @@ typedef struct batch_work {
     openai_tenants *tenants;
     const batch_input *input;
     batch_output *output; /* begun with its plan */
-    gate gate;
+    batch_gate gate;
 
     const batch_plan *plan; /* that of the output */
     size_t n_taken;         /* lines of its order that are behind those that were submitted */
-    errand *pending;        /* a list: the lines in memory; owned. Their index is that in the plan */
+    batch_errand *pending;  /* a list: the lines in memory; owned. Their index is that in the plan */
     size_t n_pending;
     size_t n_written;      /* records of this run */
     cli_progress progress; /* in lines of the order; work is what this run has to compute */

@@ -76,9 +76,7 @@ static bool check_input(sqlite3 *db, uint32_t domain, const char *id, openai_err
     if (result == SQL_FAILED) return store_failed(db, error);
     if (result == SQL_FOUND) return fits || openai_fail(error, "input_file_id", "the file's purpose must be 'batch'");
     openai_fail(error, "input_file_id", "there is no file '%.100s'; POST /v1/files with purpose 'batch' makes one", id);
-    error->status = 404;
-    error->code = "file_not_found";
-    return false;
+    return openai_set_status(error, 404, "file_not_found");
 }
 
 /* metadata: as JSON; NULL: there is none. */
@@ -91,7 +89,7 @@ static bool add(sqlite3 *db, const char *id, const store_owner *owner, const bat
                    now + b->seconds, metadata);
 }
 
-bool batch_create(store *s, const store_owner *owner, const json_t *body, openai_writer *w, openai_error *error) {
+bool batch_create(batch_store *s, const store_owner *owner, const json_t *body, openai_writer *w, openai_error *error) {
     batch_body b = {.input = "", .endpoint = "", .window = ""};
     char id[STORE_ID], *metadata = NULL;
     if (!read_body(body, &b, error) || !store_new_id(STORE_BATCH, id, error)) return false;
@@ -102,7 +100,7 @@ bool batch_create(store *s, const store_owner *owner, const json_t *body, openai
         if (!metadata) return openai_fail_memory(error);
     }
     sqlite3 *db = store_begin(s, error);
-    const bool ok = db && check_input(db, owner->domain, b.input, error) && store_has_room(db, STORE_BATCH, error) &&
+    const bool ok = db && check_input(db, owner->domain, b.input, error) && store_has_capacity(db, STORE_BATCH, error) &&
                     (add(db, id, owner, &b, metadata) || store_failed(db, error)) &&
                     store_write_object(db, STORE_BATCH, owner->domain, id, w, error);
     free(metadata);
@@ -131,11 +129,10 @@ static bool find_open(sqlite3 *db, uint32_t domain, const char *id, int64_t *seq
         return store_failed(db, error);
     if (open) return true;
     openai_fail(error, NULL, "the batch has ended already, so it cannot be cancelled");
-    error->status = 409;
-    return false;
+    return openai_set_status(error, 409, NULL);
 }
 
-bool batch_cancel(store *s, uint32_t domain, const char *id, openai_writer *w, openai_error *error) {
+bool batch_cancel(batch_store *s, uint32_t domain, const char *id, openai_writer *w, openai_error *error) {
     int64_t sequence;
     sqlite3 *db = store_begin(s, error);
     const bool ok = db && find_open(db, domain, id, &sequence, error) &&

@@ -1,5 +1,5 @@
 /*
- * Batches: what a client may request, and the states that a batch passes through.
+ * Batches: a client's calls about them, and the states that a batch passes through.
  *
  *     validating -> in_progress -> finalizing -> completed
  *          |             |             |
@@ -16,9 +16,9 @@
 enum { BATCH_MAX_METADATA = 16 };
 
 /* Read the body of POST /v1/batches, add the batch, and write its object. False: *error says why not. */
-bool batch_create(store *s, const store_owner *owner, const json_t *body, openai_writer *w, openai_error *error);
+bool batch_create(batch_store *s, const store_owner *owner, const json_t *body, openai_writer *w, openai_error *error);
 
 /* Request that a batch be cancelled, and write its object. False: *error says why not. */
-bool batch_cancel(store *s, uint32_t domain, const char *id, openai_writer *w, openai_error *error);
+bool batch_cancel(batch_store *s, uint32_t domain, const char *id, openai_writer *w, openai_error *error);
 
 #endif

@@ -12,11 +12,11 @@
 enum { PIECE = 4 << 20 };
 
 typedef struct check {
-    store *s;
-    const batch *b;
+    batch_store *s;
+    const batch_info *b;
     sqlite3 *db;   /* in a transaction; NULL: it could not be begun */
     int64_t piece; /* where in the input it began */
-    lines in;
+    batch_lines in;
     int64_t n;      /* requests so far */
     json_t *errors; /* array */
     bool lacks;     /* the disk or memory */
@@ -150,7 +150,7 @@ static bool check_input(check *c, int fd, bool (*stop)(void *ctx), void *ctx) {
     return !c->lacks && (json_array_size(c->errors) > 0 ? fail(c) : begin_work(c));
 }
 
-bool batch_check(store *s, const batch *b, int fd, size_t max_line, bool (*stop)(void *ctx), void *ctx) {
+bool batch_check(batch_store *s, const batch_info *b, int fd, size_t max_line, bool (*stop)(void *ctx), void *ctx) {
     openai_error error;
     check c = {.s = s, .b = b, .db = store_begin(s, &error), .errors = json_array()};
     lines_begin(&c.in, fd, 0, max_line);

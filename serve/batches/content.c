@@ -15,10 +15,10 @@ static bool fail(const char *action, openai_error *error) {
 
 void content_name(const char *id, char *name) { snprintf(name, STORE_ID + 8, "%.*s.data", STORE_ID - 1, id); }
 
-content content_begin(store *s) { return (content){.store = s, .fd = -1}; }
+batch_content content_begin(batch_store *s) { return (batch_content){.store = s, .fd = -1}; }
 
 /* Create the file with the first bytes, so that uploads without a file leave nothing. */
-static bool create(content *c, openai_error *error) {
+static bool create(batch_content *c, openai_error *error) {
     char name[STORE_ID + 8];
     if (c->fd >= 0) return true;
     if (!store_new_id(STORE_FILE, c->id, error)) return false;
@@ -27,7 +27,7 @@ static bool create(content *c, openai_error *error) {
     return c->fd >= 0 || fail("create", error);
 }
 
-bool content_write(content *c, const char *data, size_t size, openai_error *error) {
+bool content_write(batch_content *c, const char *data, size_t size, openai_error *error) {
     if (!create(c, error)) return false;
     while (size > 0) {
         const ssize_t n = write(c->fd, data, size);
@@ -40,11 +40,11 @@ bool content_write(content *c, const char *data, size_t size, openai_error *erro
     return true;
 }
 
-bool content_sync(content *c, openai_error *error) {
+bool content_sync(batch_content *c, openai_error *error) {
     return create(c, error) && ((fsync(c->fd) == 0 && fsync(c->store->folder) == 0) || fail("write", error));
 }
 
-int content_open(store *s, const char *id, openai_error *error) {
+int content_open(batch_store *s, const char *id, openai_error *error) {
     char name[STORE_ID + 8];
     content_name(id, name);
     const int fd = openat(s->folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -52,13 +52,13 @@ int content_open(store *s, const char *id, openai_error *error) {
     return fd;
 }
 
-void content_remove(store *s, const char *id) {
+void content_remove(batch_store *s, const char *id) {
     char name[STORE_ID + 8];
     content_name(id, name);
     unlinkat(s->folder, name, 0);
 }
 
-void content_end(content *c) {
+void content_end(batch_content *c) {
     if (c->fd < 0) return;
     close(c->fd);
     if (!c->kept) content_remove(c->store, c->id);

@@ -7,24 +7,24 @@
 
 /* ---- The gate ---- */
 
-void gate_init(gate *g) {
+void gate_init(batch_gate *g) {
     pthread_mutex_init(&g->lock, NULL);
     clock_cond_init(&g->changed);
 }
 
-void gate_destroy(gate *g) {
+void gate_destroy(batch_gate *g) {
     pthread_cond_destroy(&g->changed);
     pthread_mutex_destroy(&g->lock);
 }
 
-void gate_wake(gate *g) {
+void gate_wake(batch_gate *g) {
     pthread_mutex_lock(&g->lock);
     g->woken = true;
     pthread_cond_signal(&g->changed);
     pthread_mutex_unlock(&g->lock);
 }
 
-void gate_wait(gate *g, double seconds) {
+void gate_wait(batch_gate *g, double seconds) {
     const struct timespec until = clock_deadline(seconds < 0 ? 0 : seconds);
     int timed_out = 0;
     pthread_mutex_lock(&g->lock);
@@ -37,8 +37,8 @@ void gate_wait(gate *g, double seconds) {
 
 /* ---- Errands ---- */
 
-errand *errand_create(gate *g, int64_t number, const char *text, size_t size, openai_tenants *tenants) {
-    errand *e = calloc(1, sizeof *e);
+batch_errand *errand_create(batch_gate *g, int64_t number, const char *text, size_t size, openai_tenants *tenants) {
+    batch_errand *e = calloc(1, sizeof *e);
     if (!e) return NULL;
     e->gate = g;
     e->size = size;
@@ -51,19 +51,19 @@ errand *errand_create(gate *g, int64_t number, const char *text, size_t size, op
     return NULL;
 }
 
-void errand_free(errand *e) {
+void errand_free(batch_errand *e) {
     batch_line_free(&e->line);
     free(e->prompts);
     free(e);
 }
 
-int32_t errand_choices(const errand *e) { return (int32_t)e->line.request.n_prompts * e->line.request.params.n; }
+int32_t errand_choices(const batch_errand *e) { return (int32_t)e->line.request.n_prompts * e->line.request.params.n; }
 
 /* On the engine's thread, the only one that uses the result until the last event has come. */
 static void on_event(void *ctx, const cl_engine_event *event) {
-    const openai_job *prompt = ctx;
-    errand *e = prompt->owner;
-    gate *g = e->gate;
+    const openai_submitted *prompt = ctx;
+    batch_errand *e = prompt->owner;
+    batch_gate *g = e->gate;
     openai_result_add(&e->line.result, prompt->prompt, event, clock_seconds());
     if (!event->last) return;
     pthread_mutex_lock(&g->lock);
@@ -73,20 +73,20 @@ static void on_event(void *ctx, const cl_engine_event *event) {
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Whether the engine did not take a prompt for lack of room or memory. */
+/* Whether the engine refused a prompt for lack of capacity or memory. */
 static bool is_for_later(const openai_error *error) { return error->status == 429 || error->status == 503; }
 
 /* The prompts that are not in the engine will not be. */
-static void drop_rest(errand *e) {
+static void drop_rest(batch_errand *e) {
     pthread_mutex_lock(&e->gate->lock);
     e->n_open -= e->line.request.n_prompts - e->n_submitted;
     pthread_mutex_unlock(&e->gate->lock);
     e->state = ERRAND_RUNNING;
 }
 
-bool errand_submit(errand *e) {
+bool errand_submit(batch_errand *e) {
     openai_request *request = &e->line.request;
-    gate *g = e->gate;
+    batch_gate *g = e->gate;
     const size_t before = e->n_submitted;
     if (!e->line.has_result) e->line.has_result = openai_result_init(&e->line.result, g->context, request);
     if (!e->line.has_result) return false;
@@ -100,7 +100,7 @@ bool errand_submit(errand *e) {
     return true;
 }
 
-void errand_cancel(errand *e) {
+void errand_cancel(batch_errand *e) {
     e->cut |= e->state != ERRAND_DONE;
     if (e->state == ERRAND_READY && e->n_submitted > 0) drop_rest(e);
     if (e->state == ERRAND_READY) e->state = ERRAND_DONE;
@@ -109,14 +109,14 @@ void errand_cancel(errand *e) {
 }
 
 /* Whether a prompt was never submitted, or a choice cancelled, so that the result is not the request's. */
-static bool was_cut(const errand *e) {
+static bool was_cut(const batch_errand *e) {
     if (e->n_submitted < e->line.request.n_prompts && !e->line.failed) return true;
     for (size_t i = 0; i < e->line.result.n_choices; i++)
         if (e->line.result.choices[i].finish == CL_ENGINE_CANCELLED) return true;
     return false;
 }
 
-void errand_update(errand *e) {
+void errand_update(batch_errand *e) {
     if (e->state != ERRAND_RUNNING) return;
     pthread_mutex_lock(&e->gate->lock);
     const bool open = e->n_open > 0;

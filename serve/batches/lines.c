@@ -6,11 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
-void lines_begin(lines *l, int fd, int64_t place, size_t max) { *l = (lines){.fd = fd, .max = max, .next = place}; }
+void lines_begin(batch_lines *l, int fd, int64_t place, size_t max) { *l = (batch_lines){.fd = fd, .max = max, .next = place}; }
 
-void lines_free(lines *l) { free(l->text); }
+void lines_free(batch_lines *l) { free(l->text); }
 
-/* Make room for more bytes. False: memory is lacking. */
+/* Grow the buffer. False: memory is lacking. */
 static bool grow(char **text, size_t *capacity, size_t more) {
     char *larger = realloc(*text, *capacity + more);
     if (!larger) return false;
@@ -22,7 +22,7 @@ static bool grow(char **text, size_t *capacity, size_t more) {
 enum { END = -1, FAILED = -2 };
 
 /* The next byte, which stands at l->next. */
-static int next_byte(lines *l) {
+static int next_byte(batch_lines *l) {
     if (l->piece_begin == l->piece_end) {
         ssize_t n;
         do n = pread(l->fd, l->piece, sizeof l->piece, l->next);
@@ -36,7 +36,7 @@ static int next_byte(lines *l) {
 }
 
 /* The next line, whether blank or not. */
-static lines_status next_line(lines *l) {
+static lines_status next_line(batch_lines *l) {
     int c;
     bool too_long = false;
     l->size = 0;
@@ -53,13 +53,13 @@ static lines_status next_line(lines *l) {
     return too_long ? LINES_TOO_LONG : LINES_OK;
 }
 
-static bool is_blank(const lines *l) {
+static bool is_blank(const batch_lines *l) {
     for (size_t i = 0; i < l->size; i++)
         if (l->text[i] != ' ' && l->text[i] != '\t' && l->text[i] != '\r') return false;
     return true;
 }
 
-lines_status lines_next(lines *l) {
+lines_status lines_next(batch_lines *l) {
     lines_status status;
     do status = next_line(l);
     while (status == LINES_OK && is_blank(l));

@@ -8,7 +8,7 @@
 
 typedef enum lines_status { LINES_OK, LINES_END, LINES_TOO_LONG, LINES_NO_MEMORY, LINES_FAILED } lines_status;
 
-typedef struct lines {
+typedef struct batch_lines {
     int fd;     /* borrowed */
     size_t max; /* bytes of a line, without its end */
 
@@ -20,15 +20,15 @@ typedef struct lines {
 
     char piece[16 << 10]; /* bytes of the file that were read: those from piece_begin to piece_end are not in a line yet */
     size_t piece_begin, piece_end;
-} lines;
+} batch_lines;
 
 /* Read the lines of an open file from the byte `place` on, where one begins. fd: borrowed until lines_free. */
-void lines_begin(lines *l, int fd, int64_t place, size_t max);
+void lines_begin(batch_lines *l, int fd, int64_t place, size_t max);
 
 /* Go to the next line that is not blank. LINES_TOO_LONG: there is no text, but it counts as a line. LINES_FAILED: errno. */
-lines_status lines_next(lines *l);
+lines_status lines_next(batch_lines *l);
 
-void lines_free(lines *l);
+void lines_free(batch_lines *l);
 
 /*
  * Read a line of `size` bytes at `place` again, to *text, [*capacity] owned by the caller, which grows. CL_ERR_FILE,

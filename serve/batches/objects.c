@@ -20,9 +20,7 @@ bool store_failed(sqlite3 *db, openai_error *error) {
 bool store_not_found(store_kind kind, const char *id, openai_error *error) {
     openai_fail(error, NULL, "there is no %s '%.100s'; GET /v1/%s lists those that there are", tables[kind], id,
                 kind == STORE_FILE ? "files" : "batches");
-    error->status = 404;
-    error->code = kind == STORE_FILE ? "file_not_found" : "batch_not_found";
-    return false;
+    return openai_set_status(error, 404, kind == STORE_FILE ? "file_not_found" : "batch_not_found");
 }
 
 bool store_found(sqlite3 *db, sql_result result, store_kind kind, const char *id, openai_error *error) {
@@ -32,7 +30,7 @@ bool store_found(sqlite3 *db, sql_result result, store_kind kind, const char *id
 
 /* ---- Objects ---- */
 
-/* Write what failed, if anything did: in the connection, or for lack of memory in the writer. */
+/* Write the failure, if there was one: in the connection, or for lack of memory in the writer. */
 static bool written(sqlite3 *db, bool ok, const openai_writer *w, openai_error *error) {
     if (!ok) return store_failed(db, error);
     return w->failed ? openai_fail_memory(error) : true;
@@ -47,7 +45,7 @@ bool store_write_object(sqlite3 *db, store_kind kind, uint32_t domain, const cha
     return written(db, sql_end(q), w, error) && (found || store_not_found(kind, id, error));
 }
 
-bool store_get(store *s, store_kind kind, uint32_t domain, const char *id, openai_writer *w, openai_error *error) {
+bool store_get(batch_store *s, store_kind kind, uint32_t domain, const char *id, openai_writer *w, openai_error *error) {
     pthread_mutex_lock(&s->reader.lock);
     const bool ok = store_write_object(s->reader.db, kind, domain, id, w, error);
     pthread_mutex_unlock(&s->reader.lock);
@@ -100,7 +98,8 @@ static bool list(sqlite3 *db, store_kind kind, uint32_t domain, const store_quer
     return written(db, sql_end(q), w, error);
 }
 
-bool store_list(store *s, store_kind kind, uint32_t domain, const store_query *query, openai_writer *w, openai_error *error) {
+bool store_list(batch_store *s, store_kind kind, uint32_t domain, const store_query *query, openai_writer *w,
+                openai_error *error) {
     pthread_mutex_lock(&s->reader.lock);
     const bool ok = list(s->reader.db, kind, domain, query, w, error);
     pthread_mutex_unlock(&s->reader.lock);
@@ -117,32 +116,31 @@ bool store_new_id(store_kind kind, char *id, openai_error *error) {
     return true;
 }
 
-bool store_has_room(sqlite3 *db, store_kind kind, openai_error *error) {
+bool store_has_capacity(sqlite3 *db, store_kind kind, openai_error *error) {
     char sql[60];
     int64_t n;
     snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", tables[kind]);
     if (sql_find(db, &n, sql, "") != SQL_FOUND) return store_failed(db, error);
-    if (n < STORE_MAX_RECORDS) return true;
-    openai_fail(error, NULL, "there are %d of kind %s, the limit; delete files that are not needed any more", STORE_MAX_RECORDS,
+    if (n < STORE_MAX_OBJECTS) return true;
+    openai_fail(error, NULL, "there are %d of kind %s, the limit; delete files that are not needed any more", STORE_MAX_OBJECTS,
                 tables[kind]);
-    error->code = "too_many_files";
-    return false;
+    return openai_set_status(error, 400, "too_many_files");
 }
 
 /* ---- Files ---- */
 
-static bool add_file(sqlite3 *db, const content *c, const store_owner *owner, const char *name, const char *purpose) {
+static bool add_file(sqlite3 *db, const batch_content *c, const store_owner *owner, const char *name, const char *purpose) {
     return sql_run(db,
                    "INSERT INTO file (id, tenant, domain, bytes, created_at, filename, purpose)"
                    " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                    "ttiiitt", c->id, owner->tenant, (int64_t)owner->domain, c->bytes, (int64_t)time(NULL), name, purpose);
 }
 
-bool store_add_file(content *c, const store_owner *owner, const char *name, const char *purpose, openai_writer *w,
+bool store_add_file(batch_content *c, const store_owner *owner, const char *name, const char *purpose, openai_writer *w,
                     openai_error *error) {
     if (!content_sync(c, error)) return false;
     sqlite3 *db = store_begin(c->store, error);
-    const bool ok = db && store_has_room(db, STORE_FILE, error) &&
+    const bool ok = db && store_has_capacity(db, STORE_FILE, error) &&
                     (add_file(db, c, owner, name, purpose) || store_failed(db, error)) &&
                     store_write_object(db, STORE_FILE, owner->domain, c->id, w, error);
     return c->kept = store_end(c->store, ok, error);
@@ -154,7 +152,7 @@ static bool find_bytes(sqlite3 *db, uint32_t domain, const char *id, int64_t *by
     return store_found(db, result, STORE_FILE, id, error);
 }
 
-int store_open_file(store *s, uint32_t domain, const char *id, int64_t *bytes, openai_error *error) {
+int store_open_file(batch_store *s, uint32_t domain, const char *id, int64_t *bytes, openai_error *error) {
     pthread_mutex_lock(&s->reader.lock);
     const bool found = find_bytes(s->reader.db, domain, id, bytes, error);
     pthread_mutex_unlock(&s->reader.lock);
@@ -169,12 +167,10 @@ static bool is_free(sqlite3 *db, const char *id, openai_error *error) {
     if (!sql_end(q)) return store_failed(db, error);
     if (!*reader) return true;
     openai_fail(error, NULL, "%s reads the file and has not ended; cancel it first", reader);
-    error->status = 409;
-    error->code = "file_in_use";
-    return false;
+    return openai_set_status(error, 409, "file_in_use");
 }
 
-bool store_remove_file(store *s, uint32_t domain, const char *id, openai_error *error) {
+bool store_remove_file(batch_store *s, uint32_t domain, const char *id, openai_error *error) {
     int64_t bytes;
     sqlite3 *db = store_begin(s, error);
     const bool ok = db && find_bytes(db, domain, id, &bytes, error) && is_free(db, id, error) &&

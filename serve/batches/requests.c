@@ -1,4 +1,4 @@
-/* Reads open batches, notes the records of their requests, and ends them. */
+/* Reads open batches, notes the output lines of their requests, and ends them. */
 #include "requests.h"
 
 #include <stdio.h>
@@ -7,17 +7,17 @@
 
 /* ---- Reading ---- */
 
-static void read_batch(sqlite3_stmt *q, batch *b) {
-    *b = (batch){.sequence = sqlite3_column_int64(q, 0),
-                 .domain = (uint32_t)sqlite3_column_int64(q, 1),
-                 .expires_at = sqlite3_column_int64(q, 2)};
+static void read_batch(sqlite3_stmt *q, batch_info *b) {
+    *b = (batch_info){.sequence = sqlite3_column_int64(q, 0),
+                      .domain = (uint32_t)sqlite3_column_int64(q, 1),
+                      .expires_at = sqlite3_column_int64(q, 2)};
     snprintf(b->id, sizeof b->id, "%s", sql_text(q, 3));
     snprintf(b->input, sizeof b->input, "%s", sql_text(q, 4));
     snprintf(b->endpoint, sizeof b->endpoint, "%s", sql_text(q, 5));
     snprintf(b->status, sizeof b->status, "%s", sql_text(q, 6));
 }
 
-bool batch_list_open(store *s, batch *batches, int most, int *n) {
+bool batch_list_open(batch_store *s, batch_info *batches, int most, int *n) {
     sqlite3_stmt *q = sql_begin(s->worker,
                                 "SELECT sequence, domain, expires_at, id, input_file_id, endpoint, status FROM batch WHERE"
                                 " sequence IN (SELECT min(sequence) FROM batch WHERE " STORE_OPEN " GROUP BY domain)"
@@ -27,7 +27,7 @@ bool batch_list_open(store *s, batch *batches, int most, int *n) {
     return sql_end(q);
 }
 
-bool batch_next(store *s, const batch *b, int64_t after, batch_request *next) {
+bool batch_next(batch_store *s, const batch_info *b, int64_t after, batch_request *next) {
     sqlite3_stmt *q = sql_begin(s->worker,
                                 "SELECT number, place, size FROM request WHERE batch = ?1 AND number > ?2 AND record IS NULL"
                                 " ORDER BY number LIMIT 1",
@@ -39,15 +39,15 @@ bool batch_next(store *s, const batch *b, int64_t after, batch_request *next) {
     return sql_end(q);
 }
 
-/* ---- Records ---- */
+/* ---- Output lines ---- */
 
-bool batch_add_record(sqlite3 *db, const batch *b, int64_t number, bool failed, const char *record, size_t size) {
+bool batch_add_output(sqlite3 *db, const batch_info *b, int64_t number, bool failed, const char *output, size_t size) {
     return sql_run(db, "UPDATE request SET failed = ?3, record = ?4 WHERE batch = ?1 AND number = ?2", "iiib", b->sequence,
-                   number, (int64_t)failed, record, size);
+                   number, (int64_t)failed, output, size);
 }
 
-/* Give the requests that have no record one that says that there was no time for them. */
-static bool expire(sqlite3 *db, const batch *b) {
+/* Give each request without an output line one that reports its expiry. */
+static bool expire(sqlite3 *db, const batch_info *b) {
     return sql_run(db,
                    "UPDATE request SET failed = 1, record = '{\"id\": \"batch_req_' || number || '\", \"custom_id\": ' ||"
                    " json_quote(custom_id) || ', \"response\": null, \"error\": {\"code\": \"batch_expired\", \"message\":"
@@ -58,29 +58,29 @@ static bool expire(sqlite3 *db, const batch *b) {
 
 /* ---- The end ---- */
 
-/* The last step before the records become files. */
-static bool finalize(store *s, const batch *b, bool expired) {
+/* The last step before the output lines become files. */
+static bool finalize(batch_store *s, const batch_info *b, bool expired) {
     openai_error error;
     sqlite3 *db = store_begin(s, &error);
     return store_end(s, db && (expired ? expire(db, b) : batch_set_status(db, b->sequence, "finalizing")), &error);
 }
 
-/* Write the records of one kind to contents, and make these durable. */
-static bool copy_records(store *s, const batch *b, bool failed, content *c) {
+/* Write the output lines of one kind to contents, and make these durable. */
+static bool copy_output(batch_store *s, const batch_info *b, bool failed, batch_content *c) {
     openai_error error;
     bool ok = true;
     sqlite3_stmt *q = sql_begin(s->worker, "SELECT record FROM request WHERE batch = ?1 AND failed = ?2 ORDER BY number", "ii",
                                 b->sequence, (int64_t)failed);
     while (ok && sql_next(q)) {
-        const char *record = sqlite3_column_blob(q, 0); /* before its size */
-        ok = record && content_write(c, record, (size_t)sqlite3_column_bytes(q, 0), &error);
+        const char *output = sqlite3_column_blob(q, 0); /* before its size */
+        ok = output && content_write(c, output, (size_t)sqlite3_column_bytes(q, 0), &error);
     }
     ok &= sql_end(q);
     return ok && (c->bytes == 0 || content_sync(c, &error));
 }
 
 /* Make contents a file of the batch, unless they are empty. */
-static bool add_file(sqlite3 *db, const batch *b, bool failed, const content *c) {
+static bool add_file(sqlite3 *db, const batch_info *b, bool failed, const batch_content *c) {
     char name[STORE_ID + 20];
     snprintf(name, sizeof name, "%s_%s.jsonl", b->id, failed ? "error" : "output");
     return c->bytes == 0 || (sql_run(db,
@@ -94,16 +94,16 @@ static bool add_file(sqlite3 *db, const batch *b, bool failed, const content *c)
 }
 
 /* Give the batch its last status. It may have been cancelled a moment ago. */
-static bool close_batch(sqlite3 *db, const batch *b, const char *status) {
+static bool close_batch(sqlite3 *db, const batch_info *b, const char *status) {
     bool ok = batch_set_status(db, b->sequence, status);
     if (ok && sqlite3_changes(db) == 0) ok = batch_set_status(db, b->sequence, "cancelled");
     return ok && sql_run(db, "DELETE FROM request WHERE batch = ?1", "i", b->sequence);
 }
 
-bool batch_end(store *s, const batch *b, bool expired) {
+bool batch_end(batch_store *s, const batch_info *b, bool expired) {
     openai_error error;
-    content answers = content_begin(s), errors = content_begin(s);
-    bool ok = finalize(s, b, expired) && copy_records(s, b, false, &answers) && copy_records(s, b, true, &errors);
+    batch_content answers = content_begin(s), errors = content_begin(s);
+    bool ok = finalize(s, b, expired) && copy_output(s, b, false, &answers) && copy_output(s, b, true, &errors);
     if (ok) {
         sqlite3 *db = store_begin(s, &error);
         ok = store_end(s,

@@ -1,8 +1,9 @@
 /*
- * The requests of batches in the index, and the batches that have not ended: what the worker's thread reads and writes.
+ * The requests of batches in the index, and the batches that have not ended: the part of the index that the worker's thread
+ * reads and writes.
  *
- * The check of a batch's input notes where each request is. Later each gets its record, which the batch's counts follow. So a
- * batch goes on with the requests that have none, after any end of the process.
+ * The check of a batch's input notes where each request is. Later each gets its output line, and the batch's counts follow. So
+ * a batch goes on with the requests that have none, after any end of the process.
  *
  * Functions that return false lack the disk or memory, and have changed nothing: call them again later.
  */
@@ -17,16 +18,16 @@ enum {
 };
 
 /* A batch as it was when it was read. */
-typedef struct batch {
+typedef struct batch_info {
     int64_t sequence;                   /* its key in the index, and its place in the order of creation */
     char id[STORE_ID], input[STORE_ID]; /* input: the id of its file */
     char endpoint[32], status[16];
     uint32_t domain;    /* of its tenant */
     int64_t expires_at; /* seconds since 1970 */
-} batch;
+} batch_info;
 
 /* Read the oldest batch of each tenant that has not ended: the `most` oldest of these, in order, into batches [*n]. */
-bool batch_list_open(store *s, batch *batches, int most, int *n);
+bool batch_list_open(batch_store *s, batch_info *batches, int most, int *n);
 
 /* Give a batch another status, and note when; without effect if it has ended, and on one that is cancelling but for its end. */
 bool batch_set_status(sqlite3 *db, int64_t sequence, const char *status);
@@ -37,7 +38,7 @@ bool batch_set_status(sqlite3 *db, int64_t sequence, const char *status);
  * The batch becomes in_progress with its requests, or failed with a list of errors. Where `stop` returns true, which is called
  * for each line, the check ends with false.
  */
-bool batch_check(store *s, const batch *b, int fd, size_t max_line, bool (*stop)(void *ctx), void *ctx);
+bool batch_check(batch_store *s, const batch_info *b, int fd, size_t max_line, bool (*stop)(void *ctx), void *ctx);
 
 /* Where a request is in its batch's input. */
 typedef struct batch_request {
@@ -46,16 +47,17 @@ typedef struct batch_request {
     size_t size;    /* bytes of the line, without its end */
 } batch_request;
 
-/* Find the first request behind the number `after` that has no record. */
-bool batch_next(store *s, const batch *b, int64_t after, batch_request *next);
+/* Find the first request behind the number `after` that has no output line. */
+bool batch_next(batch_store *s, const batch_info *b, int64_t after, batch_request *next);
 
-/* In a transaction: give a request its record [size], which ends with a line break. failed: it reports an error. */
-bool batch_add_record(sqlite3 *db, const batch *b, int64_t number, bool failed, const char *record, size_t size);
+/* In a transaction: give a request its output line [size], which ends with a line break. failed: it reports an error. */
+bool batch_add_output(sqlite3 *db, const batch_info *b, int64_t number, bool failed, const char *output, size_t size);
 
 /*
- * End a batch: its records become files, answers and errors apart, each in the order of the input. If it `expired`, requests
- * without a record get one before that says so. The batch becomes completed or expired, or cancelled if it is cancelling.
+ * End a batch: its output lines become files, answers and errors apart, each in the order of the input. If it `expired`,
+ * requests without an output line get one before that says so. The batch becomes completed or expired, or cancelled if it is
+ * cancelling.
  */
-bool batch_end(store *s, const batch *b, bool expired);
+bool batch_end(batch_store *s, const batch_info *b, bool expired);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * SQLite in a few words. A connection is used by one thread at a time, and remembers what failed in it last (sql_failure), so
+ * SQLite in a few words. A connection is used by one thread at a time, and remembers its last failure (sql_failure), so
  * that functions only say whether they succeeded.
  */
 #ifndef SERVE_BATCHES_SQL_H

@@ -15,7 +15,7 @@
 
 /* ---- The folder ---- */
 
-static cl_status open_folder(store *s, const char *path, cl_error *error) {
+static cl_status open_folder(batch_store *s, const char *path, cl_error *error) {
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
         return cl_fail(error, CL_ERR_FILE, "cannot create the folder %.200s: %s", path, strerror(errno));
     s->folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -25,7 +25,7 @@ static cl_status open_folder(store *s, const char *path, cl_error *error) {
 }
 
 /* Whether a file of the folder has contents of which the index has no file. */
-static bool is_lost(store *s, const char *name) {
+static bool is_lost(batch_store *s, const char *name) {
     int64_t found;
     char id[STORE_ID], contents[STORE_ID + 8];
     snprintf(id, sizeof id, "%.*s", (int)strcspn(name, "."), name);
@@ -35,7 +35,7 @@ static bool is_lost(store *s, const char *name) {
 }
 
 /* Count the files in the folder that are named as files or batches; with `remove` remove lost contents. -1: see errno. */
-static int sweep(store *s, bool remove) {
+static int sweep(batch_store *s, bool remove) {
     const int fd = openat(s->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
     if (!entries && fd >= 0) close(fd);
@@ -55,13 +55,13 @@ static int sweep(store *s, bool remove) {
 
 /*
  * Settings of the connection that writes. A transaction is durable once its frames are in the log, by one fsync, and readers
- * need not wait for it. Pages of deleted records return to the file system.
+ * need not wait for it. Pages of deleted rows return to the file system.
  */
 static const char settings[] = "PRAGMA auto_vacuum = FULL; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
                                "PRAGMA secure_delete = OFF; PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864;";
 
 /* Create the tables. Files that are there already have lost their index, or are of the form before it. */
-static cl_status create_tables(store *s, const char *path, cl_error *error) {
+static cl_status create_tables(batch_store *s, const char *path, cl_error *error) {
     if (sweep(s, false) != 0)
         return cl_fail(error, CL_ERR_FORMAT,
                        "the folder %.100s has files, but no index: if an earlier chunkllama wrote it, convert it by "
@@ -73,7 +73,7 @@ static cl_status create_tables(store *s, const char *path, cl_error *error) {
     return ok ? CL_OK : sql_failure(db, error);
 }
 
-static cl_status open_index(store *s, const char *path, cl_error *error) {
+static cl_status open_index(batch_store *s, const char *path, cl_error *error) {
     char name[4096];
     int64_t version = 0;
     snprintf(name, sizeof name, "%s/index.db", path);
@@ -91,9 +91,9 @@ static cl_status open_index(store *s, const char *path, cl_error *error) {
     return sql_open(name, false, &s->worker) ? CL_OK : sql_failure(s->worker, error);
 }
 
-cl_status store_open(const char *path, store **opened, cl_error *error) {
+cl_status store_open(const char *path, batch_store **opened, cl_error *error) {
     *opened = NULL;
-    store *s = calloc(1, sizeof *s);
+    batch_store *s = calloc(1, sizeof *s);
     if (!s) return cl_fail(error, CL_ERR_NOMEM, "no memory for --files-dir");
     pthread_mutex_init(&s->turn, NULL);
     pthread_mutex_init(&s->writer.lock, NULL);
@@ -108,8 +108,8 @@ cl_status store_open(const char *path, store **opened, cl_error *error) {
     return status;
 }
 
-void store_close(store **address) {
-    store *s = address ? *address : NULL;
+void store_close(batch_store **address) {
+    batch_store *s = address ? *address : NULL;
     if (!s) return;
     *address = NULL;
     sqlite3_close(s->worker);
@@ -124,7 +124,7 @@ void store_close(store **address) {
 
 /* ---- Transactions ---- */
 
-sqlite3 *store_begin(store *s, openai_error *error) {
+sqlite3 *store_begin(batch_store *s, openai_error *error) {
     sqlite3 *db = s->writer.db;
     pthread_mutex_lock(&s->turn);
     pthread_mutex_lock(&s->writer.lock);
@@ -135,7 +135,7 @@ sqlite3 *store_begin(store *s, openai_error *error) {
     return NULL;
 }
 
-bool store_end(store *s, bool ok, openai_error *error) {
+bool store_end(batch_store *s, bool ok, openai_error *error) {
     sqlite3 *db = s->writer.db;
     const bool done = ok && (sql_run(db, "COMMIT", "") || store_failed(db, error));
     if (!done && !sqlite3_get_autocommit(db)) sql_run(db, "ROLLBACK", "");

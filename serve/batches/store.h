@@ -1,11 +1,11 @@
 /*
  * The files and batches of clients, in a folder.
  *
- *   index.db        what there is: a database of SQLite (schema.sql), with two more files while it is open
+ *   index.db        the index: a database of SQLite (schema.sql), with two more files while it is open
  *   file-ID.data    the contents of a file
  *
- * The index alone says what there is. Contents are made durable before the index has their file; contents without one are what
- * a crash has left, and removed at the next start. What a call has reported is durable.
+ * The index alone decides which files exist. Contents are made durable before the index has their file; contents without one
+ * were left by a crash, and are removed at the next start. A change that a call has reported is durable.
  *
  * All functions but open and close may be called on any thread. Those that write wait for the disk, one after another; those
  * that read do not wait for them. Files and batches belong to the tenant whose domain they were made in: for others they do not
@@ -19,13 +19,13 @@
 
 #include "serve/protocol/openai.h"
 
-typedef struct store store;
+typedef struct batch_store batch_store;
 
 typedef enum store_kind { STORE_FILE, STORE_BATCH } store_kind;
 
 enum {
     STORE_ID = 40,              /* bytes of an id, with its zero */
-    STORE_MAX_RECORDS = 100000, /* of files, and of batches, that clients make; more are refused */
+    STORE_MAX_OBJECTS = 100000, /* of files, and of batches, that clients make; more are refused */
     STORE_MAX_NAME = 255,       /* bytes of a file's name */
     STORE_MAX_PURPOSE = 32,     /* bytes of a purpose */
 };
@@ -35,8 +35,8 @@ enum {
  * CL_ERR_FILE, also if another process has the folder; CL_ERR_FORMAT if the index is damaged, or is missing in a folder with
  * files; CL_ERR_UNSUPPORTED if a later version wrote the folder; CL_ERR_NOMEM.
  */
-cl_status store_open(const char *path, store **s, cl_error *error);
-void store_close(store **s);
+cl_status store_open(const char *path, batch_store **s, cl_error *error);
+void store_close(batch_store **s);
 
 /* To whom a file or batch belongs. */
 typedef struct store_owner {
@@ -47,7 +47,7 @@ typedef struct store_owner {
 /* ---- What clients see ---- */
 
 /* Write the object of a file or batch. */
-bool store_get(store *s, store_kind kind, uint32_t domain, const char *id, openai_writer *w, openai_error *error);
+bool store_get(batch_store *s, store_kind kind, uint32_t domain, const char *id, openai_writer *w, openai_error *error);
 
 /* Which objects a list has. */
 typedef struct store_query {
@@ -58,33 +58,34 @@ typedef struct store_query {
 } store_query;
 
 /* Write OpenAI's list of a tenant's files or batches. */
-bool store_list(store *s, store_kind kind, uint32_t domain, const store_query *query, openai_writer *w, openai_error *error);
+bool store_list(batch_store *s, store_kind kind, uint32_t domain, const store_query *query, openai_writer *w,
+                openai_error *error);
 
 /* ---- Files ---- */
 
 /* Open the contents of a file: a file descriptor for reading, of which [*bytes] count; -1: *error says why not. */
-int store_open_file(store *s, uint32_t domain, const char *id, int64_t *bytes, openai_error *error);
+int store_open_file(batch_store *s, uint32_t domain, const char *id, int64_t *bytes, openai_error *error);
 
 /* Remove a file. It is refused while a batch reads it. */
-bool store_remove_file(store *s, uint32_t domain, const char *id, openai_error *error);
+bool store_remove_file(batch_store *s, uint32_t domain, const char *id, openai_error *error);
 
 /* Contents that are being written, on one thread at a time: they become a file, or nothing. */
-typedef struct content {
-    store *store;      /* borrowed */
-    char id[STORE_ID]; /* of the file that they become; "": nothing was written yet */
-    int fd;            /* -1: nothing was written yet */
+typedef struct batch_content {
+    batch_store *store; /* borrowed */
+    char id[STORE_ID];  /* of the file that they become; "": nothing was written yet */
+    int fd;             /* -1: nothing was written yet */
     int64_t bytes;
     bool kept; /* they are a file's */
-} content;
+} batch_content;
 
-content content_begin(store *s);
-bool content_write(content *c, const char *data, size_t size, openai_error *error);
+batch_content content_begin(batch_store *s);
+bool content_write(batch_content *c, const char *data, size_t size, openai_error *error);
 
 /* Close the contents, and remove them unless they are a file's. */
-void content_end(content *c);
+void content_end(batch_content *c);
 
 /* Make the contents a file, and write its object. */
-bool store_add_file(content *c, const store_owner *owner, const char *name, const char *purpose, openai_writer *w,
+bool store_add_file(batch_content *c, const store_owner *owner, const char *name, const char *purpose, openai_writer *w,
                     openai_error *error);
 
 #endif

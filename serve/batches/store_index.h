@@ -14,17 +14,17 @@ enum { STORE_VERSION = 1 };
 extern const char store_schema[]; /* schema.sql, which sets user_version to STORE_VERSION */
 
 /* A connection to the index, which threads use in turn. */
-typedef struct connection {
+typedef struct batch_connection {
     sqlite3 *db;
     pthread_mutex_t lock;
-} connection;
+} batch_connection;
 
-struct store {
-    int folder;           /* file descriptor; locked */
-    connection writer;    /* for transactions */
-    pthread_mutex_t turn; /* held by the next writer, so that one that ends and begins again does not overtake it */
-    connection reader;    /* for clients, who wait for each other's statements alone */
-    sqlite3 *worker;      /* the same for the worker's thread, whose statements may take long */
+struct batch_store {
+    int folder;              /* file descriptor; locked */
+    batch_connection writer; /* for transactions */
+    pthread_mutex_t turn;    /* held by the next writer, so that one that ends and begins again does not overtake it */
+    batch_connection reader; /* for clients, who wait for each other's statements alone */
+    sqlite3 *worker;         /* the same for the worker's thread, whose statements may take long */
 };
 
 /*
@@ -32,23 +32,23 @@ struct store {
  * it makes the changes durable, and otherwise, or if that fails, undoes them. It returns whether they were made; *error is
  * filled where `ok` was true.
  */
-sqlite3 *store_begin(store *s, openai_error *error);
-bool store_end(store *s, bool ok, openai_error *error);
+sqlite3 *store_begin(batch_store *s, openai_error *error);
+bool store_end(batch_store *s, bool ok, openai_error *error);
 
-/* Fill *error with what failed last in a connection. Returns false. */
+/* Fill *error with the last failure in a connection. Returns false. */
 bool store_failed(sqlite3 *db, openai_error *error);
 
 /* Fill *error: a tenant has no file or batch of this id. Returns false. */
 bool store_not_found(store_kind kind, const char *id, openai_error *error);
 
-/* Whether a query found what a tenant has of this id; otherwise *error says why not. */
+/* Whether a query found the tenant's object of this id; otherwise *error says why not. */
 bool store_found(sqlite3 *db, sql_result result, store_kind kind, const char *id, openai_error *error);
 
 /* As store_get, in a connection. */
 bool store_write_object(sqlite3 *db, store_kind kind, uint32_t domain, const char *id, openai_writer *w, openai_error *error);
 
 /* Whether there may be one more file or batch. */
-bool store_has_room(sqlite3 *db, store_kind kind, openai_error *error);
+bool store_has_capacity(sqlite3 *db, store_kind kind, openai_error *error);
 
 /* Write a new id of this kind to id [STORE_ID]. */
 bool store_new_id(store_kind kind, char *id, openai_error *error);
@@ -57,11 +57,11 @@ bool store_new_id(store_kind kind, char *id, openai_error *error);
 void content_name(const char *id, char *name);
 
 /* As store_open_file, by the id alone. */
-int content_open(store *s, const char *id, openai_error *error);
+int content_open(batch_store *s, const char *id, openai_error *error);
 
-void content_remove(store *s, const char *id);
+void content_remove(batch_store *s, const char *id);
 
 /* Make contents durable, those of nothing too, before the index has them. */
-bool content_sync(content *c, openai_error *error);
+bool content_sync(batch_content *c, openai_error *error);
 
 #endif

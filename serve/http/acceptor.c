@@ -37,7 +37,8 @@ typedef enum phase {
     PHASE_ARRIVING,  /* the rest of a request */
     PHASE_ANSWERED,  /* an answer, which may take any time */
     PHASE_IDLE,      /* its next request */
-    PHASE_LINGERING, /* the client's end, after the last answer; what it still sends is dropped. The acceptor owns the socket */
+    PHASE_LINGERING, /* the client's end, after the last answer; later bytes from it are dropped. The acceptor owns the socket
+                      */
 } phase;
 
 /* A connection, by its socket number. The daemon serves it unless it lingers. */
@@ -49,7 +50,7 @@ typedef struct connection {
     void *owner;     /* that acceptor_watch has set; NULL: none */
 } connection;
 
-struct acceptor {
+struct http_acceptor {
     acceptor_config config;
     struct MHD_Daemon *daemons[ACCEPTOR_MAX_LISTENERS]; /* of each listener */
     char *refusal;                                      /* the whole HTTP answer to connections beyond the limit */
@@ -59,7 +60,7 @@ struct acceptor {
     bool started;
     pthread_t thread;
 
-    pthread_mutex_t lock;    /* guards what follows */
+    pthread_mutex_t lock;    /* guards the fields below */
     connection *connections; /* [n_entries], by socket number */
     size_t n_entries;
     int32_t n_open, n_spare, n_lingering; /* connections that are served within the limit and beyond it, and that linger */
@@ -71,28 +72,28 @@ struct acceptor {
 /* What an event is about: the upper half of its data. The lower half is the socket, or the index of the listener. */
 enum { EVENT_LISTENER, EVENT_STOP, EVENT_CONNECTION };
 
-static bool await_as(const acceptor *a, int kind, int number, int fd, uint32_t events) {
+static bool await_as(const http_acceptor *a, int kind, int number, int fd, uint32_t events) {
     struct epoll_event event = {.events = events, .data.u64 = (uint64_t)kind << 32 | (uint32_t)number};
     return epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-static bool await(const acceptor *a, int kind, int fd, uint32_t events) { return await_as(a, kind, fd, fd, events); }
+static bool await(const http_acceptor *a, int kind, int fd, uint32_t events) { return await_as(a, kind, fd, fd, events); }
 
 /* ---- The table ---- */
 
 /* The entry of an open connection; NULL: none. The caller holds the lock. */
-static connection *find(acceptor *a, int fd) {
+static connection *find(http_acceptor *a, int fd) {
     return (size_t)fd < a->n_entries && a->connections[fd].phase != PHASE_CLOSED ? &a->connections[fd] : NULL;
 }
 
 /* The same, after acquiring the lock, which the caller releases in any case. */
-static connection *lock_and_find(acceptor *a, int fd) {
+static connection *lock_and_find(http_acceptor *a, int fd) {
     pthread_mutex_lock(&a->lock);
     return find(a, fd);
 }
 
 /* Allocate entries for socket numbers up to fd. */
-static bool allocate_entries(acceptor *a, size_t fd) {
+static bool allocate_entries(http_acceptor *a, size_t fd) {
     if (fd < a->n_entries) return true;
     const size_t n = fd * 2 + 64;
     connection *grown = realloc(a->connections, n * sizeof *grown);
@@ -104,12 +105,12 @@ static bool allocate_entries(acceptor *a, size_t fd) {
 }
 
 /* Which connections are counted with one. */
-static int32_t *count_of(acceptor *a, const connection *c) {
+static int32_t *count_of(http_acceptor *a, const connection *c) {
     return c->phase == PHASE_LINGERING ? &a->n_lingering : c->spare ? &a->n_spare : &a->n_open;
 }
 
 /* Enter a connection; false: memory is lacking. The caller holds the lock. */
-static bool add_entry(acceptor *a, int fd, connection c) {
+static bool add_entry(http_acceptor *a, int fd, connection c) {
     if (!allocate_entries(a, (size_t)fd)) return false;
     a->connections[fd] = c;
     ++*count_of(a, &c);
@@ -117,7 +118,7 @@ static bool add_entry(acceptor *a, int fd, connection c) {
 }
 
 /* Remove an entry; false: there is none. The caller holds the lock. */
-static bool remove_entry(acceptor *a, int fd) {
+static bool remove_entry(http_acceptor *a, int fd) {
     connection *c = find(a, fd);
     if (!c) return false;
     --*count_of(a, c);
@@ -126,7 +127,7 @@ static bool remove_entry(acceptor *a, int fd) {
 }
 
 /* The seconds for which a connection within the limit may be in a phase; 0: without a limit. The caller holds the lock. */
-static double seconds_of(const acceptor *a, phase p) {
+static double seconds_of(const http_acceptor *a, phase p) {
     switch (p) {
     case PHASE_UNUSED: return a->drains ? unused_s : a->config.request_timeout_s;
     case PHASE_ARRIVING: return a->config.request_timeout_s;
@@ -136,7 +137,7 @@ static double seconds_of(const acceptor *a, phase p) {
 }
 
 /* Spare connections keep their deadline. The caller holds the lock. */
-static void set_phase(const acceptor *a, connection *c, phase p) {
+static void set_phase(const http_acceptor *a, connection *c, phase p) {
     const double seconds = seconds_of(a, p);
     c->phase = p;
     if (!c->spare) c->deadline = seconds > 0 ? clock_seconds() + seconds : 0;
@@ -146,7 +147,7 @@ static void set_phase(const acceptor *a, connection *c, phase p) {
  * Enter a new connection; false: there are too many, or memory is lacking. The socket number may still have an entry: if memory
  * is lacking, libmicrohttpd closes a connection without a callback.
  */
-static bool enter(acceptor *a, int fd) {
+static bool enter(http_acceptor *a, int fd) {
     pthread_mutex_lock(&a->lock);
     remove_entry(a, fd);
     const bool spare = a->n_open >= a->config.max_connections, full = spare && a->n_spare >= a->config.max_spare;
@@ -163,13 +164,13 @@ static bool enter(acceptor *a, int fd) {
  * The daemon may not have closed its socket of the connection yet, and until then epoll would go on reporting events of the
  * copy, by a number that a new connection may have.
  */
-static void close_lingering(acceptor *a, int fd) {
+static void close_lingering(http_acceptor *a, int fd) {
     remove_entry(a, fd);
     epoll_ctl(a->epoll, EPOLL_CTL_DEL, fd, NULL);
     close(fd);
 }
 
-static void close_oldest_lingering(acceptor *a) {
+static void close_oldest_lingering(http_acceptor *a) {
     int oldest = -1;
     for (int fd = 0; fd < (int)a->n_entries; fd++) {
         const connection *c = &a->connections[fd];
@@ -182,7 +183,7 @@ static void close_oldest_lingering(acceptor *a) {
  * Keep a connection open until its client has closed it: closing a socket that has unread data may destroy the answer on its
  * way. fd is owned from now on.
  */
-static void linger(acceptor *a, int fd) {
+static void linger(http_acceptor *a, int fd) {
     const connection c = {.phase = PHASE_LINGERING, .deadline = clock_seconds() + linger_s};
     if (a->n_lingering == N_LINGERING) close_oldest_lingering(a);
     if (!add_entry(a, fd, c))
@@ -191,8 +192,8 @@ static void linger(acceptor *a, int fd) {
         close_lingering(a, fd);
 }
 
-/* Drop what the client has sent; close the connection if it has ended. */
-static void drain_lingering(acceptor *a, int fd) {
+/* Drop the client's bytes; close the connection if it has ended. */
+static void drain_lingering(http_acceptor *a, int fd) {
     char dropped[4096];
     const ssize_t n = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN)) close_lingering(a, fd);
@@ -200,7 +201,7 @@ static void drain_lingering(acceptor *a, int fd) {
 
 /* ---- What the daemon reports ---- */
 
-void acceptor_connection_ends(acceptor *a, int fd) {
+void acceptor_connection_ends(http_acceptor *a, int fd) {
     char unread;
     pthread_mutex_lock(&a->lock);
     if (remove_entry(a, fd)) {
@@ -213,20 +214,20 @@ void acceptor_connection_ends(acceptor *a, int fd) {
     pthread_mutex_unlock(&a->lock);
 }
 
-static void enter_phase(acceptor *a, int fd, phase p) {
+static void enter_phase(http_acceptor *a, int fd, phase p) {
     connection *c = lock_and_find(a, fd);
     if (c) set_phase(a, c, p);
     pthread_mutex_unlock(&a->lock);
 }
 
-void acceptor_request_begins(acceptor *a, int fd) { enter_phase(a, fd, PHASE_ARRIVING); }
+void acceptor_request_begins(http_acceptor *a, int fd) { enter_phase(a, fd, PHASE_ARRIVING); }
 
-void acceptor_request_complete(acceptor *a, int fd) { enter_phase(a, fd, PHASE_ANSWERED); }
+void acceptor_request_complete(http_acceptor *a, int fd) { enter_phase(a, fd, PHASE_ANSWERED); }
 
-void acceptor_request_ends(acceptor *a, int fd) { enter_phase(a, fd, PHASE_IDLE); }
+void acceptor_request_ends(http_acceptor *a, int fd) { enter_phase(a, fd, PHASE_IDLE); }
 
 /* The thread looks at deadlines often enough to notice these. */
-void acceptor_drain(acceptor *a) {
+void acceptor_drain(http_acceptor *a) {
     pthread_mutex_lock(&a->lock);
     a->drains = true;
     for (size_t fd = 0; fd < a->n_entries; fd++) {
@@ -236,7 +237,7 @@ void acceptor_drain(acceptor *a) {
     pthread_mutex_unlock(&a->lock);
 }
 
-bool acceptor_is_within(acceptor *a, int fd) {
+bool acceptor_is_within(http_acceptor *a, int fd) {
     connection *c = lock_and_find(a, fd);
     if (c && c->spare && a->n_open < a->config.max_connections) {
         a->n_spare--;
@@ -249,13 +250,13 @@ bool acceptor_is_within(acceptor *a, int fd) {
     return within;
 }
 
-void acceptor_body_arrives(acceptor *a, int fd, size_t size) {
+void acceptor_body_arrives(http_acceptor *a, int fd, size_t size) {
     connection *c = lock_and_find(a, fd);
     if (c && !c->spare && c->phase == PHASE_ARRIVING) c->deadline += (double)size / ACCEPTOR_BODY_RATE;
     pthread_mutex_unlock(&a->lock);
 }
 
-void acceptor_watch(acceptor *a, int fd, void *owner) {
+void acceptor_watch(http_acceptor *a, int fd, void *owner) {
     connection *c = lock_and_find(a, fd);
     if (c) c->owner = owner;
     if (c && owner && c->hung_up) a->config.on_hangup(owner);
@@ -264,12 +265,12 @@ void acceptor_watch(acceptor *a, int fd, void *owner) {
 
 /* ---- Ends of connections, on the acceptor's thread ---- */
 
-static void note_hangup(acceptor *a, connection *c) {
+static void note_hangup(http_acceptor *a, connection *c) {
     c->hung_up = true;
     if (c->owner) a->config.on_hangup(c->owner);
 }
 
-static void handle_connection(acceptor *a, int fd) {
+static void handle_connection(http_acceptor *a, int fd) {
     connection *c = lock_and_find(a, fd);
     if (c) c->phase == PHASE_LINGERING ? drain_lingering(a, fd) : note_hangup(a, c);
     pthread_mutex_unlock(&a->lock);
@@ -280,7 +281,7 @@ static void handle_connection(acceptor *a, int fd) {
  * and one whose client hung up as soon as it has read everything. The latter may take several ticks, and changes nothing for a
  * request that is complete.
  */
-static void end_connection(acceptor *a, int fd, bool late) {
+static void end_connection(http_acceptor *a, int fd, bool late) {
     if (a->connections[fd].phase == PHASE_LINGERING)
         close_lingering(a, fd);
     else
@@ -291,7 +292,7 @@ static void end_connection(acceptor *a, int fd, bool late) {
  * End the connections that are due. The lock is held, so that no socket number is reused meanwhile. Returns the milliseconds
  * until the next look; -1: no connection is open.
  */
-static int end_due_connections(acceptor *a) {
+static int end_due_connections(http_acceptor *a) {
     pthread_mutex_lock(&a->lock);
     const double now = clock_seconds();
     bool soon = false;
@@ -310,13 +311,13 @@ static int end_due_connections(acceptor *a) {
 
 /* ---- Connections beyond the limit ---- */
 
-const openai_error *acceptor_limit_error(const acceptor *a, openai_error *error) {
+const openai_error *acceptor_limit_error(const http_acceptor *a, openai_error *error) {
     openai_fail(error, NULL, "the server holds %d connections, which is its limit; send the request again later",
                 a->config.max_connections);
     return openai_unavailable(error, 1);
 }
 
-static char *make_refusal(const acceptor *a) {
+static char *make_refusal(const http_acceptor *a) {
     const acceptor_config *c = &a->config;
     openai_error error;
     openai_writer w = {0};
@@ -333,7 +334,7 @@ static char *make_refusal(const acceptor *a) {
 }
 
 /* Refuse a connection with an answer, if it can be written at once. */
-static void refuse(acceptor *a, int fd, bool encrypted) {
+static void refuse(http_acceptor *a, int fd, bool encrypted) {
     if (!encrypted) send(fd, a->refusal, strlen(a->refusal), MSG_NOSIGNAL);
     shutdown(fd, SHUT_WR);
     pthread_mutex_lock(&a->lock);
@@ -352,7 +353,7 @@ static int accept_one(int listener, struct sockaddr_storage *address, socklen_t 
 static int open_reserve(void) { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
 /* Close a connection that cannot be accepted because files or memory are lacking. False if that fails, too. */
-static bool accept_and_close(acceptor *a, int listener) {
+static bool accept_and_close(http_acceptor *a, int listener) {
     struct sockaddr_storage address;
     socklen_t size;
     if (a->reserve >= 0) close(a->reserve);
@@ -363,7 +364,7 @@ static bool accept_and_close(acceptor *a, int listener) {
 }
 
 /* Pass a connection to the daemon, which closes it if it cannot serve it. */
-static void serve(acceptor *a, struct MHD_Daemon *daemon, int fd, const struct sockaddr_storage *address, socklen_t size) {
+static void serve(http_acceptor *a, struct MHD_Daemon *daemon, int fd, const struct sockaddr_storage *address, socklen_t size) {
     const bool ok = await(a, EVENT_CONNECTION, fd, EPOLLRDHUP | EPOLLONESHOT);
     if (ok && MHD_add_connection(daemon, fd, (const struct sockaddr *)address, size)) return;
     if (!ok) close(fd);
@@ -381,7 +382,7 @@ static bool is_lacking(int failure) {
  * Accept the connections that wait at a listener, at most N_EVENTS of them. If that is impossible, the thread sleeps for a
  * tick: epoll would report the same connections again at once, so the thread would spin.
  */
-static void accept_waiting(acceptor *a, size_t listener) {
+static void accept_waiting(http_acceptor *a, size_t listener) {
     const acceptor_listener *l = &a->config.listeners[listener];
     for (int i = 0; i < N_EVENTS; i++) {
         struct sockaddr_storage address;
@@ -406,7 +407,7 @@ static void accept_waiting(acceptor *a, size_t listener) {
  * Wait for events and handle them; false: stop. Connections are accepted after all other events, so that no event of a closed
  * socket can be mistaken for one of a new connection with the same number.
  */
-static bool handle_events(acceptor *a, int timeout_ms) {
+static bool handle_events(http_acceptor *a, int timeout_ms) {
     struct epoll_event events[N_EVENTS];
     const int n = epoll_wait(a->epoll, events, N_EVENTS, timeout_ms);
     bool waiting[ACCEPTOR_MAX_LISTENERS] = {false}, stop = false;
@@ -424,15 +425,15 @@ static bool handle_events(acceptor *a, int timeout_ms) {
 }
 
 static void *run(void *arg) {
-    acceptor *a = arg;
+    http_acceptor *a = arg;
     for (int timeout_ms = -1; handle_events(a, timeout_ms);) timeout_ms = end_due_connections(a);
     return NULL;
 }
 
 /* ---- Life ---- */
 
-acceptor *acceptor_create(const acceptor_config *config) {
-    acceptor *a = calloc(1, sizeof *a);
+http_acceptor *acceptor_create(const acceptor_config *config) {
+    http_acceptor *a = calloc(1, sizeof *a);
     if (!a) return NULL;
     pthread_mutex_init(&a->lock, NULL);
     a->config = *config;
@@ -447,21 +448,21 @@ acceptor *acceptor_create(const acceptor_config *config) {
     return NULL;
 }
 
-bool acceptor_start(acceptor *a, struct MHD_Daemon *const daemons[ACCEPTOR_MAX_LISTENERS]) {
+bool acceptor_start(http_acceptor *a, struct MHD_Daemon *const daemons[ACCEPTOR_MAX_LISTENERS]) {
     memcpy(a->daemons, daemons, sizeof a->daemons);
     a->started = pthread_create(&a->thread, NULL, run, a) == 0;
     return a->started;
 }
 
-void acceptor_stop(acceptor *a) {
+void acceptor_stop(http_acceptor *a) {
     if (!a || !a->started) return;
     eventfd_write(a->stop, 1);
     pthread_join(a->thread, NULL);
     a->started = false;
 }
 
-void acceptor_destroy(acceptor **address) {
-    acceptor *a = address ? *address : NULL;
+void acceptor_destroy(http_acceptor **address) {
+    http_acceptor *a = address ? *address : NULL;
     if (!a) return;
     *address = NULL;
     acceptor_stop(a);

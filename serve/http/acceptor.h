@@ -19,7 +19,7 @@
 
 #include "serve/protocol/openai.h"
 
-typedef struct acceptor acceptor;
+typedef struct http_acceptor http_acceptor;
 
 enum { ACCEPTOR_MAX_LISTENERS = 2 };
 
@@ -60,57 +60,57 @@ enum {
 };
 
 /* NULL if memory or files are lacking. */
-acceptor *acceptor_create(const acceptor_config *config);
+http_acceptor *acceptor_create(const acceptor_config *config);
 
 /*
  * Start to accept connections: those of the listener i for daemons[i], which has no listening socket itself. The same daemon
  * may be there twice. False if threads are lacking.
  */
-bool acceptor_start(acceptor *a, struct MHD_Daemon *const daemons[ACCEPTOR_MAX_LISTENERS]);
+bool acceptor_start(http_acceptor *a, struct MHD_Daemon *const daemons[ACCEPTOR_MAX_LISTENERS]);
 
 /*
  * From now on close connections that have no request: those that have had one at once, and others after a second. New ones are
  * still accepted.
  */
-void acceptor_drain(acceptor *a);
+void acceptor_drain(http_acceptor *a);
 
 /* Accept no more connections. NULL, and an acceptor that was not started, are ignored. */
-void acceptor_stop(acceptor *a);
+void acceptor_stop(http_acceptor *a);
 
 /* Stop and free, after the daemon has ended. NULL and pointers to NULL are ignored. */
-void acceptor_destroy(acceptor **a);
+void acceptor_destroy(http_acceptor **a);
 
 /* ---- What the daemon's callbacks report about an accepted connection, by its socket; from any thread ---- */
 
 /* The line that begins a request has arrived. */
-void acceptor_request_begins(acceptor *a, int fd);
+void acceptor_request_begins(http_acceptor *a, int fd);
 
-/* Whether the connection is within the limit. A spare one is from then on, if there is room now. */
-bool acceptor_is_within(acceptor *a, int fd);
+/* Whether the connection is within the limit. A spare one is from then on, if the limit allows it now. */
+bool acceptor_is_within(http_acceptor *a, int fd);
 
 /* Fill *error with the error that it is not, and return it. */
-const openai_error *acceptor_limit_error(const acceptor *a, openai_error *error);
+const openai_error *acceptor_limit_error(const http_acceptor *a, openai_error *error);
 
 /* `size` bytes of the request's body have arrived. */
-void acceptor_body_arrives(acceptor *a, int fd, size_t size);
+void acceptor_body_arrives(http_acceptor *a, int fd, size_t size);
 
 /* The request is complete; its answer may take any time. */
-void acceptor_request_complete(acceptor *a, int fd);
+void acceptor_request_complete(http_acceptor *a, int fd);
 
 /*
  * Until the next call for the connection, let on_hangup be called with `owner` when its client hangs up, or has already; NULL:
  * let it not be called. A client that closes only its sending half counts as gone, as in most servers: until something is sent
  * to it, it looks the same as one that has closed the whole connection. When this returns, no call for the previous owner runs.
  */
-void acceptor_watch(acceptor *a, int fd, void *owner);
+void acceptor_watch(http_acceptor *a, int fd, void *owner);
 
 /* The answer was sent; the connection waits for its next request, or ends. */
-void acceptor_request_ends(acceptor *a, int fd);
+void acceptor_request_ends(http_acceptor *a, int fd);
 
 /*
  * The daemon is about to close the connection's socket. Unless the client has closed the connection, it lingers for up to a
  * second, so that the client can read its last answer.
  */
-void acceptor_connection_ends(acceptor *a, int fd);
+void acceptor_connection_ends(http_acceptor *a, int fd);
 
 #endif

@@ -1,4 +1,4 @@
-/* GET /cache, POST /cache/reset, and what the other endpoints below /cache share. */
+/* GET /cache, POST /cache/reset, and the code that the other endpoints below /cache share. */
 #include "cache.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 /* ---- Shared ---- */
 
-void cache_write_state(openai_writer *w, server *s, const cattn_stats *kv) {
+void cache_write_state(openai_writer *w, http_server *s, const cattn_stats *kv) {
     const struct {
         const char *name;
         uint64_t value;
@@ -36,36 +36,19 @@ void cache_write_state(openai_writer *w, server *s, const cattn_stats *kv) {
     pins_write_all(w, "pins", &s->pins);
 }
 
-void cache_write_text(openai_writer *w, const char *key, const server *s, const int32_t *tokens, int64_t n) {
-    const cl_tokenizer *tok = s->context.model->tok;
-    char *text = NULL;
-    size_t size = 0, capacity = 0;
-    for (int64_t i = 0; i < n; i++) {
-        char none[1];
-        const size_t room = capacity - size;
-        const size_t length = cl_tokenizer_piece(tok, tokens[i], true, text ? text + size : none, room);
-        if (length > room) {
-            capacity = 2 * (size + length) + 64;
-            char *grown = realloc(text, capacity);
-            if (!grown) {
-                writer_fail(w);
-                break;
-            }
-            text = grown;
-            cl_tokenizer_piece(tok, tokens[i], true, text + size, capacity - size);
-        }
-        size += length;
-    }
-    writer_bytes(w, key, text ? text : "", size);
+void cache_write_text(openai_writer *w, const char *key, const http_server *s, const int32_t *tokens, int64_t n) {
+    size_t size;
+    char *text = openai_text_of(s->context.model->tok, tokens, (size_t)n, &size);
+    text ? writer_bytes(w, key, text, size) : writer_fail(w);
     free(text);
 }
 
-const char *cache_tenant(server *s, uint32_t domain) {
+const char *cache_tenant(http_server *s, uint32_t domain) {
     if (domain == 0) return OPENAI_DEFAULT_TENANT;
     return keyring_tenant(&s->keys, domain);
 }
 
-bool cache_read_prompt(generation *g, const json_t *body, char *tenant) {
+bool cache_read_prompt(http_generation *g, const json_t *body, char *tenant) {
     uint32_t domain;
     const char *name = OPENAI_DEFAULT_TENANT;
     const json_t *named = field_get(body, "tenant");
@@ -80,7 +63,7 @@ bool cache_read_prompt(generation *g, const json_t *body, char *tenant) {
 
 /* ---- GET /cache ---- */
 
-static enum MHD_Result reply_state(exchange *x, const char *object, const cattn_stats *kv) {
+static enum MHD_Result reply_state(http_exchange *x, const char *object, const cattn_stats *kv) {
     openai_writer w = {0};
     writer_open(&w, NULL, '{');
     writer_string(&w, "object", object);
@@ -89,7 +72,7 @@ static enum MHD_Result reply_state(exchange *x, const char *object, const cattn_
     return http_reply_json(x, MHD_HTTP_OK, &w);
 }
 
-enum MHD_Result cache_handle_get(exchange *x) {
+enum MHD_Result cache_handle_get(http_exchange *x) {
     static const char *const of_nodes[] = {"nodes", "cursor", "node", "text", "min_tokens"};
     cache_end_pins(x->srv);
     for (size_t i = 0; i < sizeof of_nodes / sizeof *of_nodes; i++)
@@ -101,17 +84,17 @@ enum MHD_Result cache_handle_get(exchange *x) {
 
 /* ---- POST /cache/reset ---- */
 
-static void look(generation *g, const cattn_cache *cache) { cattn_cache_stats(cache, g->own); }
+static void look(http_generation *g, const cattn_cache *cache) { cattn_cache_stats(cache, g->own); }
 
-static enum MHD_Result reply(exchange *x, generation *g) { return reply_state(x, "cache.reset", g->own); }
+static enum MHD_Result reply(http_exchange *x, http_generation *g) { return reply_state(x, "cache.reset", g->own); }
 
-/* Whether a parameter of vLLM's requests what a reset does not do here. */
-static bool is_requested(const exchange *x, const char *name) {
+/* Whether a parameter of vLLM's is set, whose effect a reset does not have here. */
+static bool is_requested(const http_exchange *x, const char *name) {
     const char *value = http_parameter(x, name);
     return value && strcmp(value, "false") != 0 && strcmp(value, "0") != 0;
 }
 
-enum MHD_Result cache_handle_reset(exchange *x) {
+enum MHD_Result cache_handle_reset(http_exchange *x) {
     static const generation_kind reset = {.look = look, .reply = reply};
     static const char *const refused[] = {"reset_running_requests", "reset_external"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {

@@ -1,6 +1,6 @@
 /*
  * POST /cache/explain: how far a prompt is in the cache, and why not further. The preparer's thread tokenizes the prompt, the
- * engine's thread looks it up, and the connection's thread puts what was found into words.
+ * engine's thread looks it up, and the connection's thread puts the result into words.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,14 +19,14 @@ typedef struct question {
     cattn_explanation found;
 } question;
 
-static bool prepare(generation *g, const json_t *body) {
+static bool prepare(http_generation *g, const json_t *body) {
     question *q = generation_allocate_own(g, sizeof *q);
     if (!q || !cache_read_prompt(g, body, q->tenant)) return false;
     q->prompt = &g->request.prompts[0].tokens;
     return true;
 }
 
-static void look(generation *g, const cattn_cache *cache) {
+static void look(http_generation *g, const cattn_cache *cache) {
     (void)cache;
     question *q = g->own;
     cl_engine_request request = g->request.params;
@@ -78,7 +78,7 @@ static void write_message(openai_writer *w, const question *q) {
     writer_string(w, "message", text);
 }
 
-static void write_token(openai_writer *w, const char *key, const server *s, const int32_t *tokens, int64_t n) {
+static void write_token(openai_writer *w, const char *key, const http_server *s, const int32_t *tokens, int64_t n) {
     if (n <= 0) {
         writer_null(w, key);
         return;
@@ -91,7 +91,7 @@ static void write_token(openai_writer *w, const char *key, const server *s, cons
 }
 
 /* What the prompt and the cache have where they part, and the text before that. */
-static void write_difference(openai_writer *w, server *s, const question *q) {
+static void write_difference(openai_writer *w, http_server *s, const question *q) {
     const cattn_explanation *e = &q->found;
     const cl_token_list *prompt = q->prompt;
     if (e->end == CATTN_MATCH_WHOLE || e->end == CATTN_MATCH_PRIVATE) {
@@ -114,7 +114,7 @@ static void write_seconds(openai_writer *w, const char *key, const cl_engine_sta
     n_computed > 0 ? writer_real(w, key, stats->prefill_s / n_computed * (double)n) : writer_null(w, key);
 }
 
-static void write_found(openai_writer *w, server *s, const question *q) {
+static void write_found(openai_writer *w, http_server *s, const question *q) {
     const cattn_explanation *e = &q->found;
     const int64_t n = (int64_t)q->prompt->n;
     cl_engine_stats stats = {.struct_size = sizeof stats};
@@ -148,7 +148,7 @@ static void write_found(openai_writer *w, server *s, const question *q) {
     write_seconds(w, "missing_seconds", &stats, n - e->n_matched);
 }
 
-static enum MHD_Result reply(exchange *x, generation *g) {
+static enum MHD_Result reply(http_exchange *x, http_generation *g) {
     openai_writer w = {0};
     writer_open(&w, NULL, '{');
     write_found(&w, x->srv, g->own);

@@ -1,8 +1,7 @@
 /*
- * GET /cache?nodes=N: a part of the tree, for a page that draws it. The engine's thread copies what it needs of N nodes at most
- * between two steps; all else is done on the connection's thread.
+ * GET /cache?nodes=N: a part of the tree, for a page that draws it. The engine's thread copies the needed fields of N nodes at
+ * most between two steps; all else is done on the connection's thread.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,22 +27,6 @@ typedef struct nodes {
     cattn_node_info info[]; /* [n] of [options.max_nodes]; tokens are not valid */
 } nodes;
 
-/* ---- The parameters ---- */
-
-/* Read a parameter of the URL, unless it is absent. False: *error says what is wrong. */
-static bool read_number(const exchange *x, const char *name, int64_t min, int64_t max, int64_t *value, openai_error *error) {
-    const char *text = http_parameter(x, name);
-    if (!text) return true;
-    errno = 0;
-    char *end;
-    const long long number = strtoll(text, &end, 10);
-    if (*text >= '0' && *text <= '9' && !*end && errno == 0 && number >= min && number <= max) {
-        *value = number;
-        return true;
-    }
-    return openai_refuse(error, name, "is '%.40s'; it must be an integer from %" PRId64 " to %" PRId64, text, min, max);
-}
-
 /* ---- The version: as long as it is the same, so is the tree ---- */
 
 static uint64_t mix(uint64_t hash, uint64_t value) {
@@ -52,7 +35,7 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
 }
 
 /* Write the version of the tree, and of the parameters on which an answer depends, as an ETag. */
-static void write_version(const server *s, const nodes *q, char *version, size_t size) {
+static void write_version(const http_server *s, const nodes *q, char *version, size_t size) {
     cl_engine_stats stats = {.struct_size = sizeof stats};
     cattn_stats kv = {.struct_size = sizeof kv};
     cl_engine_get_stats(s->engine, &stats);
@@ -91,7 +74,7 @@ static int copy_node(void *ctx, const cattn_node_info *node) {
     return 0;
 }
 
-static void look(generation *g, const cattn_cache *cache) {
+static void look(http_generation *g, const cattn_cache *cache) {
     nodes *q = g->own;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -102,7 +85,7 @@ static void look(generation *g, const cattn_cache *cache) {
 
 /* ---- The answer ---- */
 
-static void write_node(openai_writer *w, server *s, const nodes *q, int64_t i) {
+static void write_node(openai_writer *w, http_server *s, const nodes *q, int64_t i) {
     const cattn_node_info *node = &q->info[i];
     const char *tenant = cache_tenant(s, node->domain);
     writer_open(w, NULL, '{');
@@ -127,14 +110,13 @@ static void write_node(openai_writer *w, server *s, const nodes *q, int64_t i) {
     writer_close(w);
 }
 
-static enum MHD_Result reply(exchange *x, generation *g) {
+static enum MHD_Result reply(http_exchange *x, http_generation *g) {
     const nodes *q = g->own;
     openai_error error;
     if (q->status == CATTN_ERR_ARG) {
         openai_fail(&error, "node", "there is no node %" PRIu64 " any more, or it is none of the first %d", q->options.node_id,
                     CATTN_MAX_SEARCH_NODES);
-        error.status = MHD_HTTP_NOT_FOUND;
-        error.code = "node_not_found";
+        openai_set_status(&error, MHD_HTTP_NOT_FOUND, "node_not_found");
         return http_reply_error(x, &error);
     }
     if (q->status != CATTN_OK) {
@@ -176,16 +158,17 @@ static nodes *allocate(const nodes *from) {
     return q;
 }
 
-enum MHD_Result cache_handle_nodes(exchange *x) {
+enum MHD_Result cache_handle_nodes(http_exchange *x) {
     static const generation_kind kind = {.look = look, .reply = reply};
     nodes q = {.n_text = DEFAULT_TEXT, .kv = {.struct_size = sizeof q.kv}};
     openai_error error;
     int64_t cursor = 0, node = 0;
     cattn_walk_options_init(&q.options);
-    if (!read_number(x, "nodes", 1, CATTN_MAX_WALK_NODES, &q.options.max_nodes, &error) ||
-        !read_number(x, "text", 0, MAX_TEXT, &q.n_text, &error) ||
-        !read_number(x, "min_tokens", 0, INT64_C(1) << 40, &q.options.min_tokens, &error) ||
-        !read_number(x, "node", 1, INT64_MAX, &node, &error) || !read_number(x, "cursor", 1, INT64_MAX, &cursor, &error))
+    if (!http_integer_parameter(x, "nodes", 1, CATTN_MAX_WALK_NODES, &q.options.max_nodes, &error) ||
+        !http_integer_parameter(x, "text", 0, MAX_TEXT, &q.n_text, &error) ||
+        !http_integer_parameter(x, "min_tokens", 0, INT64_C(1) << 40, &q.options.min_tokens, &error) ||
+        !http_integer_parameter(x, "node", 1, INT64_MAX, &node, &error) ||
+        !http_integer_parameter(x, "cursor", 1, INT64_MAX, &cursor, &error))
         return http_reply_error(x, &error);
     if (q.options.max_nodes * q.n_text > MAX_ALL_TEXT) {
         openai_fail(&error, "text", "'nodes' times 'text' is %" PRId64 "; it must be at most %d",

@@ -15,11 +15,11 @@
 
 /* generation.own. `kept` is guarded by the generation's lock, and does not change once the generation is abandoned. */
 typedef struct pin_request {
-    server_pin pin; /* what the list will have */
+    server_pin pin; /* the later entry of the list */
     bool kept;      /* the list has it */
 } pin_request;
 
-static bool prepare_pin(generation *g, const json_t *body) {
+static bool prepare_pin(http_generation *g, const json_t *body) {
     if (!g->srv->config.can_pin)
         return openai_fail(&g->error, NULL, "this server has no memory for pins; start it with --pin-budget");
     pin_request *own = generation_allocate_own(g, sizeof *own);
@@ -27,8 +27,8 @@ static bool prepare_pin(generation *g, const json_t *body) {
 }
 
 /* Add the pin to the list. False: memory is lacking, or no one waits for the answer; the pin ends with the generation. */
-static bool keep_pin(generation *g, pin_request *own) {
-    own->pin.id = g->jobs[0].id;
+static bool keep_pin(http_generation *g, pin_request *own) {
+    own->pin.id = g->submitted[0].id;
     own->pin.n_tokens = openai_result_usage(&g->result).prompt_tokens / 2 * 2; /* the last one of an odd number is not pinned */
     own->pin.created = g->result.created;
     pthread_mutex_lock(&g->lock);
@@ -38,7 +38,7 @@ static bool keep_pin(generation *g, pin_request *own) {
     return kept;
 }
 
-static bool write_pin(generation *g, openai_writer *w) {
+static bool write_pin(http_generation *g, openai_writer *w) {
     pin_request *own = g->own;
     if (!keep_pin(g, own)) return false;
     pins_write(w, NULL, &own->pin);
@@ -46,24 +46,23 @@ static bool write_pin(generation *g, openai_writer *w) {
 }
 
 /* No client learns of a pin that the list does not have. */
-static void undo_pin(generation *g) {
+static void undo_pin(http_generation *g) {
     const pin_request *own = g->own;
-    for (size_t i = 0; i < g->n_jobs; i++)
-        if (!own->kept) cl_engine_unpin(g->srv->engine, g->jobs[i].id);
+    for (size_t i = 0; i < g->n_submitted; i++)
+        if (!own->kept) cl_engine_unpin(g->srv->engine, g->submitted[i].id);
 }
 
 const generation_kind cache_pin = {.prepare = prepare_pin, .write = write_pin, .undo = undo_pin};
 
 /* ---- DELETE /cache/pin/ID ---- */
 
-enum MHD_Result cache_handle_unpin(exchange *x) {
+enum MHD_Result cache_handle_unpin(http_exchange *x) {
     const char *name = x->path + strlen(CACHE_PIN_PATH);
     const uint64_t id = pins_id(name);
     if (!pins_remove(&x->srv->pins, id)) {
         openai_error error;
         openai_fail(&error, NULL, "there is no pin '%.100s'; GET /cache lists the pins", name);
-        error.status = MHD_HTTP_NOT_FOUND;
-        error.code = "pin_not_found";
+        openai_set_status(&error, MHD_HTTP_NOT_FOUND, "pin_not_found");
         return http_reply_error(x, &error);
     }
     cl_engine_unpin(x->srv->engine, id);
@@ -80,10 +79,10 @@ enum MHD_Result cache_handle_unpin(exchange *x) {
  * ---- cache_control ----
  *
  * The prompt up to its last mark stays in the cache for a time after its last use. The request itself pins it while it
- * generates, so that this costs nothing; if pins have no room, it pins nothing.
+ * generates, so that this costs nothing; if the budget of pins is too small, it pins nothing.
  */
 
-void cache_use_mark(generation *g) {
+void cache_use_mark(http_generation *g) {
     openai_request *r = &g->request;
     if (r->pin_ttl_s == 0) return;
     const int32_t *tokens = r->prompts[0].tokens.ids;
@@ -93,7 +92,7 @@ void cache_use_mark(generation *g) {
 }
 
 /* The list's pin for an event, without tokens if memory is lacking for them. */
-static server_pin pin_of(const generation *g, const cl_engine_event *event) {
+static server_pin pin_of(const http_generation *g, const cl_engine_event *event) {
     const openai_request *r = &g->request;
     const size_t bytes = (size_t)event->n_pinned * sizeof *r->prompts[0].tokens.ids;
     const char *tenant = cache_tenant(g->srv, r->params.domain);
@@ -109,8 +108,8 @@ static server_pin pin_of(const generation *g, const cl_engine_event *event) {
     return pin;
 }
 
-void cache_list_mark(generation *g, const cl_engine_event *event) {
-    server *s = g->srv;
+void cache_list_mark(http_generation *g, const cl_engine_event *event) {
+    http_server *s = g->srv;
     if (event->n_pinned == 0 || g->request.pin_ttl_s == 0 || g->pin_listed) return;
     g->pin_listed = true;
     const server_pin pin = pin_of(g, event);
@@ -121,7 +120,7 @@ void cache_list_mark(generation *g, const cl_engine_event *event) {
     cl_engine_unpin(s->engine, pin.id);
 }
 
-void cache_end_pins(server *s) {
+void cache_end_pins(http_server *s) {
     const double now = clock_seconds();
     uint64_t ended;
     while ((ended = pins_take_ended(&s->pins, now))) cl_engine_unpin(s->engine, ended);

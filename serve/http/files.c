@@ -8,7 +8,7 @@
 enum {
     FILES_OF_THREAD = 2, /* of each thread of libmicrohttpd, and of its daemon */
     FILES_OF_LISTENER = 1,
-    FILES_TO_SPARE = 8, /* for what else the program opens while the server runs */
+    FILES_TO_SPARE = 8, /* for other files that the program opens while the server runs */
 };
 
 /* How many files the process has open. */
@@ -31,12 +31,13 @@ cl_status files_fit_connections(int32_t n_threads, int32_t n_daemons, int32_t mo
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
     if (limit.rlim_cur >= wanted) return CL_OK;
-    const int64_t least = others + n_threads + acceptor_spare(n_threads) + 1; /* what is left for n_threads by the last line */
+    const int64_t least =
+        others + n_threads + acceptor_spare(n_threads) + 1; /* by the last line, n_threads connections are left */
     if ((int64_t)limit.rlim_cur < least)
         return cl_fail(error, CL_ERR_LIMIT,
                        "the limit of open files is %lld; the server needs at least %lld: raise it (ulimit -n)",
                        (long long)limit.rlim_cur, (long long)least);
-    const int32_t room = (int32_t)((int64_t)limit.rlim_cur - others);
-    *max_connections = room - acceptor_spare(room);
+    const int32_t most = (int32_t)((int64_t)limit.rlim_cur - others);
+    *max_connections = most - acceptor_spare(most);
     return CL_OK;
 }

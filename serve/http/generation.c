@@ -35,14 +35,14 @@ bool generation_may_become(generation_state from, generation_state to) {
     return from == GENERATION_RUNNING && to > GENERATION_REFUSED;
 }
 
-void generation_become(generation *g, generation_state to) {
+void generation_become(http_generation *g, generation_state to) {
     if (generation_may_become(g->state, to)) g->state = to;
 }
 
-/* Whether the answer depends on what is still to come. With g->lock held. */
-static bool is_open(const generation *g) { return g->state <= GENERATION_RUNNING && !atomic_load(&g->srv->stopping); }
+/* Whether the answer depends on later events. With g->lock held. */
+static bool is_open(const http_generation *g) { return g->state <= GENERATION_RUNNING && !atomic_load(&g->srv->stopping); }
 
-void generation_wake_if_due(generation *g) {
+void generation_wake_if_due(http_generation *g) {
     if (!g->awaited || (is_open(g) && !g->awaited(g))) return;
     g->awaited = NULL;
     MHD_resume_connection(g->connection);
@@ -52,12 +52,12 @@ void generation_wake_if_due(generation *g) {
 
 static void release(const generation_kind *kind, void *own) { (kind->release ? kind->release : free)(own); }
 
-static void generation_free(generation *g) {
+static void generation_free(http_generation *g) {
     if (g->result.request) openai_result_free(&g->result);
     openai_request_free(&g->request);
     generation_free_events(g->events);
     pthread_mutex_destroy(&g->lock);
-    free(g->jobs);
+    free(g->submitted);
     free(g->token_at);
     free(g->n_tokens);
     free(g->first_at);
@@ -68,14 +68,14 @@ static void generation_free(generation *g) {
     free(g);
 }
 
-static void add_owners(generation *g, size_t n) {
+static void add_owners(http_generation *g, size_t n) {
     pthread_mutex_lock(&g->srv->lock);
     g->n_owners += n;
     pthread_mutex_unlock(&g->srv->lock);
 }
 
-void generation_drop_owners(generation *g, size_t n) {
-    server *s = g->srv;
+void generation_drop_owners(http_generation *g, size_t n) {
+    http_server *s = g->srv;
     pthread_mutex_lock(&s->lock);
     g->n_owners -= n;
     const bool is_last = g->n_owners == 0;
@@ -89,8 +89,8 @@ void generation_drop_owners(generation *g, size_t n) {
 }
 
 /* Add g to the server's list with the connection as its owner. False: the server stops. */
-static bool enlist(generation *g) {
-    server *s = g->srv;
+static bool enlist(http_generation *g) {
+    http_server *s = g->srv;
     pthread_mutex_lock(&s->lock);
     const bool ok = !atomic_load(&s->stopping);
     if (ok) {
@@ -106,8 +106,8 @@ static bool enlist(generation *g) {
 /* ---- The beginning, on the connection's thread ---- */
 
 /* A new generation, which takes over x's body; NULL if memory is lacking. */
-static generation *generation_create(exchange *x, const generation_kind *kind) {
-    generation *g = calloc(1, sizeof *g);
+static http_generation *generation_create(http_exchange *x, const generation_kind *kind) {
+    http_generation *g = calloc(1, sizeof *g);
     if (!g) return NULL;
     pthread_mutex_init(&g->lock, NULL);
     g->srv = x->srv;
@@ -127,7 +127,7 @@ static generation *generation_create(exchange *x, const generation_kind *kind) {
 }
 
 /* Queue a new generation; NULL: memory was lacking for it. */
-static enum MHD_Result begin(exchange *x, generation *g) {
+static enum MHD_Result begin(http_exchange *x, http_generation *g) {
     openai_error error;
     if (!g) return http_reply_error(x, generation_memory_error(&error));
     if (!enlist(g)) {
@@ -144,10 +144,10 @@ static enum MHD_Result begin(exchange *x, generation *g) {
     return generation_resumed(x);
 }
 
-enum MHD_Result generation_begin(exchange *x, const generation_kind *kind) { return begin(x, generation_create(x, kind)); }
+enum MHD_Result generation_begin(http_exchange *x, const generation_kind *kind) { return begin(x, generation_create(x, kind)); }
 
-enum MHD_Result generation_begin_with(exchange *x, const generation_kind *kind, void *own) {
-    generation *g = own ? generation_create(x, kind) : NULL;
+enum MHD_Result generation_begin_with(http_exchange *x, const generation_kind *kind, void *own) {
+    http_generation *g = own ? generation_create(x, kind) : NULL;
     if (g)
         g->own = own;
     else if (own)
@@ -157,14 +157,14 @@ enum MHD_Result generation_begin_with(exchange *x, const generation_kind *kind, 
 
 /* ---- Preparing, on the preparer's thread or that for files ---- */
 
-void *generation_allocate_own(generation *g, size_t size) {
+void *generation_allocate_own(http_generation *g, size_t size) {
     g->own = calloc(1, size);
     if (!g->own) generation_memory_error(&g->error);
     return g->own;
 }
 
 /* Let the header's name replace the body's. */
-static bool name_request(generation *g) {
+static bool name_request(http_generation *g) {
     if (!g->request_id[0]) return true;
     free(g->request.id);
     g->request.id = strdup(g->request_id);
@@ -176,7 +176,7 @@ static bool name_request(generation *g) {
  * Read the body as the request's kind does. The body and its JSON are freed at once, and if they were large, so is the
  * allocator's memory: the JSON of "[]" takes forty times its bytes.
  */
-static bool read_request(generation *g) {
+static bool read_request(http_generation *g) {
     if (!g->kind->prepare) return true;
     if (g->kind->no_body) return g->kind->prepare(g, NULL);
     json_t *body = openai_json_parse("body", g->body ? g->body : "", g->body_size, &g->error);
@@ -188,15 +188,15 @@ static bool read_request(generation *g) {
     return ok && name_request(g);
 }
 
-/* Allocate what the events of the prompts need. */
-static bool allocate_jobs(generation *g) {
+/* Allocate the arrays for the events of the prompts. */
+static bool allocate_result(http_generation *g) {
     const size_t n = g->request.n_prompts, n_choices = n * (size_t)g->request.params.n;
     if (!g->kind->write) return true; /* there are no events */
-    g->jobs = calloc(n, sizeof *g->jobs);
+    g->submitted = calloc(n, sizeof *g->submitted);
     g->first_at = calloc(n, sizeof *g->first_at);
     g->token_at = calloc(n_choices, sizeof *g->token_at);
     g->n_tokens = calloc(n_choices, sizeof *g->n_tokens);
-    const bool ok = g->jobs && g->first_at && g->token_at && g->n_tokens;
+    const bool ok = g->submitted && g->first_at && g->token_at && g->n_tokens;
     if (ok && openai_result_init(&g->result, &g->srv->context, &g->request)) return true;
     generation_memory_error(&g->error);
     return false;
@@ -208,14 +208,14 @@ static int64_t count_tokens(const openai_request *r) {
     return n;
 }
 
-/* Whether the tenant's quota admits the request, if it has one. What needs no engine, and what is pinned, does not count. */
-static bool is_within_quota(generation *g) {
+/* Whether the tenant's quota admits the request, if it has one. Requests that need no engine, and pins, do not count. */
+static bool is_within_quota(http_generation *g) {
     if (g->kind != &generation_computed) return true;
     g->quota = quota_take(&g->srv->quotas, g->task.domain, count_tokens(&g->request), clock_seconds());
     if (!g->quota.exceeded) return true;
     const bool requests = strcmp(g->quota.exceeded, "requests") == 0;
     const quota_left *left = requests ? &g->quota.requests : &g->quota.tokens;
-    openai_fail(&g->error, NULL, "the request exceeds what is left of the tenant's %lld %s per minute; send it again in %.0f s",
+    openai_fail(&g->error, NULL, "the request exceeds the rest of the tenant's %lld %s per minute; send it again in %.0f s",
                 (long long)left->limit, g->quota.exceeded, ceil(g->quota.retry_s));
     g->error.status = MHD_HTTP_TOO_MANY_REQUESTS;
     g->error.type = g->quota.exceeded;
@@ -225,14 +225,14 @@ static bool is_within_quota(generation *g) {
 }
 
 /* What the server did not begin does not count. */
-static void give_quota_back(generation *g) {
+static void give_quota_back(http_generation *g) {
     if (g->kind != &generation_computed) return;
     quota_give_back(&g->srv->quotas, g->task.domain, count_tokens(&g->request), clock_seconds());
     g->quota = (quota_state){0};
 }
 
 /* Whether there is still a client and a server for the answer. */
-static bool is_wanted(generation *g) {
+static bool is_wanted(http_generation *g) {
     pthread_mutex_lock(&g->lock);
     const bool wanted = is_open(g);
     pthread_mutex_unlock(&g->lock);
@@ -242,7 +242,7 @@ static bool is_wanted(generation *g) {
 
 /* On the engine's thread. */
 static void look(void *ctx, const cattn_cache *cache) {
-    generation *g = ctx;
+    http_generation *g = ctx;
     g->kind->look(g, cache);
     pthread_mutex_lock(&g->lock);
     g->n_ended++;
@@ -251,25 +251,26 @@ static void look(void *ctx, const cattn_cache *cache) {
     generation_drop_owners(g, 1);
 }
 
-/* Pass to the engine what is to be computed, or looked up. Returns how much of it the engine has taken. */
-static size_t submit(generation *g) {
+/* Pass the prompts or the lookup to the engine. Returns how many of them the engine has accepted. */
+static size_t submit(http_generation *g) {
     cl_error cause;
     g->submitted_at = clock_seconds();
-    if (!g->kind->look) return openai_submit(&g->request, 0, g->srv->engine, g, generation_on_event, g->jobs, &g->error);
+    if (!g->kind->look) return openai_submit(&g->request, 0, g->srv->engine, g, generation_on_event, g->submitted, &g->error);
     if (cl_engine_inspect(g->srv->engine, look, g, &cause) == CL_OK) return 1;
     openai_fail_from(&g->error, NULL, &cause);
     return 0;
 }
 
-static void cancel_jobs(generation *g) {
-    for (size_t i = 0; g->jobs && i < g->n_jobs; i++) cl_engine_cancel(g->srv->engine, g->jobs[i].id);
+static void cancel_submitted(http_generation *g) {
+    for (size_t i = 0; g->submitted && i < g->n_submitted; i++) cl_engine_cancel(g->srv->engine, g->submitted[i].id);
     if (g->kind->undo) g->kind->undo(g);
 }
 
-/* The request was prepared: n_jobs of it were passed to the engine, or it is refused. Returns whether it runs from now on. */
-static bool end_preparing(generation *g, size_t n_jobs, bool refused) {
+/* The request was prepared: n_submitted of it were passed to the engine, or it is refused. Returns whether it runs from now on.
+ */
+static bool end_preparing(http_generation *g, size_t n_submitted, bool refused) {
     pthread_mutex_lock(&g->lock);
-    g->n_jobs = n_jobs;
+    g->n_submitted = n_submitted;
     generation_become(g, refused ? GENERATION_REFUSED : GENERATION_RUNNING);
     const bool runs = g->state == GENERATION_RUNNING;
     generation_wake_if_due(g);
@@ -278,40 +279,40 @@ static bool end_preparing(generation *g, size_t n_jobs, bool refused) {
 }
 
 void generation_prepare(preparer_task *task) {
-    generation *g = (generation *)task;
+    http_generation *g = (http_generation *)task;
     cache_end_pins(g->srv); /* before the request needs their memory */
-    const bool ok = is_wanted(g) && read_request(g) && allocate_jobs(g) && is_wanted(g) && is_within_quota(g);
+    const bool ok = is_wanted(g) && read_request(g) && allocate_result(g) && is_wanted(g) && is_within_quota(g);
     const size_t n = !ok ? 0 : g->kind->look ? 1 : g->request.n_prompts;
     add_owners(g, n); /* before the first event, which may be the last one */
-    const size_t n_jobs = ok ? submit(g) : 0;
-    if (n_jobs < n) give_quota_back(g);
-    if (!end_preparing(g, n_jobs, !ok || n_jobs < n)) cancel_jobs(g);
-    generation_drop_owners(g, 1 + n - n_jobs);
+    const size_t n_submitted = ok ? submit(g) : 0;
+    if (n_submitted < n) give_quota_back(g);
+    if (!end_preparing(g, n_submitted, !ok || n_submitted < n)) cancel_submitted(g);
+    generation_drop_owners(g, 1 + n - n_submitted);
 }
 
 /* ---- The end ---- */
 
 /* While the request is being prepared there is nothing to cancel; the preparer does that then. */
 void generation_abandon(void *abandoned) {
-    generation *g = abandoned;
+    http_generation *g = abandoned;
     pthread_mutex_lock(&g->lock);
     generation_become(g, GENERATION_ABANDONED);
     generation_wake_if_due(g);
-    const bool submitted = g->n_jobs > 0;
+    const bool submitted = g->n_submitted > 0;
     pthread_mutex_unlock(&g->lock);
-    if (submitted) cancel_jobs(g);
+    if (submitted) cancel_submitted(g);
 }
 
-void generation_close(generation *g) {
+void generation_close(http_generation *g) {
     acceptor_watch(g->srv->arrivals, g->fd, NULL);
     generation_abandon(g);
     generation_drop_owners(g, 1);
 }
 
-void generation_stop_all(server *s) {
+void generation_stop_all(http_server *s) {
     pthread_mutex_lock(&s->lock);
     atomic_store(&s->stopping, true);
-    for (generation *g = s->generations; g; g = g->next) {
+    for (http_generation *g = s->generations; g; g = g->next) {
         pthread_mutex_lock(&g->lock);
         generation_wake_if_due(g);
         pthread_mutex_unlock(&g->lock);
@@ -319,7 +320,7 @@ void generation_stop_all(server *s) {
     pthread_mutex_unlock(&s->lock);
 }
 
-void generation_wait_all(server *s, double seconds) {
+void generation_wait_all(http_server *s, double seconds) {
     const struct timespec until = clock_deadline(seconds < 0 ? 0 : seconds);
     pthread_mutex_lock(&s->lock);
     int timed_out = 0;
@@ -328,44 +329,28 @@ void generation_wait_all(server *s, double seconds) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* ---- Kinds: what routes ask for that serve/protocol/ reads and writes ---- */
+/* ---- Kinds: for each route, the functions of serve/protocol/ that read its body and write its answer ---- */
 
-static bool prepare_dialect(generation *g, const json_t *body) {
+static bool prepare_dialect(http_generation *g, const json_t *body) {
     const bool ok = g->dialect->parse(&g->srv->context, body, &g->request, &g->error);
     g->request.params.domain = g->task.domain;
     if (ok) cache_use_mark(g);
     return ok;
 }
 
-static bool write_dialect(generation *g, openai_writer *w) {
+static bool write_dialect(http_generation *g, openai_writer *w) {
     g->dialect->write_answer(w, NULL, &g->result);
     return true;
 }
 
 const generation_kind generation_computed = {.prepare = prepare_dialect, .write = write_dialect};
 
-static bool answer_tokenize(generation *g, const json_t *body) {
-    return openai_tokenize(&g->srv->context, body, &g->answer, &g->error);
+static bool prepare_answer(http_generation *g, const json_t *body) {
+    return g->kind->answer(&g->srv->context, body, &g->answer, &g->error);
 }
 
-static bool answer_detokenize(generation *g, const json_t *body) {
-    return openai_detokenize(&g->srv->context, body, &g->answer, &g->error);
-}
-
-static bool answer_render_chat(generation *g, const json_t *body) {
-    return openai_render(&g->srv->context, OPENAI_CHAT, body, &g->answer, &g->error);
-}
-
-static bool answer_render_completion(generation *g, const json_t *body) {
-    return openai_render(&g->srv->context, OPENAI_COMPLETION, body, &g->answer, &g->error);
-}
-
-static bool answer_count_tokens(generation *g, const json_t *body) {
-    return anthropic_count_tokens(&g->srv->context, body, &g->answer, &g->error);
-}
-
-const generation_kind generation_tokenize = {.prepare = answer_tokenize};
-const generation_kind generation_detokenize = {.prepare = answer_detokenize};
-const generation_kind generation_render_chat = {.prepare = answer_render_chat};
-const generation_kind generation_render_completion = {.prepare = answer_render_completion};
-const generation_kind generation_count_tokens = {.prepare = answer_count_tokens};
+const generation_kind generation_tokenize = {.prepare = prepare_answer, .answer = openai_tokenize};
+const generation_kind generation_detokenize = {.prepare = prepare_answer, .answer = openai_detokenize};
+const generation_kind generation_render_chat = {.prepare = prepare_answer, .answer = openai_render_chat};
+const generation_kind generation_render_completion = {.prepare = prepare_answer, .answer = openai_render_completion};
+const generation_kind generation_count_tokens = {.prepare = prepare_answer, .answer = anthropic_count_tokens};

@@ -10,7 +10,8 @@
  *   (generation_answer.c). While there is nothing to write it suspends the connection, so it never blocks.
  * - The preparer's thread (preparer.h) parses the bodies and submits their prompts to the engine, one request after another, in
  *   the order of arrival, tenants in turn (generation.c). Requests that need no engine it answers itself, since text may take
- *   long to tokenize. The thread for files does the same for requests that write to the disk, which may wait for it (jobs.h).
+ *   long to tokenize. The thread for files does the same for requests that write to the disk, which may wait for it
+ * (batches.h).
  * - The engine's thread copies each event into the generation's queue and resumes the connection if it waits for it
  *   (generation_answer.c).
  * - The acceptor's thread (acceptor.h) passes connections to the daemon, notices clients that hang up, and abandons their
@@ -39,11 +40,11 @@
 
 #include "http.h"
 
-typedef struct generation generation;
+typedef struct http_generation http_generation;
 
 /* What the requests of a route ask for. The functions are those of one source file each; NULL: there is nothing to do. */
 typedef struct generation_kind {
-    bool on_disk; /* it waits for the disk, so a thread of its own prepares it instead of the preparer's (jobs.h) */
+    bool on_disk; /* it waits for the disk, so a thread of its own prepares it instead of the preparer's (batches.h) */
     bool no_body; /* the request's body is not JSON, and `prepare` gets NULL */
     void (*release)(void *own); /* frees g->own, on any thread; NULL: free() */
     /*
@@ -51,25 +52,27 @@ typedef struct generation_kind {
      * answer into g->answer. False with g->error filled: the request is refused. On the preparer's thread; NULL: the body does
      * not count.
      */
-    bool (*prepare)(generation *g, const json_t *body);
+    bool (*prepare)(http_generation *g, const json_t *body);
+    /* What `prepare` calls where a function of serve/protocol/ writes the whole answer from the body. */
+    bool (*answer)(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error);
     /*
      * Write the answer, unless it is a stream, once the engine has computed all prompts. NULL: g->answer has it. False: memory
      * is lacking. On the connection's thread.
      */
-    bool (*write)(generation *g, openai_writer *w);
+    bool (*write)(http_generation *g, openai_writer *w);
     /*
      * Instead of prompts to compute: look at the engine's cache once, on the engine's thread, which waits meanwhile. Then
      * reply, on the connection's thread.
      */
-    void (*look)(generation *g, const cattn_cache *cache);
-    enum MHD_Result (*reply)(exchange *x, generation *g);
-    /* Undo what the prompts have done beside the answer, which no client reads. On any thread, more than once. */
-    void (*undo)(generation *g);
+    void (*look)(http_generation *g, const cattn_cache *cache);
+    enum MHD_Result (*reply)(http_exchange *x, http_generation *g);
+    /* Undo the side effects of the prompts: no client reads the answer. On any thread, more than once. */
+    void (*undo)(http_generation *g);
 } generation_kind;
 
 /* What the engine computes: text or embeddings, in the dialect of the route. */
 extern const generation_kind generation_computed;
-/* Those that need no engine. Those of the cache are in cache.h, and those of files and batches in jobs.h. */
+/* Those that need no engine. Those of the cache are in cache.h, and those of files and batches in batches.h. */
 extern const generation_kind generation_tokenize, generation_detokenize, generation_render_chat, generation_render_completion,
     generation_count_tokens;
 
@@ -77,16 +80,16 @@ extern const generation_kind generation_tokenize, generation_detokenize, generat
  * Create x's generation from its body, which is taken over, and queue it for the preparer. The answer follows later, on the
  * same connection, in x's dialect. On the connection's thread.
  */
-enum MHD_Result generation_begin(exchange *x, const generation_kind *kind);
+enum MHD_Result generation_begin(http_exchange *x, const generation_kind *kind);
 
-/* The same with g->own, what the request needs beside its body, which is taken over; NULL: memory was lacking for it. */
-enum MHD_Result generation_begin_with(exchange *x, const generation_kind *kind, void *own);
+/* The same with g->own, the request's data beside its body, which is taken over; NULL: memory was lacking for it. */
+enum MHD_Result generation_begin_with(http_exchange *x, const generation_kind *kind, void *own);
 
 /* Begin the answer if it is available, else wait on. Called when x's connection was resumed, on its thread. */
-enum MHD_Result generation_resumed(exchange *x);
+enum MHD_Result generation_resumed(http_exchange *x);
 
-/* Drop the connection's reference; cancels what the engine still computes for it. On the connection's thread. */
-void generation_close(generation *g);
+/* Drop the connection's reference; cancels its prompts that the engine still computes. On the connection's thread. */
+void generation_close(http_generation *g);
 
 /* Parse the body and submit its prompts. The callback of preparer_create. */
 void generation_prepare(preparer_task *task);
@@ -95,10 +98,10 @@ void generation_prepare(preparer_task *task);
 void generation_abandon(void *generation);
 
 /* End all generations with an error, and refuse new ones, because the server stops. */
-void generation_stop_all(server *s);
+void generation_stop_all(http_server *s);
 
 /* Wait until all generations are freed, for at most `seconds`; < 0: without a limit. */
-void generation_wait_all(server *s, double seconds);
+void generation_wait_all(http_server *s, double seconds);
 
 /* Fill *error with the error that memory is lacking, or that the server stops, and return it. */
 const openai_error *generation_memory_error(openai_error *error);

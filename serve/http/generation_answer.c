@@ -15,15 +15,15 @@
 /* ---- The queue of events ---- */
 
 /* NULL if memory is lacking. */
-static queued_event *copy_event(size_t prompt, const cl_engine_event *event) {
+static generation_event *copy_event(size_t prompt, const cl_engine_event *event) {
     const size_t top_bytes = (size_t)event->n_top * sizeof *event->top;
     const size_t error_bytes = event->error ? sizeof *event->error : 0;
     const size_t embedding_bytes = (size_t)event->n_embedding * sizeof *event->embedding;
-    /* One allocation: the event, then what it points to, in descending order of alignment. */
-    queued_event *copy = malloc(sizeof *copy + top_bytes + error_bytes + embedding_bytes + event->text_size);
+    /* One allocation: the event, then the arrays that it points to, in descending order of alignment. */
+    generation_event *copy = malloc(sizeof *copy + top_bytes + error_bytes + embedding_bytes + event->text_size);
     if (!copy) return NULL;
     char *at = (char *)(copy + 1);
-    *copy = (queued_event){.prompt = prompt, .at = clock_seconds(), .event = *event};
+    *copy = (generation_event){.prompt = prompt, .at = clock_seconds(), .event = *event};
     if (top_bytes) copy->event.top = memcpy(at, event->top, top_bytes);
     at += top_bytes;
     if (error_bytes) copy->event.error = memcpy(at, event->error, error_bytes);
@@ -35,24 +35,24 @@ static queued_event *copy_event(size_t prompt, const cl_engine_event *event) {
 }
 
 /* With g->lock held. */
-static void add_event(generation *g, queued_event *event) {
+static void add_event(http_generation *g, generation_event *event) {
     event->next = NULL;
     *(g->events ? g->events_end : &g->events) = event;
     g->events_end = &event->next;
 }
 
 /* Take all events out of the queue, oldest first. */
-static queued_event *take_events(generation *g) {
+static generation_event *take_events(http_generation *g) {
     pthread_mutex_lock(&g->lock);
-    queued_event *list = g->events;
+    generation_event *list = g->events;
     g->events = NULL;
     pthread_mutex_unlock(&g->lock);
     return list;
 }
 
-void generation_free_events(queued_event *list) {
+void generation_free_events(generation_event *list) {
     while (list) {
-        queued_event *next = list->next;
+        generation_event *next = list->next;
         free(list);
         list = next;
     }
@@ -63,7 +63,7 @@ void generation_free_events(queued_event *list) {
 static bool is_generated(const cl_engine_event *event) { return event->token >= 0 && !event->prompt; }
 
 /* Count a request to the engine that has ended: a prompt. */
-static void measure_end(generation *g, size_t prompt, const cl_engine_event *event, double now) {
+static void measure_end(http_generation *g, size_t prompt, const cl_engine_event *event, double now) {
     const size_t n = (size_t)g->request.params.n;
     const double admitted_at = g->submitted_at + event->queued_s, first_at = g->first_at[prompt];
     const bool computed = event->finish == CL_ENGINE_STOP || event->finish == CL_ENGINE_LENGTH;
@@ -83,7 +83,7 @@ static void measure_end(generation *g, size_t prompt, const cl_engine_event *eve
     metrics_finished(&g->srv->metrics, &r);
 }
 
-static void measure(generation *g, size_t prompt, const cl_engine_event *event, double now) {
+static void measure(http_generation *g, size_t prompt, const cl_engine_event *event, double now) {
     server_metrics *m = &g->srv->metrics;
     if (is_generated(event)) {
         const size_t choice = prompt * (size_t)g->request.params.n + (size_t)event->choice;
@@ -97,7 +97,8 @@ static void measure(generation *g, size_t prompt, const cl_engine_event *event, 
     if (event->last) measure_end(g, prompt, event, now);
 }
 
-/* Add an event to what the log reports. first: it is the first one of its prompt that generates or ends. With g->lock held. */
+/* Add an event to the request's line of the log. first: it is the first one of its prompt that generates or ends. With g->lock
+ * held. */
 static void add_usage(generation_usage *u, const cl_engine_event *event, bool first, double now) {
     if (first) {
         u->n_prompt += event->n_prompt;
@@ -112,14 +113,14 @@ static void add_usage(generation_usage *u, const cl_engine_event *event, bool fi
 }
 
 void generation_on_event(void *ctx, const cl_engine_event *event) {
-    const openai_job *job = ctx;
-    generation *g = job->owner;
+    const openai_submitted *submitted = ctx;
+    http_generation *g = submitted->owner;
     const double now = clock_seconds();
-    const bool first = g->first_at[job->prompt] == 0 && (is_generated(event) || event->last);
-    measure(g, job->prompt, event, now);
+    const bool first = g->first_at[submitted->prompt] == 0 && (is_generated(event) || event->last);
+    measure(g, submitted->prompt, event, now);
     if (is_generated(event) && g->quota.tokens.limit > 0) quota_count(&g->srv->quotas, g->task.domain, 1, now);
     cache_list_mark(g, event);
-    queued_event *copy = copy_event(job->prompt, event);
+    generation_event *copy = copy_event(submitted->prompt, event);
     pthread_mutex_lock(&g->lock);
     add_usage(&g->usage, event, first, now);
     if (copy)
@@ -135,7 +136,7 @@ void generation_on_event(void *ctx, const cl_engine_event *event) {
 /* ---- Waiting, on the connection's thread ---- */
 
 /* Whether the connection goes on, in *state. If not, it is suspended until the condition `awaited` is met or never will be. */
-static bool goes_on(generation *g, bool (*awaited)(const generation *), generation_state *state) {
+static bool goes_on(http_generation *g, bool (*awaited)(const http_generation *), generation_state *state) {
     pthread_mutex_lock(&g->lock);
     if (atomic_load(&g->srv->stopping)) generation_become(g, GENERATION_STOPPED);
     *state = g->state;
@@ -154,7 +155,7 @@ static bool goes_on(generation *g, bool (*awaited)(const generation *), generati
  * Why the request failed. The engine accepted it, so if it was busy, the request has waited too long: that is an option's limit
  * here.
  */
-static const openai_error *error_of(generation *g) {
+static const openai_error *error_of(http_generation *g) {
     openai_error *error = &g->result.error;
     if (error->status != MHD_HTTP_TOO_MANY_REQUESTS) return error;
     snprintf(
@@ -166,10 +167,10 @@ static const openai_error *error_of(generation *g) {
     return error;
 }
 
-static enum MHD_Result reply_whole(exchange *x) {
-    generation *g = x->gen;
-    queued_event *events = take_events(g);
-    for (const queued_event *e = events; e; e = e->next) openai_result_add(&g->result, e->prompt, &e->event, e->at);
+static enum MHD_Result reply_whole(http_exchange *x) {
+    http_generation *g = x->gen;
+    generation_event *events = take_events(g);
+    for (const generation_event *e = events; e; e = e->next) openai_result_add(&g->result, e->prompt, &e->event, e->at);
     generation_free_events(events);
     if (g->result.failed) return http_reply_error(x, error_of(g));
     if (!g->kind->write) return http_reply_json(x, MHD_HTTP_OK, &g->answer);
@@ -180,20 +181,20 @@ static enum MHD_Result reply_whole(exchange *x) {
 /* ---- Streams ---- */
 
 /* End the stream, with an error unless that is NULL. */
-static void put_end(generation *g, const openai_error *error) {
+static void put_end(http_generation *g, const openai_error *error) {
     g->out_ended = true;
     g->dialect->stream_end(&g->out, &g->result, error);
 }
 
-static void put_event(generation *g, const queued_event *e) {
+static void put_event(http_generation *g, const generation_event *e) {
     openai_result_add(&g->result, e->prompt, &e->event, e->at);
     if (!g->result.failed) g->dialect->stream_event(&g->out, &g->result, e->prompt, &e->event);
 }
 
-/* Append what all queued events add to the stream, and the end after the last event or an error. */
-static void put_events(generation *g) {
-    queued_event *events = take_events(g);
-    for (const queued_event *e = events; e && !g->result.failed; e = e->next) put_event(g, e);
+/* Append the parts of the stream for all queued events, and its end after the last event or an error. */
+static void put_events(http_generation *g) {
+    generation_event *events = take_events(g);
+    for (const generation_event *e = events; e && !g->result.failed; e = e->next) put_event(g, e);
     generation_free_events(events);
     if (g->result.failed)
         put_end(g, error_of(g));
@@ -201,10 +202,10 @@ static void put_events(generation *g) {
         put_end(g, NULL);
 }
 
-static bool has_events(const generation *g) { return g->events; }
+static bool has_events(const http_generation *g) { return g->events; }
 
-/* Send what `out` holds; if memory was lacking for it, the stream ends with an error in its place. */
-static void send_out(generation *g) {
+/* Send the bytes of `out`; if memory was lacking for it, the stream ends with an error in its place. */
+static void send_out(http_generation *g) {
     g->unsent = g->out.failed ? g->dialect->no_memory_end : g->out.text;
     g->n_unsent = g->out.failed ? strlen(g->unsent) : g->out.size;
     g->out_ended |= g->out.failed;
@@ -216,14 +217,14 @@ static void send_out(generation *g) {
  * connection as closed then, and removes it only while it looks for connections that are idle for too long. That look ends at
  * the first connection of the thread that is not, so the socket would stay open for up to config.timeout_s.
  */
-static void hang_up(generation *g) {
+static void hang_up(http_generation *g) {
     shutdown(g->fd, SHUT_WR);
     g->unsent = "\n";
     g->n_unsent = 1;
 }
 
-/* Send what comes next in a stream. */
-static void send_next(generation *g, generation_state state) {
+/* Send the next bytes of a stream. */
+static void send_next(http_generation *g, generation_state state) {
     openai_error error;
     writer_clear(&g->out);
     switch (state) {
@@ -237,7 +238,7 @@ static void send_next(generation *g, generation_state state) {
 /* libmicrohttpd's callback: copy up to max bytes of the stream into buf. Returning 0 means that the connection is suspended. */
 static ssize_t read_stream(void *cls, uint64_t position, char *buf, size_t max) {
     (void)position;
-    generation *g = cls;
+    http_generation *g = cls;
     while (g->n_unsent == 0) {
         generation_state state;
         if (g->out_ended) return MHD_CONTENT_READER_END_OF_STREAM;
@@ -251,8 +252,8 @@ static ssize_t read_stream(void *cls, uint64_t position, char *buf, size_t max) 
     return (ssize_t)size;
 }
 
-static enum MHD_Result begin_stream(exchange *x) {
-    generation *g = x->gen;
+static enum MHD_Result begin_stream(http_exchange *x) {
+    http_generation *g = x->gen;
     g->dialect->stream_begin(&g->out, &g->result);
     send_out(g);
     struct MHD_Response *response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_stream, g, NULL);
@@ -268,22 +269,22 @@ static enum MHD_Result begin_stream(exchange *x) {
  * A stream begins once its request is accepted, before the first token, so that the client learns of it. Where a request may
  * wait too long it begins with the first event instead, so that the answer's status can say that.
  */
-static bool can_begin(const generation *g) {
+static bool can_begin(const http_generation *g) {
     if (g->state == GENERATION_PREPARING) return false; /* the request is the preparer's */
     const bool begins = g->request.stream && (g->events || g->srv->context.queue_timeout_s == 0);
-    return begins || g->n_ended == g->n_jobs;
+    return begins || g->n_ended == g->n_submitted;
 }
 
 /* Whether the first event is that the request has waited too long. */
-static bool was_not_begun(generation *g) {
+static bool was_not_begun(http_generation *g) {
     pthread_mutex_lock(&g->lock);
     const cl_error *error = g->events ? g->events->event.error : NULL;
     pthread_mutex_unlock(&g->lock);
     return error && error->code == CL_ERR_BUSY;
 }
 
-enum MHD_Result generation_resumed(exchange *x) {
-    generation *g = x->gen;
+enum MHD_Result generation_resumed(http_exchange *x) {
+    http_generation *g = x->gen;
     openai_error error;
     generation_state state;
     if (!goes_on(g, can_begin, &state)) return MHD_YES;

@@ -1,9 +1,9 @@
 /*
  * Finds zero characters in the head of a request.
  *
- * libmicrohttpd 0.9.75 replaces the separators between the strings of a head by zeros, and drops what follows a zero that the
- * client sent. But the strings still lie in the received head, in its order, so the bytes between them show whether something
- * was dropped. Later versions refuse such heads themselves. A string that lies elsewhere is ignored.
+ * libmicrohttpd 0.9.75 replaces the separators between the strings of a head by zeros, and drops the bytes behind a zero that
+ * the client sent. But the strings still lie in the received head, in its order, so the bytes between them show whether
+ * something was dropped. Later versions refuse such heads themselves. A string that lies elsewhere is ignored.
  */
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* Receives requests, checks them, calls their routes, and queues replies. */
 #include "http.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,8 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "batches.h"
 #include "chunkattn/base/clock.h"
-#include "jobs.h"
 #include "log_lines.h"
 #include "upload.h"
 
@@ -22,7 +23,7 @@ static int socket_of(struct MHD_Connection *connection) {
 }
 
 /* Add the headers that every reply has. */
-static bool add_headers(const server *s, struct MHD_Response *response, const char *type) {
+static bool add_headers(const http_server *s, struct MHD_Response *response, const char *type) {
     const char *origin = s->config.cors_origin;
     return MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) &&
            (!origin || MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin));
@@ -44,7 +45,7 @@ static void write_time(char *text, size_t size, double seconds) {
         snprintf(text, size, "%.0fm%.0fs", floor(ms / 60000), floor(fmod(ms, 60000) / 1000));
 }
 
-/* Add the headers that say how much is left of a limit; what: requests or tokens. */
+/* Add the headers about the rest of a limit; what: requests or tokens. */
 static bool add_quota(struct MHD_Response *response, const quota_left *q, const char *what) {
     char names[3][40], values[3][32];
     static const char *const parts[] = {"limit", "remaining", "reset"};
@@ -60,7 +61,7 @@ static bool add_quota(struct MHD_Response *response, const quota_left *q, const 
     return ok;
 }
 
-bool http_create_no_memory_replies(server *s) {
+bool http_create_no_memory_replies(http_server *s) {
     for (size_t i = 0; i < OPENAI_N_DIALECTS; i++) {
         const char *text = openai_dialects[i]->no_memory_body;
         s->no_memory[i] = MHD_create_response_from_buffer(strlen(text), (void *)text, MHD_RESPMEM_PERSISTENT);
@@ -69,12 +70,12 @@ bool http_create_no_memory_replies(server *s) {
     return true;
 }
 
-void http_destroy_no_memory_replies(server *s) {
+void http_destroy_no_memory_replies(http_server *s) {
     for (size_t i = 0; i < OPENAI_N_DIALECTS; i++)
         if (s->no_memory[i]) MHD_destroy_response(s->no_memory[i]);
 }
 
-enum MHD_Result http_reply_no_memory(exchange *x) {
+enum MHD_Result http_reply_no_memory(http_exchange *x) {
     size_t i = 0;
     while (openai_dialects[i] != x->dialect) i++;
     x->status = MHD_HTTP_INTERNAL_SERVER_ERROR;
@@ -82,7 +83,7 @@ enum MHD_Result http_reply_no_memory(exchange *x) {
     return MHD_queue_response(x->connection, MHD_HTTP_INTERNAL_SERVER_ERROR, x->srv->no_memory[i]);
 }
 
-enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response) {
+enum MHD_Result http_queue(http_exchange *x, unsigned status, const char *type, struct MHD_Response *response) {
     x->status = status;
     const bool whole = response && add_headers(x->srv, response, type) && (!x->last || add_close(response)) &&
                        add_quota(response, &x->quota.requests, "requests") && add_quota(response, &x->quota.tokens, "tokens");
@@ -92,8 +93,8 @@ enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struc
 }
 
 /* Reply with text [size], which is freed, and with one more header (NULL: none). */
-static enum MHD_Result reply_with(exchange *x, unsigned status, const char *type, char *text, size_t size, const char *header,
-                                  const char *value) {
+static enum MHD_Result reply_with(http_exchange *x, unsigned status, const char *type, char *text, size_t size,
+                                  const char *header, const char *value) {
     if (!text) return http_reply_no_memory(x);
     struct MHD_Response *response = MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE);
     if (!response) free(text);
@@ -104,24 +105,25 @@ static enum MHD_Result reply_with(exchange *x, unsigned status, const char *type
     return http_queue(x, status, type, response);
 }
 
-enum MHD_Result http_reply(exchange *x, unsigned status, const char *type, char *text, size_t size) {
+enum MHD_Result http_reply(http_exchange *x, unsigned status, const char *type, char *text, size_t size) {
     return reply_with(x, status, type, text, size, NULL, NULL);
 }
 
-enum MHD_Result http_reply_json(exchange *x, unsigned status, openai_writer *json) {
+enum MHD_Result http_reply_json(http_exchange *x, unsigned status, openai_writer *json) {
     size_t size;
     char *text = writer_end(json, &size);
     return http_reply(x, status, type_json, text, size);
 }
 
-enum MHD_Result http_reply_json_with(exchange *x, unsigned status, openai_writer *json, const char *header, const char *value) {
+enum MHD_Result http_reply_json_with(http_exchange *x, unsigned status, openai_writer *json, const char *header,
+                                     const char *value) {
     size_t size = 0;
     char *text = json ? writer_end(json, &size) : strdup("");
     return reply_with(x, status, type_json, text, size, header, value);
 }
 
 /* Reply with an error, and with one more header (NULL: none). */
-static enum MHD_Result reply_error_with(exchange *x, const openai_error *error, const char *header, const char *value) {
+static enum MHD_Result reply_error_with(http_exchange *x, const openai_error *error, const char *header, const char *value) {
     openai_writer w = {0};
     size_t size;
     x->failure = error->code ? error->code : error->type;
@@ -132,7 +134,7 @@ static enum MHD_Result reply_error_with(exchange *x, const openai_error *error, 
     return reply_with(x, (unsigned)error->status, type_json, json, size, header, value);
 }
 
-enum MHD_Result http_reply_error(exchange *x, const openai_error *error) {
+enum MHD_Result http_reply_error(http_exchange *x, const openai_error *error) {
     char seconds[32];
     if (error->retry_after_s == 0) return reply_error_with(x, error, NULL, NULL);
     snprintf(seconds, sizeof seconds, "%" PRId64, error->retry_after_s);
@@ -142,7 +144,7 @@ enum MHD_Result http_reply_error(exchange *x, const openai_error *error) {
 /* ---- Routing ---- */
 
 /* Reply with an error of the request, and with one more header (NULL: none). */
-static enum MHD_Result refuse_with(exchange *x, int status, const char *code, const char *message, const char *header,
+static enum MHD_Result refuse_with(http_exchange *x, int status, const char *code, const char *message, const char *header,
                                    const char *value) {
     openai_error error;
     openai_fail(&error, NULL, "%s", message);
@@ -151,12 +153,12 @@ static enum MHD_Result refuse_with(exchange *x, int status, const char *code, co
     return reply_error_with(x, &error, header, value);
 }
 
-static enum MHD_Result refuse(exchange *x, int status, const char *code, const char *message) {
+static enum MHD_Result refuse(http_exchange *x, int status, const char *code, const char *message) {
     return refuse_with(x, status, code, message, NULL, NULL);
 }
 
 /* A header's value [*size], terminated; NULL: it was not sent. */
-static const char *find_header(const exchange *x, const char *name, size_t *size) {
+static const char *find_header(const http_exchange *x, const char *name, size_t *size) {
     const char *value = NULL;
     MHD_lookup_connection_value_n(x->connection, MHD_HEADER_KIND, name, strlen(name), &value, size);
     return value;
@@ -166,8 +168,8 @@ static const char *find_header(const exchange *x, const char *name, size_t *size
  * Find the tenant of the API key that the client sent, as OpenAI's clients do or as Anthropic's do. Clients of Anthropic may
  * send both headers, of which one has a key for something else.
  */
-static void find_key(exchange *x) {
-    keyring *keys = &x->srv->keys;
+static void find_key(http_exchange *x) {
+    http_keyring *keys = &x->srv->keys;
     size_t size = 0;
     if (!keys->needed) return;
     const char *sent = find_header(x, MHD_HTTP_HEADER_AUTHORIZATION, &size);
@@ -179,20 +181,34 @@ static void find_key(exchange *x) {
     if (sent) x->has_key = keyring_find(keys, sent, size, &x->domain);
 }
 
-const char *http_header(const exchange *x, const char *name) {
+const char *http_header(const http_exchange *x, const char *name) {
     return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
 }
 
-const char *http_parameter(const exchange *x, const char *name) {
+const char *http_parameter(const http_exchange *x, const char *name) {
     return MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
-bool http_client_has(const exchange *x, const char *etag) {
+bool http_integer_parameter(const http_exchange *x, const char *name, int64_t min, int64_t max, int64_t *value,
+                            openai_error *error) {
+    const char *text = http_parameter(x, name);
+    if (!text) return true;
+    errno = 0;
+    char *end;
+    const long long number = strtoll(text, &end, 10);
+    if (*text >= '0' && *text <= '9' && !*end && errno == 0 && number >= min && number <= max) {
+        *value = number;
+        return true;
+    }
+    return openai_refuse(error, name, "is '%.40s'; it must be an integer from %" PRId64 " to %" PRId64, text, min, max);
+}
+
+bool http_client_has(const http_exchange *x, const char *etag) {
     const char *known = http_header(x, MHD_HTTP_HEADER_IF_NONE_MATCH);
     return known && strstr(known, etag);
 }
 
-enum MHD_Result http_reply_not_found(exchange *x) {
+enum MHD_Result http_reply_not_found(http_exchange *x) {
     char message[256];
     snprintf(message, sizeof message, "there is no endpoint %.200s; GET / lists all endpoints", x->path);
     return refuse(x, MHD_HTTP_NOT_FOUND, "not_found", message);
@@ -200,10 +216,10 @@ enum MHD_Result http_reply_not_found(exchange *x) {
 
 /*
  * A browser asks whether a page of another origin may call the server, and with which headers. All headers are allowed: clients
- * differ in what they add (OpenAI's for JavaScript sends a dozen "x-stainless-..."), "*" would exclude Authorization, and
+ * differ in their additions (OpenAI's for JavaScript sends a dozen "x-stainless-..."), "*" would exclude Authorization, and
  * unknown headers have no effect here.
  */
-static enum MHD_Result reply_preflight(exchange *x) {
+static enum MHD_Result reply_preflight(http_exchange *x) {
     struct MHD_Response *response = MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT);
     if (!response) return http_reply_no_memory(x);
     const char *wanted = http_header(x, MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_HEADERS);
@@ -213,7 +229,7 @@ static enum MHD_Result reply_preflight(exchange *x) {
     return http_queue(x, MHD_HTTP_NO_CONTENT, "text/plain", response);
 }
 
-static enum MHD_Result reply_wrong_method(exchange *x, const char *method) {
+static enum MHD_Result reply_wrong_method(http_exchange *x, const char *method) {
     char message[512], methods[96], allowed[128];
     route_list_methods(x->path, methods, sizeof methods);
     snprintf(message, sizeof message, "%.100s is not allowed for %.200s; use %s", method, x->path, methods);
@@ -222,7 +238,7 @@ static enum MHD_Result reply_wrong_method(exchange *x, const char *method) {
 }
 
 /* Nobody knows how long loading takes; a client that follows this header tries again soon. */
-static enum MHD_Result refuse_loading(exchange *x) {
+static enum MHD_Result refuse_loading(http_exchange *x) {
     openai_error error;
     openai_fail(&error, NULL, "Loading model; send the request again later, or wait until /readyz answers 200");
     openai_unavailable(&error, 5);
@@ -231,7 +247,7 @@ static enum MHD_Result refuse_loading(exchange *x) {
 }
 
 /* A connection beyond the limit ends with its answer, and its place is for those that ask for the server's health. */
-static enum MHD_Result refuse_beyond(exchange *x, const route *r) {
+static enum MHD_Result refuse_beyond(http_exchange *x, const http_route *r) {
     openai_error error;
     if (r && r->dialect) x->dialect = r->dialect;
     return http_reply_error(x, acceptor_limit_error(x->srv->arrivals, &error));
@@ -254,14 +270,14 @@ static enum MHD_Result count_length_header(void *seen, enum MHD_ValueKind kind, 
  * Whether the headers say twice where the body ends. libmicrohttpd would follow one of them, and a proxy in front of it perhaps
  * the other; bytes that are body for one would then be the next request for the other.
  */
-static bool is_ambiguous(const exchange *x) {
+static bool is_ambiguous(const http_exchange *x) {
     length_headers seen = {0};
     MHD_get_connection_values(x->connection, MHD_HEADER_KIND, count_length_header, &seen);
     return seen.n_lengths > 1 || (seen.n_lengths && seen.n_encodings);
 }
 
-static bool may_call(const exchange *x, const route *r) {
-    keyring *keys = &x->srv->keys;
+static bool may_call(const http_exchange *x, const http_route *r) {
+    http_keyring *keys = &x->srv->keys;
     const bool is_operator = x->has_key && x->domain == 0;
     switch (r->access) {
     case ROUTE_TENANTS: return !keys->needed || x->has_key;
@@ -271,7 +287,7 @@ static bool may_call(const exchange *x, const route *r) {
     }
 }
 
-static enum MHD_Result refuse_access(exchange *x) {
+static enum MHD_Result refuse_access(http_exchange *x) {
     if (x->has_key)
         return refuse(x, MHD_HTTP_FORBIDDEN, "forbidden",
                       "this endpoint concerns the requests of all tenants; send a key of the tenant '" OPENAI_DEFAULT_TENANT
@@ -282,27 +298,27 @@ static enum MHD_Result refuse_access(exchange *x) {
 }
 
 /* Whether a handler will read the body, judged by the headers alone. */
-static bool wants_body(const exchange *x, const char *path, const char *method) {
-    const route *r = route_find(path, method);
+static bool wants_body(const http_exchange *x, const char *path, const char *method) {
+    const http_route *r = route_find(path, method);
     return r && strcmp(r->method, MHD_HTTP_METHOD_POST) == 0 && route_has_method(r, method) && may_call(x, r) &&
            x->state == EXCHANGE_SERVED && (!r->upload || x->srv->files);
 }
 
-static enum MHD_Result refuse_coding(exchange *x, const char *coding) {
+static enum MHD_Result refuse_coding(http_exchange *x, const char *coding) {
     char message[256];
     snprintf(message, sizeof message, "Content-Encoding %.100s is not supported; send the body uncompressed", coding);
     return refuse_with(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL, message, MHD_HTTP_HEADER_ACCEPT_ENCODING, "identity");
 }
 
-static enum MHD_Result refuse_size(exchange *x) {
+static enum MHD_Result refuse_size(http_exchange *x) {
     char message[256];
     snprintf(message, sizeof message, "the body is larger than %zu bytes, the limit of this server; send a smaller one",
              x->body_limit);
     return refuse(x, MHD_HTTP_CONTENT_TOO_LARGE, "request_too_large", message);
 }
 
-static enum MHD_Result dispatch(exchange *x, const char *method) {
-    const route *r = route_find(x->path, method);
+static enum MHD_Result dispatch(http_exchange *x, const char *method) {
+    const http_route *r = route_find(x->path, method);
     openai_error error;
     if (r && r->dialect) x->dialect = r->dialect;
     if (x->srv->config.cors_origin && strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0) return reply_preflight(x);
@@ -321,7 +337,7 @@ static enum MHD_Result dispatch(exchange *x, const char *method) {
 /* ---- The request ---- */
 
 /* Whether the headers announce a body that is too large. */
-static bool is_too_large(const exchange *x) {
+static bool is_too_large(const http_exchange *x) {
     const char *length = http_header(x, MHD_HTTP_HEADER_CONTENT_LENGTH);
     return length && strtoull(length, NULL, 10) > x->body_limit;
 }
@@ -331,7 +347,7 @@ static bool is_too_large(const exchange *x) {
  * closed the connection before, most clients would report a broken connection instead of the reply; and if it kept such bodies,
  * clients without the key could fill its memory. So is a body for which memory is lacking.
  */
-static void add_body(exchange *x, const char *data, size_t size) {
+static void add_body(http_exchange *x, const char *data, size_t size) {
     if (x->body_use == BODY_READ && size > x->body_limit - x->body_size) x->body_use = BODY_TOO_LARGE;
     if (x->body_use != BODY_READ) return;
     if (x->upload) {
@@ -362,7 +378,7 @@ static const char *path_of(const char *target) {
 }
 
 /* Count the request as one that is to be answered before the server ends, unless it came too late. */
-static exchange_state accept_unless_ending(server *s) {
+static exchange_state accept_unless_ending(http_server *s) {
     atomic_fetch_add(&s->n_requests, 1);
     if (!atomic_load(&s->drains))
         return atomic_load_explicit(&s->serves, memory_order_acquire) ? EXCHANGE_SERVED : EXCHANGE_LOADING;
@@ -370,24 +386,24 @@ static exchange_state accept_unless_ending(server *s) {
     return EXCHANGE_ENDING;
 }
 
-/* Decide on the body, by the headers alone, and what receives it. */
-static void begin_body(exchange *x, const route *r, bool wanted) {
+/* Decide on the body and on its receiver, by the headers alone. */
+static void begin_body(http_exchange *x, const http_route *r, bool wanted) {
     const server_config *c = &x->srv->config;
     const bool upload = r && r->upload && x->srv->files;
     x->body_limit = upload ? (size_t)c->max_file_bytes + UPLOAD_FORM_BYTES : c->max_body_bytes;
     x->body_use = is_too_large(x) ? BODY_TOO_LARGE : wanted ? BODY_READ : BODY_UNWANTED;
     if (!upload || x->body_use != BODY_READ) return;
-    x->upload = jobs_begin_upload(x);
+    x->upload = batches_begin_upload(x);
     if (!x->upload) x->body_use = BODY_NO_MEMORY;
 }
 
 /* Refuse a request for its head. libmicrohttpd does not wait for its body, and closes the connection after the reply. */
-static enum MHD_Result refuse_head(exchange *x, const char *code, const char *message) {
+static enum MHD_Result refuse_head(http_exchange *x, const char *code, const char *message) {
     return refuse_with(x, MHD_HTTP_BAD_REQUEST, code, message, MHD_HTTP_HEADER_CONNECTION, "close");
 }
 
 /* Check the head of a request. True: the request is accepted. Otherwise it was refused with *result. */
-static bool check_head(exchange *x, const char *target, const char *method, const char *version, enum MHD_Result *result) {
+static bool check_head(http_exchange *x, const char *target, const char *method, const char *version, enum MHD_Result *result) {
     x->state = EXCHANGE_REFUSED;
     if (x->zero_in_target || head_has_zero(x->connection, method, target, x->target_size, version)) {
         *result = refuse_head(
@@ -400,15 +416,15 @@ static bool check_head(exchange *x, const char *target, const char *method, cons
                               "the headers say twice where the body ends; send one Content-Length, or only Transfer-Encoding");
         return false;
     }
-    const route *r = route_find(path_of(target), method);
+    const http_route *r = route_find(path_of(target), method);
     x->last = !acceptor_is_within(x->srv->arrivals, socket_of(x->connection));
     if (!x->last || (r && r->beyond_limit)) return true;
     *result = refuse_beyond(x, r);
     return false;
 }
 
-/* Begin a request whose head is complete. True: *result is what http_on_request returns. */
-static bool begin(exchange *x, const char *target, const char *method, const char *version, enum MHD_Result *result) {
+/* Begin a request whose head is complete. True: *result is the result of http_on_request. */
+static bool begin(http_exchange *x, const char *target, const char *method, const char *version, enum MHD_Result *result) {
     snprintf(x->method, sizeof x->method, "%s", method);
     snprintf(x->endpoint, sizeof x->endpoint, "%s", path_of(target));
     if (!check_head(x, target, method, version, result)) return true;
@@ -424,7 +440,7 @@ static bool begin(exchange *x, const char *target, const char *method, const cha
 enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, const char *target, const char *method,
                                 const char *version, const char *upload, size_t *upload_size, void **state) {
     (void)cls;
-    exchange *x = *state;
+    http_exchange *x = *state;
     enum MHD_Result result;
     if (!x) return MHD_NO; /* memory was lacking */
     if (x->state == EXCHANGE_BEGINS && begin(x, target, method, version, &result)) return result;
@@ -441,7 +457,7 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, co
 }
 
 void http_on_connection(void *cls, struct MHD_Connection *connection, void **state, enum MHD_ConnectionNotificationCode code) {
-    const server *s = cls;
+    const http_server *s = cls;
     (void)state;
     if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
         acceptor_connection_ends(s->arrivals, socket_of(connection));
@@ -452,9 +468,9 @@ void http_on_connection(void *cls, struct MHD_Connection *connection, void **sta
 }
 
 void *http_on_request_line(void *cls, const char *target, struct MHD_Connection *connection) {
-    server *s = cls;
+    http_server *s = cls;
     acceptor_request_begins(s->arrivals, socket_of(connection));
-    exchange *x = calloc(1, sizeof *x);
+    http_exchange *x = calloc(1, sizeof *x);
     if (!x) return NULL;
     x->srv = s;
     x->arrived_at = clock_seconds();
@@ -466,14 +482,14 @@ void *http_on_request_line(void *cls, const char *target, struct MHD_Connection 
 }
 
 void http_on_completed(void *cls, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code) {
-    server *s = cls;
+    http_server *s = cls;
     acceptor_request_ends(s->arrivals, socket_of(connection));
-    exchange *x = *state;
+    http_exchange *x = *state;
     if (!x) return;
     *state = NULL;
     if (x->state != EXCHANGE_BEGINS) log_exchange(x, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     if (x->gen) generation_close(x->gen);
-    jobs_end_upload(x->srv, x->upload);
+    batches_end_upload(x->srv, x->upload);
     if (x->state >= EXCHANGE_LOADING) atomic_fetch_sub(&s->n_requests, 1);
     free(x->body);
     free(x->message);

@@ -24,18 +24,18 @@ typedef enum exchange_body {
 } exchange_body;
 
 /* A request and its reply. It lives from the request's first line until http_on_completed, on its connection's thread. */
-typedef struct exchange {
-    server *srv;
+typedef struct http_exchange {
+    http_server *srv;
     struct MHD_Connection *connection;
     const char *path; /* without the query; valid while a route's handler runs */
     char *body;       /* [body_size], owned, not terminated; generation_begin takes it over */
     size_t body_size, body_capacity;
-    struct upload *upload; /* what receives the body instead, of a route with `upload`; owned; NULL: nothing does */
-    size_t body_limit;     /* bytes */
-    size_t target_size;    /* of the target as it was sent: path and query */
-    bool has_key;          /* the client has sent an API key of the server */
-    uint32_t domain;       /* of its tenant; 0 without a key */
-    quota_state quota;     /* of its tenant, if the request is counted; for headers */
+    struct http_upload *upload; /* receives the body instead, of a route with `upload`; owned; NULL: nothing does */
+    size_t body_limit;          /* bytes */
+    size_t target_size;         /* of the target as it was sent: path and query */
+    bool has_key;               /* the client has sent an API key of the server */
+    uint32_t domain;            /* of its tenant; 0 without a key */
+    quota_state quota;          /* of its tenant, if the request is counted; for headers */
     exchange_state state;
     exchange_body body_use;
     bool zero_in_target;           /* the target contains %00 */
@@ -45,9 +45,9 @@ typedef struct exchange {
     unsigned status;               /* of the reply; 0: none was queued */
     const char *failure;           /* the code or type of the error that it reports, a static string; NULL: none */
     char *message;                 /* its message, if the log has messages; owned; NULL: none */
-    struct generation *gen;        /* the generation that the connection waits for; NULL: none */
+    struct http_generation *gen;   /* the generation that the connection waits for; NULL: none */
     const openai_dialect *dialect; /* that of the path's route; openai_chat for routes that have none */
-} exchange;
+} http_exchange;
 
 /* ---- Callbacks of the daemon; cls is the server ---- */
 
@@ -65,36 +65,41 @@ void http_on_completed(void *cls, struct MHD_Connection *connection, void **stat
  */
 
 /* Create and destroy that reply in all dialects, since there may be no memory for it later. False: memory is lacking. */
-bool http_create_no_memory_replies(server *s);
-void http_destroy_no_memory_replies(server *s);
+bool http_create_no_memory_replies(http_server *s);
+void http_destroy_no_memory_replies(http_server *s);
 
 /* Reply with it. */
-enum MHD_Result http_reply_no_memory(exchange *x);
+enum MHD_Result http_reply_no_memory(http_exchange *x);
 
 /* Reply with text [size], which is freed afterwards; NULL: memory was lacking for it. */
-enum MHD_Result http_reply(exchange *x, unsigned status, const char *type, char *text, size_t size);
+enum MHD_Result http_reply(http_exchange *x, unsigned status, const char *type, char *text, size_t size);
 
 /* Reply with the JSON that was written; the writer is empty afterwards. */
-enum MHD_Result http_reply_json(exchange *x, unsigned status, openai_writer *json);
+enum MHD_Result http_reply_json(http_exchange *x, unsigned status, openai_writer *json);
 
 /* The same with one more header. A reply of status 304 has no JSON: NULL. */
-enum MHD_Result http_reply_json_with(exchange *x, unsigned status, openai_writer *json, const char *header, const char *value);
+enum MHD_Result http_reply_json_with(http_exchange *x, unsigned status, openai_writer *json, const char *header,
+                                     const char *value);
 
 /* Reply with the error object and its HTTP status. */
-enum MHD_Result http_reply_error(exchange *x, const openai_error *error);
+enum MHD_Result http_reply_error(http_exchange *x, const openai_error *error);
 
 /* Whether the client has the version of the answer with this ETag; it then wants status 304. */
-bool http_client_has(const exchange *x, const char *etag);
+bool http_client_has(const http_exchange *x, const char *etag);
 
 /* A header's value, or a parameter's of the query; NULL: it was not sent. */
-const char *http_header(const exchange *x, const char *name);
-const char *http_parameter(const exchange *x, const char *name);
+const char *http_header(const http_exchange *x, const char *name);
+const char *http_parameter(const http_exchange *x, const char *name);
+
+/* Read a parameter as a whole number, >= 0; *value stays if it was not sent. False: *error says why. */
+bool http_integer_parameter(const http_exchange *x, const char *name, int64_t min, int64_t max, int64_t *value,
+                            openai_error *error);
 
 /* Reply that there is no endpoint with the request's path. */
-enum MHD_Result http_reply_not_found(exchange *x);
+enum MHD_Result http_reply_not_found(http_exchange *x);
 
 /* Queue a response with the headers that every reply has. Takes the response over; NULL closes the connection. */
-enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response);
+enum MHD_Result http_queue(http_exchange *x, unsigned status, const char *type, struct MHD_Response *response);
 
 /* ---- Heads (head.c) ---- */
 
@@ -115,7 +120,7 @@ typedef enum route_access {
     ROUTE_OPERATOR, /* clients with a key of the tenant "default" */
 } route_access;
 
-typedef struct route {
+typedef struct http_route {
     const char *path;
     const char *method;
     bool prefix;        /* the route also serves all longer paths that begin with `path` */
@@ -124,16 +129,16 @@ typedef struct route {
     bool always;        /* it also works before the server serves a model, and when it is to end */
     bool beyond_limit;  /* it also works on connections beyond the limit */
     route_access access;
-    enum MHD_Result (*handle)(exchange *x); /* answers at once; NULL with `kind` */
-    const struct generation_kind *kind;     /* what its requests ask for, if answering them takes time */
-    const openai_dialect *dialect;          /* of its requests and answers; NULL: errors are those of openai_chat */
-} route;
+    enum MHD_Result (*handle)(http_exchange *x); /* answers at once; NULL with `kind` */
+    const struct generation_kind *kind;          /* how its requests are read and answered, if answering takes time */
+    const openai_dialect *dialect;               /* of its requests and answers; NULL: errors are those of openai_chat */
+} http_route;
 
 /* The route that serves a path with a method; the first one of the path if none does; NULL: no method serves it. */
-const route *route_find(const char *path, const char *method);
+const http_route *route_find(const char *path, const char *method);
 
 /* Whether a route's method is this one, or HEAD for GET: libmicrohttpd omits the body of the reply. */
-bool route_has_method(const route *r, const char *method);
+bool route_has_method(const http_route *r, const char *method);
 
 /* Write the methods that serve a path, such as "GET, HEAD, POST", to text [size]. */
 void route_list_methods(const char *path, char *text, size_t size);
@@ -141,21 +146,21 @@ void route_list_methods(const char *path, char *text, size_t size);
 /* ---- Files in the program (page.c) ---- */
 
 /* A file of the sources. cmake/embed.cmake writes the table of them. */
-typedef struct embedded_file {
+typedef struct http_file {
     const char *path; /* from serve/, such as "web/app.js" */
     const unsigned char *bytes;
     size_t size;
     const char *etag; /* as in a header; it differs where the bytes differ */
-} embedded_file;
+} http_file;
 
-extern const embedded_file embedded_files[]; /* [n_embedded_files] */
+extern const http_file embedded_files[]; /* [n_embedded_files] */
 extern const size_t n_embedded_files;
 
 /* Whether the request asks for the page rather than the list of endpoints, as browsers do, and the server has it. */
-bool page_is_wanted(const exchange *x);
+bool page_is_wanted(const http_exchange *x);
 
-enum MHD_Result page_handle_index(exchange *x);   /* the page itself */
-enum MHD_Result page_handle_file(exchange *x);    /* what it loads: /web/NAME */
-enum MHD_Result page_handle_openapi(exchange *x); /* the API's description, openapi.json */
+enum MHD_Result page_handle_index(http_exchange *x);   /* the page itself */
+enum MHD_Result page_handle_file(http_exchange *x);    /* its files: /web/NAME */
+enum MHD_Result page_handle_openapi(http_exchange *x); /* the API's description, openapi.json */
 
 #endif

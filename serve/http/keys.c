@@ -22,8 +22,8 @@ void server_keys_free(server_keys *keys) {
 /* ---- Finding ---- */
 
 /*
- * All bytes of all keys are compared, whichever is right, so that the time reveals neither a key's length nor how much of it
- * was right.
+ * All bytes of all keys are compared, also after the right key, so that the time reveals neither a key's length nor how much of
+ * it was right.
  */
 const server_key *server_keys_find(const server_keys *keys, const char *sent, size_t size) {
     char padded[SERVER_MAX_KEY] = {0};
@@ -220,25 +220,15 @@ static cl_status read_lines(server_keys *keys, const char *path, FILE *file, cl_
     return CL_OK;
 }
 
-cl_status server_keys_read_open(server_keys *keys, int fd, const char *path, cl_error *error) {
-    const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    FILE *file = copy >= 0 && lseek(copy, 0, SEEK_SET) == 0 ? fdopen(copy, "r") : NULL;
+cl_status server_keys_read(server_keys *keys, const char *path, int fd, cl_error *error) {
+    const int copy = fd < 0 ? open(path, O_RDONLY | O_CLOEXEC) : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    FILE *file = copy >= 0 && (fd < 0 || lseek(copy, 0, SEEK_SET) == 0) ? fdopen(copy, "r") : NULL;
     if (!file) {
         const int failure = errno;
         if (copy >= 0) close(copy);
-        return cl_fail(error, CL_ERR_FILE, "cannot read %.200s with --sandbox: %s%s", path, strerror(failure),
-                       failure == ESPIPE ? "; name a file, not a pipe" : "");
-    }
-    const cl_status status = read_lines(keys, path, file, error);
-    fclose(file);
-    return status;
-}
-
-cl_status server_keys_read(server_keys *keys, const char *path, cl_error *error) {
-    FILE *file = fopen(path, "re");
-    if (!file)
         return cl_fail(error, CL_ERR_FILE, "cannot open %.200s: %s; name a file with a key on each line", path,
-                       strerror(errno));
+                       strerror(failure));
+    }
     const cl_status status = read_lines(keys, path, file, error);
     fclose(file);
     return status;

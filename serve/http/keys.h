@@ -40,11 +40,11 @@ void server_keys_free(server_keys *keys);
 /* Add a key of a tenant. Errors: those of openai_tenants_domain; CL_ERR_ARG for a key that is wrong or known; CL_ERR_NOMEM. */
 cl_status server_keys_add(server_keys *keys, const char *tenant, const char *key, cl_error *error);
 
-/* Add the keys of a file. Errors: CL_ERR_FILE; CL_ERR_FORMAT names the line, never the key; CL_ERR_NOMEM. */
-cl_status server_keys_read(server_keys *keys, const char *path, cl_error *error);
-
-/* The same for a file that is open, which is read from its beginning; it stays open. path: its name for errors. */
-cl_status server_keys_read_open(server_keys *keys, int fd, const char *path, cl_error *error);
+/*
+ * Add the keys of a file. fd: the file if it is open, which is read from its beginning and stays open; -1: it is opened.
+ * Errors: CL_ERR_FILE; CL_ERR_FORMAT names the line, never the key; CL_ERR_NOMEM.
+ */
+cl_status server_keys_read(server_keys *keys, const char *path, int fd, cl_error *error);
 
 /* The key that was sent [size]; NULL: there is none. The time depends on the number of keys, and on `size`, only. */
 const server_key *server_keys_find(const server_keys *keys, const char *sent, size_t size);

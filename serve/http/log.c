@@ -26,29 +26,24 @@ struct server_log {
     log_level level;
     bool json;
     pthread_t thread;
-    char *written; /* [LOG_BUFFER_BYTES] what the thread writes; its own */
+    char *written; /* [LOG_BUFFER_BYTES] the bytes that the thread writes; its own */
 
-    pthread_mutex_t lock;   /* guards what follows */
-    pthread_cond_t changed; /* there is a line, or a new function, or the log ends */
+    pthread_mutex_t lock;   /* guards the fields below */
+    pthread_cond_t changed; /* there is a line, or the log ends */
     char *lines;            /* [n_bytes] of LOG_BUFFER_BYTES; swapped with `written` */
     size_t n_bytes;
     uint64_t n_lost, n_lost_reported; /* lines; those of them that a line has reported */
-    bool stop, has_fn;                /* the log ends; a function was set since the thread looked last */
-    uint64_t n_unwritten;             /* lines of what the thread writes now */
+    bool stop;                        /* the log ends */
+    uint64_t n_unwritten;             /* lines that the thread is writing */
     bool ended, abandoned;            /* the thread writes nothing more; nobody waits for it, so it frees the log */
-
-    pthread_mutex_t calling; /* held while `fn` runs; comes before `lock`; guards what follows */
-    void (*fn)(void *ctx, server_log *log);
-    void *ctx;
-    double period, due; /* seconds, and the time of the next call */
 };
 
 /* ---- Writing a line ---- */
 
-/* Append what fits. The last byte is kept for the line's end. */
+/* Append as much as fits. The last byte is kept for the line's end. */
 static void put(log_line *line, const char *text, size_t size) {
-    const size_t room = LOG_LINE_BYTES - 1 - line->size;
-    if (size > room) size = room;
+    const size_t left = LOG_LINE_BYTES - 1 - line->size;
+    if (size > left) size = left;
     memcpy(line->text + line->size, text, size);
     line->size += size;
 }
@@ -64,7 +59,7 @@ static bool is_plain(const char *text, size_t size) {
 
 /*
  * Whether a character is written as it is: control characters, line and paragraph separators, and those that change the
- * direction of text are not, since they could hide what a line says.
+ * direction of text are not, since they could hide text of a line.
  */
 static bool is_shown(uint32_t c) {
     const bool controls = c < 0x20 || (c >= 0x7f && c < 0xa0);
@@ -81,7 +76,7 @@ static uint32_t decode(const unsigned char *at, size_t *size) {
     return c;
 }
 
-/* Write a character as JSON does, with an escape where it needs one; buf has room for 13 bytes. */
+/* Write a character as JSON does, with an escape where it needs one; buf has 13 bytes. */
 static size_t escape(uint32_t c, const char *bytes, size_t size, char *buf) {
     if (c == '"' || c == '\\') return (size_t)sprintf(buf, "\\%c", (char)c);
     if (c == '\n') return (size_t)sprintf(buf, "\\n");
@@ -110,7 +105,7 @@ static void put_quoted(log_line *line, const char *text, size_t size) {
             n_buf = (size_t)sprintf(buf, "\\ufffd");
             valid = at + 1 + cl_utf8_valid(text + at + 1, size - at - 1);
         }
-        /* A quote, and a field or two of numbers, still find room. */
+        /* A quote, and a field or two of numbers, still fit. */
         if (line->size + n_buf + 4 > most || line->size + n_buf + 512 > LOG_LINE_BYTES) {
             put_text(line, "...");
             break;
@@ -243,52 +238,32 @@ static void set_unwritten(server_log *log, uint64_t n) {
 /*
  * Write a text, in pieces that a pipe takes whole once poll says that it takes something. A terminal may take less, and another
  * program may have filled the pipe since: then write waits. Returns the number of lines that cannot be written; they are
- * dropped.
+ * dropped. counted: n_unwritten follows the lines.
  */
-static uint64_t write_all(server_log *log, const char *text, size_t size, double *end) {
+static uint64_t write_all(server_log *log, const char *text, size_t size, bool counted, double *end) {
     uint64_t n_lines = count_lines(text, size);
-    set_unwritten(log, n_lines);
+    if (counted) set_unwritten(log, n_lines);
     while (size > 0 && await_reader(log, end)) {
         const ssize_t n = write(log->fd, text, size < PIPE_BUF ? size : PIPE_BUF);
         if (n < 0 && errno != EINTR && errno != EAGAIN) break;
         if (n <= 0) continue;
         n_lines -= count_lines(text, (size_t)n);
-        set_unwritten(log, n_lines);
+        if (counted) set_unwritten(log, n_lines);
         text += n;
         size -= (size_t)n;
     }
-    set_unwritten(log, 0);
     return n_lines;
 }
 
-/* Call what is due. Returns the seconds until the next call; 0: there is none. */
-static double call_due(server_log *log) {
-    pthread_mutex_lock(&log->calling);
-    if (log->fn && clock_seconds() >= log->due) {
-        log->due = clock_seconds() + log->period;
-        log->fn(log->ctx, log);
-    }
-    const double left = log->fn ? fmax(log->due - clock_seconds(), 1e-3) : 0;
-    pthread_mutex_unlock(&log->calling);
-    return left;
-}
-
-/* Wait for lines, at most `seconds`; 0: without a limit. Takes them to `written`; returns their size. *stop: the log ends. */
-static size_t take_lines(server_log *log, double seconds, bool *stop, uint64_t *n_lost) {
+/* Wait for lines, or for the log's end, and take them to `written`. Returns their size. *stop: the log ends. */
+static size_t take_lines(server_log *log, bool *stop, uint64_t *n_lost) {
     pthread_mutex_lock(&log->lock);
-    if (log->n_bytes == 0 && !log->stop && !log->has_fn) {
-        const struct timespec until = clock_deadline(seconds);
-        if (seconds > 0)
-            pthread_cond_timedwait(&log->changed, &log->lock, &until);
-        else
-            pthread_cond_wait(&log->changed, &log->lock);
-    }
+    if (log->n_bytes == 0 && !log->stop) pthread_cond_wait(&log->changed, &log->lock);
     char *lines = log->lines;
     const size_t size = log->n_bytes;
     log->lines = log->written;
     log->written = lines;
     log->n_bytes = 0;
-    log->has_fn = false;
     *n_lost = log->n_lost - log->n_lost_reported;
     *stop = log->stop && size == 0;
     pthread_mutex_unlock(&log->lock);
@@ -302,12 +277,11 @@ static bool write_lost(server_log *log, uint64_t n_lost, double *end) {
     if (n_lost == 0 || !log_begin(&line, log, level, "log")) return true;
     log_integer(&line, "lost_lines", (int64_t)n_lost);
     put_end(&line);
-    return write_all(log, line.text, line.size, end) == 0;
+    return write_all(log, line.text, line.size, false, end) == 0;
 }
 
 static void log_free(server_log *log) {
     pthread_mutex_destroy(&log->lock);
-    pthread_mutex_destroy(&log->calling);
     pthread_cond_destroy(&log->changed);
     free(log->lines);
     free(log->written);
@@ -319,11 +293,12 @@ static void *run(void *arg) {
     double end = 0;
     for (bool stop = false; !stop;) {
         uint64_t n_lost;
-        const size_t size = take_lines(log, call_due(log), &stop, &n_lost);
-        const uint64_t n_dropped = write_all(log, log->written, size, &end);
+        const size_t size = take_lines(log, &stop, &n_lost);
+        const uint64_t n_dropped = write_all(log, log->written, size, true, &end);
         const bool reported = write_lost(log, n_lost, &end);
         pthread_mutex_lock(&log->lock);
         log->n_lost += n_dropped; /* the next lines that can be written say so */
+        log->n_unwritten = 0;
         if (reported) log->n_lost_reported += n_lost;
         pthread_mutex_unlock(&log->lock);
     }
@@ -351,7 +326,6 @@ server_log *server_log_create(int fd, log_level level, bool json) {
     if (!log) return NULL;
     *log = (server_log){.fd = fd, .level = level, .json = json};
     pthread_mutex_init(&log->lock, NULL);
-    pthread_mutex_init(&log->calling, NULL);
     clock_cond_init(&log->changed);
     log->lines = malloc(LOG_BUFFER_BYTES);
     log->written = malloc(LOG_BUFFER_BYTES);
@@ -382,18 +356,4 @@ uint64_t server_log_destroy(server_log **address) {
     pthread_join(thread, NULL);
     log_free(log);
     return n_lost;
-}
-
-void server_log_every(server_log *log, double seconds, void (*fn)(void *ctx, server_log *log), void *ctx) {
-    if (!log) return;
-    pthread_mutex_lock(&log->calling);
-    log->fn = fn;
-    log->ctx = ctx;
-    log->period = seconds;
-    log->due = clock_seconds() + seconds;
-    pthread_mutex_unlock(&log->calling);
-    pthread_mutex_lock(&log->lock);
-    log->has_fn = true;
-    pthread_cond_signal(&log->changed);
-    pthread_mutex_unlock(&log->lock);
 }

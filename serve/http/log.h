@@ -2,8 +2,8 @@
  * The log: one line for each thing that happened, as text or JSON.
  *
  * A line is put together by the thread that has something to say, and copied to a bounded buffer under a lock that nobody holds
- * for longer than such a copy. A thread of the log's own writes the buffer. So nobody waits for whoever reads the log: lines
- * for which the buffer has no room are lost, and a line says how many.
+ * for longer than such a copy. A thread of the log's own writes the buffer. So nobody waits for the log's reader: lines
+ * that do not fit into the buffer are lost, and a line says how many.
  *
  * No value can forge a line or control a terminal: characters that are not printable are written as JSON's escapes.
  *
@@ -35,18 +35,12 @@ enum {
 server_log *server_log_create(int fd, log_level level, bool json);
 
 /*
- * Write what is left, and free the log. It waits two seconds at most, however fast the reader is; what is left then is
+ * Write the remaining lines, and free the log. It waits two seconds at most, also for a slow reader; the rest is
  * lost. Returns how many lines are lost without a line that says so. A thread that still waits in a write is left behind: it
- * writes nothing else, and frees the log when the write returns. Nobody may use the log any more, and server_log_every must
- * have been called with NULL if it was called. NULL and pointers to NULL are ignored.
+ * writes nothing else, and frees the log when the write returns. Nobody may use the log any more. NULL and pointers to NULL are
+ * ignored.
  */
 uint64_t server_log_destroy(server_log **log);
-
-/*
- * From now on call fn on the log's thread each `seconds`; NULL: call nothing. When it returns, what was set before is not
- * called any more, and no call of it runs. fn may add lines.
- */
-void server_log_every(server_log *log, double seconds, void (*fn)(void *ctx, server_log *log), void *ctx);
 
 /* Lines that were lost so far. */
 uint64_t server_log_lost(server_log *log);
@@ -59,7 +53,7 @@ typedef struct log_line {
 } log_line;
 
 /*
- * Begin a line. event: what happened, one or two plain words. False: the log does not have lines of this level, and there is
+ * Begin a line. event: its name, one or two plain words. False: the log does not have lines of this level, and there is
  * nothing to add or to end.
  */
 bool log_begin(log_line *line, server_log *log, log_level level, const char *event);

@@ -11,7 +11,7 @@
 /* ---- Requests ---- */
 
 /* A server that is overloaded or still loads is no error of the server, and requests that are wrong are ordinary. */
-static log_level level_of(const exchange *x, const char *finish) {
+static log_level level_of(const http_exchange *x, const char *finish) {
     const bool reads = strcmp(x->method, MHD_HTTP_METHOD_POST) != 0 && strcmp(x->method, MHD_HTTP_METHOD_DELETE) != 0;
     if (x->status >= 500 && x->status != MHD_HTTP_SERVICE_UNAVAILABLE) return LOG_LEVEL_ERROR;
     if (x->status >= 500 || x->status == MHD_HTTP_TOO_MANY_REQUESTS || (finish && strcmp(finish, "error") == 0))
@@ -20,23 +20,23 @@ static log_level level_of(const exchange *x, const char *finish) {
 }
 
 /* The tenant's name; NULL: the client sent no key that the server knows. */
-static const char *tenant_of(const exchange *x) {
+static const char *tenant_of(const http_exchange *x) {
     if (x->gen) return cache_tenant(x->srv, x->gen->task.domain);
     return x->srv->keys.needed && !x->has_key ? NULL : cache_tenant(x->srv, x->domain);
 }
 
 /* How the engine's work for a request ended; NULL: it had none. With the generation's lock held. */
-static const char *finish_of(const generation *g, bool sent) {
+static const char *finish_of(const http_generation *g, bool sent) {
     const bool server_ends = atomic_load(&g->srv->stopping) && g->state != GENERATION_ABANDONED;
-    if (g->n_jobs == 0 || !g->kind->write) return NULL;
+    if (g->n_submitted == 0 || !g->kind->write) return NULL;
     if (!sent) return server_ends ? "stopped" : "disconnected";
-    if (g->state == GENERATION_STOPPED) return "stopped"; /* whatever the engine's last event is, which may have come since */
-    if (g->state == GENERATION_FAILED || g->out.failed || g->result.failed || g->n_ended < g->n_jobs) return "error";
+    if (g->state == GENERATION_STOPPED) return "stopped"; /* also if the engine's last event has come since */
+    if (g->state == GENERATION_FAILED || g->out.failed || g->result.failed || g->n_ended < g->n_submitted) return "error";
     return openai_finish_name(g->usage.finish);
 }
 
-static void add_usage(log_line *line, const generation *g, const generation_usage *u) {
-    const int64_t n_choices = (int64_t)g->n_jobs * g->request.params.n;
+static void add_usage(log_line *line, const http_generation *g, const generation_usage *u) {
+    const int64_t n_choices = (int64_t)g->n_submitted * g->request.params.n;
     log_integer(line, "prompt_tokens", u->n_prompt);
     log_integer(line, "cached_tokens", u->n_cached);
     log_integer(line, "shared_with", u->n_sharing);
@@ -47,20 +47,18 @@ static void add_usage(log_line *line, const generation *g, const generation_usag
 }
 
 /* The beginning of the first prompt, as the model gets it: with the names of special tokens. */
-static void add_prompt(log_line *line, const generation *g) {
+static void add_prompt(log_line *line, const http_generation *g) {
     const cl_token_list *tokens = &g->request.prompts[0].tokens;
-    const cl_tokenizer *tok = g->srv->context.model->tok;
-    char *text = malloc(LOG_VALUE_BYTES + 1); /* a byte too much, so that the line marks where it is cut */
-    size_t size = 0;
-    if (!text) return;
-    for (size_t i = 0; i < tokens->n && size <= LOG_VALUE_BYTES; i++)
-        size += cl_tokenizer_piece(tok, tokens->ids[i], true, text + size, LOG_VALUE_BYTES + 1 - size);
-    log_bytes(line, "prompt", text, size <= LOG_VALUE_BYTES ? size : LOG_VALUE_BYTES + 1);
+    /* One token too many, so that the line marks where it is cut. */
+    const size_t n = tokens->n <= LOG_VALUE_BYTES ? tokens->n : LOG_VALUE_BYTES + 1;
+    size_t size;
+    char *text = openai_text_of(g->srv->context.model->tok, tokens->ids, n, &size);
+    if (text) log_bytes(line, "prompt", text, size);
     free(text);
 }
 
-/* The events of the engine may still come, so what they change is copied under the lock. */
-static const char *copy_usage(generation *g, bool sent, generation_usage *usage) {
+/* The events of the engine may still come, so the fields that they change are copied under the lock. */
+static const char *copy_usage(http_generation *g, bool sent, generation_usage *usage) {
     pthread_mutex_lock(&g->lock);
     *usage = g->usage;
     const char *finish = finish_of(g, sent);
@@ -68,8 +66,8 @@ static const char *copy_usage(generation *g, bool sent, generation_usage *usage)
     return finish;
 }
 
-void log_exchange(exchange *x, bool sent) {
-    generation *g = x->gen;
+void log_exchange(http_exchange *x, bool sent) {
+    http_generation *g = x->gen;
     generation_usage usage = {0};
     log_line line;
     metrics_reply(&x->srv->metrics, x->status);
@@ -95,7 +93,7 @@ void log_exchange(exchange *x, bool sent) {
 }
 
 void log_refused_connection(void *server) {
-    struct server *s = server;
+    struct http_server *s = server;
     log_line line;
     metrics_reply(&s->metrics, MHD_HTTP_SERVICE_UNAVAILABLE);
     if (!log_begin(&line, s->config.log, LOG_LEVEL_WARN, "connection")) return;
@@ -106,7 +104,7 @@ void log_refused_connection(void *server) {
 
 void log_daemon(void *server, const char *format, va_list values) {
     static const char refuses[] = "Error processing request (HTTP response code is %u";
-    struct server *s = server;
+    struct http_server *s = server;
     log_line line;
     if (strncmp(format, refuses, strlen(refuses)) != 0) return;
     const unsigned status = va_arg(values, unsigned);
@@ -120,8 +118,7 @@ void log_daemon(void *server, const char *format, va_list values) {
 
 /* ---- The load ---- */
 
-void log_load(void *server, server_log *log) {
-    struct server *s = server;
+void log_load(http_server *s) {
     cl_engine_stats now = {.struct_size = sizeof now};
     cattn_stats kv = {.struct_size = sizeof kv};
     log_line line;
@@ -132,7 +129,7 @@ void log_load(void *server, server_log *log) {
     s->logged = now;
     s->logged_at = at;
     const bool busy = now.n_running + now.n_waiting > 0 || now.steps > before.steps;
-    if (!busy || !log_begin(&line, log, LOG_LEVEL_INFO, "load")) return;
+    if (!busy || !log_begin(&line, s->config.log, LOG_LEVEL_INFO, "load")) return;
     const int64_t n_prompt = now.prompt_tokens - before.prompt_tokens, n_cached = now.cached_tokens - before.cached_tokens;
     const int64_t n_prefill = now.prefill_tokens_computed - before.prefill_tokens_computed;
     log_integer(&line, "running", now.n_running);

@@ -13,7 +13,7 @@
  * The exchange ends; sent: its whole answer was sent. Counts the reply for /metrics, too. On the connection's thread, before
  * generation_close.
  */
-void log_exchange(exchange *x, bool sent);
+void log_exchange(http_exchange *x, bool sent);
 
 /* A connection was refused since there are too many. The callback of the acceptor; s is the server. */
 void log_refused_connection(void *s);
@@ -24,7 +24,7 @@ void log_refused_connection(void *s);
  */
 void log_daemon(void *s, const char *format, va_list values);
 
-/* The load since the last call, if there was any. The callback of server_log_every; s is the server. */
-void log_load(void *s, server_log *log);
+/* The load since the last call, if there was any. On the program's thread. */
+void log_load(http_server *s);
 
 #endif

@@ -24,7 +24,7 @@ static const double choice_bounds[] = {1, 2, 5, 10, 20};
 static const double step_bounds[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 
 #define LENGTH(list)      ((int32_t)(sizeof(list) / sizeof *(list)))
-#define WITH_BOUNDS(list) ((histogram){.bounds = (list), .n_bounds = LENGTH(list)})
+#define WITH_BOUNDS(list) ((metrics_histogram){.bounds = (list), .n_bounds = LENGTH(list)})
 
 void metrics_init(server_metrics *m) {
     *m = (server_metrics){
@@ -46,7 +46,7 @@ void metrics_init(server_metrics *m) {
 
 void metrics_destroy(server_metrics *m) { pthread_mutex_destroy(&m->lock); }
 
-static void observe(histogram *h, double value) {
+static void observe(metrics_histogram *h, double value) {
     int32_t i = 0;
     while (i < h->n_bounds && value > h->bounds[i]) i++;
     h->buckets[i]++;
@@ -113,7 +113,8 @@ static void write_value(const metrics_page *p, const char *name, const char *typ
 }
 
 /* Buckets whose bounds are above `most`, which no value exceeds, are left out. */
-static void write_histogram(const metrics_page *p, const char *name, const char *help, const histogram *h, double most) {
+static void write_histogram(const metrics_page *p, const char *name, const char *help, const metrics_histogram *h,
+                            double most) {
     uint64_t count = 0, seen = 0;
     write_head(p, name, "histogram", help);
     for (int32_t i = 0; i <= h->n_bounds; i++) count += h->buckets[i];
@@ -129,7 +130,7 @@ static void write_histogram(const metrics_page *p, const char *name, const char 
 /* The tokens of steps: the engine counts them, since they are its steps. */
 static void write_steps(const metrics_page *p, const cl_engine_stats *s) {
     static_assert(CL_STEP_SIZES == sizeof step_bounds / sizeof *step_bounds + 1, "the engine counts by the same bounds");
-    histogram h = WITH_BOUNDS(step_bounds);
+    metrics_histogram h = WITH_BOUNDS(step_bounds);
     for (int i = 0; i < CL_STEP_SIZES; i++) h.buckets[i] = (uint64_t)s->steps_by_rows[i];
     h.sum = (double)s->step_rows;
     write_histogram(p, "vllm:iteration_tokens_total", "Tokens that a step computes.", &h, INFINITY);
@@ -250,7 +251,7 @@ static void write_requests(const metrics_page *p, const server_metrics *m, doubl
                 openai_finish_name((cl_engine_finish)how), m->finished[how]);
     const struct {
         const char *name, *help;
-        const histogram *values;
+        const metrics_histogram *values;
         double most;
     } all[] = {
         {"vllm:time_to_first_token_seconds", "Seconds from a request's arrival to its first token.", &m->first_token, INFINITY},

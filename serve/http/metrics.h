@@ -1,4 +1,4 @@
-/* Counts what /metrics reports, in Prometheus' text format, under vLLM's names where vLLM has the same metric. */
+/* The counters of /metrics, in Prometheus' text format, under vLLM's names where vLLM has the same metric. */
 #ifndef SERVE_HTTP_METRICS_H
 #define SERVE_HTTP_METRICS_H
 
@@ -13,12 +13,12 @@ enum {
 };
 
 /* A distribution of durations or numbers. */
-typedef struct histogram {
+typedef struct metrics_histogram {
     const double *bounds; /* [n_bounds] the buckets' upper bounds; static */
     int32_t n_bounds;
     uint64_t buckets[METRICS_MOST_BUCKETS + 1]; /* values in each bucket; the last one, [n_bounds], has no bound */
     double sum;
-} histogram;
+} metrics_histogram;
 
 /* What is known of a request to the engine: of one prompt, with all its choices. Times are in seconds. */
 typedef struct metrics_request {
@@ -35,9 +35,9 @@ typedef struct metrics_request {
 
 /* The metrics that the engine does not count itself. Its functions may be called on any thread. */
 typedef struct server_metrics {
-    pthread_mutex_t lock; /* guards what follows */
-    histogram first_token, inter_token, per_token, total, queued, prefill, decode, inference;
-    histogram prompt_tokens, tokens, max_tokens, choices;
+    pthread_mutex_t lock; /* guards the fields below */
+    metrics_histogram first_token, inter_token, per_token, total, queued, prefill, decode, inference;
+    metrics_histogram prompt_tokens, tokens, max_tokens, choices;
     uint64_t finished[CL_ENGINE_ERROR + 1]; /* ended requests by their cl_engine_finish */
     uint64_t replies[METRICS_N_STATUS];     /* by their status, from METRICS_FIRST_STATUS on */
 } server_metrics;

@@ -1,4 +1,4 @@
-/* Serves the files that are part of the program: the page that browsers get at /, with what it loads, and openapi.json. */
+/* Serves the files that are part of the program: the page that browsers get at /, with its own files, and openapi.json. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static const char policy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-static const embedded_file *find(const char *path) {
+static const http_file *find(const char *path) {
     for (size_t i = 0; i < n_embedded_files; i++)
         if (strcmp(embedded_files[i].path, path) == 0) return &embedded_files[i];
     return NULL;
@@ -43,7 +43,7 @@ static bool add_headers(struct MHD_Response *response, const char *const (*heade
  * Reply with a file. Browsers ask each time whether their copy is still the right one, so after an update of the program no
  * file of the page is older than the others.
  */
-static enum MHD_Result reply_file(exchange *x, const embedded_file *file) {
+static enum MHD_Result reply_file(http_exchange *x, const http_file *file) {
     const char *const headers[][2] = {{MHD_HTTP_HEADER_ETAG, file->etag},
                                       {MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache"},
                                       {MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ACCEPT},
@@ -61,17 +61,17 @@ static enum MHD_Result reply_file(exchange *x, const embedded_file *file) {
     return http_queue(x, known ? MHD_HTTP_NOT_MODIFIED : MHD_HTTP_OK, type_of(file->path), response);
 }
 
-bool page_is_wanted(const exchange *x) {
+bool page_is_wanted(const http_exchange *x) {
     const char *accepted = http_header(x, MHD_HTTP_HEADER_ACCEPT);
     return !x->srv->config.no_page && accepted && strstr(accepted, "text/html");
 }
 
-enum MHD_Result page_handle_index(exchange *x) { return reply_file(x, find(index_path)); }
+enum MHD_Result page_handle_index(http_exchange *x) { return reply_file(x, find(index_path)); }
 
 /* The page itself is only at /, since the addresses in it are relative to that. */
-enum MHD_Result page_handle_file(exchange *x) {
-    const embedded_file *file = x->srv->config.no_page ? NULL : find(x->path + 1);
+enum MHD_Result page_handle_file(http_exchange *x) {
+    const http_file *file = x->srv->config.no_page ? NULL : find(x->path + 1);
     return file && strcmp(file->path, index_path) != 0 ? reply_file(x, file) : http_reply_not_found(x);
 }
 
-enum MHD_Result page_handle_openapi(exchange *x) { return reply_file(x, find("http/openapi.json")); }
+enum MHD_Result page_handle_openapi(http_exchange *x) { return reply_file(x, find("http/openapi.json")); }

@@ -23,7 +23,7 @@ typedef struct server_pin {
 } server_pin;
 
 typedef struct server_pins {
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     server_pin *pins;     /* [n] in the order of their ids; owned */
     size_t n, capacity;
 } server_pins;

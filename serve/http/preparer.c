@@ -5,10 +5,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-struct preparer {
+struct http_preparer {
     void (*prepare)(preparer_task *task);
     pthread_t thread;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
     preparer_task *first; /* by turn, then in the order in which they were added */
     uint64_t turn;        /* of the task that was prepared last */
@@ -16,7 +16,7 @@ struct preparer {
 };
 
 /* Wait for the next task and remove it from the queue; NULL: the queue is empty and the preparer ends. */
-static preparer_task *take(preparer *p) {
+static preparer_task *take(http_preparer *p) {
     pthread_mutex_lock(&p->lock);
     while (!p->first && !p->stop) pthread_cond_wait(&p->changed, &p->lock);
     preparer_task *task = p->first;
@@ -29,13 +29,13 @@ static preparer_task *take(preparer *p) {
 }
 
 static void *run(void *arg) {
-    preparer *p = arg;
+    http_preparer *p = arg;
     for (preparer_task *task; (task = take(p));) p->prepare(task);
     return NULL;
 }
 
-preparer *preparer_create(void (*prepare)(preparer_task *task)) {
-    preparer *p = calloc(1, sizeof *p);
+http_preparer *preparer_create(void (*prepare)(preparer_task *task)) {
+    http_preparer *p = calloc(1, sizeof *p);
     if (!p) return NULL;
     p->prepare = prepare;
     pthread_mutex_init(&p->lock, NULL);
@@ -47,8 +47,8 @@ preparer *preparer_create(void (*prepare)(preparer_task *task)) {
     return NULL;
 }
 
-void preparer_destroy(preparer **address) {
-    preparer *p = address ? *address : NULL;
+void preparer_destroy(http_preparer **address) {
+    http_preparer *p = address ? *address : NULL;
     if (!p) return;
     *address = NULL;
     pthread_mutex_lock(&p->lock);
@@ -62,7 +62,7 @@ void preparer_destroy(preparer **address) {
 }
 
 /* A tenant has one task in each turn: the next turn, or the one after the tenant's last task that waits. */
-void preparer_add(preparer *p, preparer_task *task) {
+void preparer_add(http_preparer *p, preparer_task *task) {
     pthread_mutex_lock(&p->lock);
     task->turn = p->turn + 1;
     for (const preparer_task *t = p->first; t; t = t->next)

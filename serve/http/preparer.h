@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-typedef struct preparer preparer;
+typedef struct http_preparer http_preparer;
 
 /* The first member of a struct that is to be prepared. */
 typedef struct preparer_task {
@@ -22,12 +22,12 @@ typedef struct preparer_task {
  * prepare is called with each task on the preparer's thread, which does not touch the task afterwards. NULL if memory or
  * threads are lacking.
  */
-preparer *preparer_create(void (*prepare)(preparer_task *task));
+http_preparer *preparer_create(void (*prepare)(preparer_task *task));
 
 /* Wait until all tasks are prepared, then free p. NULL and pointers to NULL are ignored. */
-void preparer_destroy(preparer **p);
+void preparer_destroy(http_preparer **p);
 
 /* Queue a task, from any thread. It must stay where it is until it is prepared. */
-void preparer_add(preparer *p, preparer_task *task);
+void preparer_add(http_preparer *p, preparer_task *task);
 
 #endif

@@ -13,7 +13,7 @@
 
 enum { MAX_FILE = 16 << 10 }; /* memory.stat has about 2 KB */
 
-struct pressure {
+struct http_pressure {
     int stalls, current, stat, high, max; /* files; -1: there is none */
     bool has_total;                       /* a sample was read before, of: */
     uint64_t total;                       /* microseconds of stalls */
@@ -24,20 +24,20 @@ struct pressure {
 
 /* ---- Files ---- */
 
-static bool read_file(pressure *p, int fd) {
+static bool read_file(http_pressure *p, int fd) {
     const ssize_t n = fd < 0 ? -1 : pread(fd, p->text, sizeof p->text - 1, 0);
     p->text[n > 0 ? n : 0] = '\0';
     return n > 0;
 }
 
 /* The number after `key` in the text that was read last; false: there is none, as for a limit that is "max". */
-static bool number_after(const pressure *p, const char *key, uint64_t *value) {
+static bool number_after(const http_pressure *p, const char *key, uint64_t *value) {
     const char *at = strstr(p->text, key);
     return at && sscanf(at + strlen(key), "%" SCNu64, value) == 1;
 }
 
 /* The number that a file begins with, or that follows a key. */
-static bool read_number(pressure *p, int fd, const char *key, uint64_t *value) {
+static bool read_number(http_pressure *p, int fd, const char *key, uint64_t *value) {
     return read_file(p, fd) && number_after(p, key, value);
 }
 
@@ -63,11 +63,11 @@ static int open_beside(const char *path, const char *name) {
     return n < (int)sizeof beside ? open(beside, O_RDONLY | O_CLOEXEC) : -1;
 }
 
-cl_status pressure_open(const char *path, pressure **out, cl_error *error) {
+cl_status pressure_open(const char *path, http_pressure **out, cl_error *error) {
     char own[4200];
     *out = NULL;
     if (strcmp(path, "auto") == 0) path = own_path(own, sizeof own) ? own : "/proc/pressure/memory";
-    pressure *p = calloc(1, sizeof *p);
+    http_pressure *p = calloc(1, sizeof *p);
     if (!p) return cl_fail(error, CL_ERR_NOMEM, "no memory to watch %s", path);
     p->stalls = open(path, O_RDONLY | O_CLOEXEC);
     const int not_open = errno;
@@ -93,8 +93,8 @@ static void close_file(int fd) {
     if (fd >= 0) close(fd);
 }
 
-void pressure_close(pressure **address) {
-    pressure *p = address ? *address : NULL;
+void pressure_close(http_pressure **address) {
+    http_pressure *p = address ? *address : NULL;
     if (!p) return;
     *address = NULL;
     close_file(p->stalls);
@@ -108,7 +108,7 @@ void pressure_close(pressure **address) {
 /* ---- Samples ---- */
 
 /* The part of the time since the last sample in which some task waited. */
-static double read_stalled(pressure *p, double now) {
+static double read_stalled(http_pressure *p, double now) {
     uint64_t total;
     if (!read_number(p, p->stalls, "total=", &total)) return 0; /* the first is the line "some" */
     const double seconds = now - p->read_at;
@@ -121,7 +121,7 @@ static double read_stalled(pressure *p, double now) {
 }
 
 /* Memory in use but for cached files, which the kernel drops by itself, relative to the smaller limit. */
-static double read_used(pressure *p) {
+static double read_used(http_pressure *p) {
     uint64_t current, files = 0, limit = UINT64_MAX, other;
     if (!read_number(p, p->current, "", &current)) return 0;
     if (read_number(p, p->high, "", &other) && other < limit) limit = other;
@@ -134,7 +134,7 @@ static double read_used(pressure *p) {
     return current > files ? (double)(current - files) / (double)limit : 0;
 }
 
-pressure_sample pressure_read(pressure *p, double now) {
+pressure_sample pressure_read(http_pressure *p, double now) {
     return (pressure_sample){.stalled = read_stalled(p, now), .used = read_used(p)};
 }
 
@@ -155,7 +155,7 @@ void pressure_decide(pressure_budget *b, const pressure_sample *sample, uint64_t
     }
 }
 
-void pressure_follow(pressure *p, cl_engine *engine) {
+void pressure_follow(http_pressure *p, cl_engine *engine) {
     const double now = clock_seconds();
     const pressure_sample sample = pressure_read(p, now);
     cattn_stats kv = {.struct_size = sizeof kv};

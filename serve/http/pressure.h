@@ -13,16 +13,16 @@
 
 #include "chunkllama/engine/engine.h"
 
-typedef struct pressure pressure;
+typedef struct http_pressure http_pressure;
 
 /*
  * Open a PSI file and those beside it. "auto": the file of this process's control group (version 2), or the machine's.
  * CL_ERR_FILE says which file cannot be read and why; CL_ERR_NOMEM. *p is NULL then.
  */
-cl_status pressure_open(const char *path, pressure **p, cl_error *error);
+cl_status pressure_open(const char *path, http_pressure **p, cl_error *error);
 
 /* NULL and pointers to NULL are ignored. */
-void pressure_close(pressure **p);
+void pressure_close(http_pressure **p);
 
 typedef struct pressure_sample {
     double stalled; /* the part of the time since the last sample in which some task waited for memory, 0 to 1 */
@@ -30,7 +30,7 @@ typedef struct pressure_sample {
 } pressure_sample;
 
 /* Read the files. now: seconds of a clock. The first sample, and a file that cannot be read any more, report no pressure. */
-pressure_sample pressure_read(pressure *p, double now);
+pressure_sample pressure_read(http_pressure *p, double now);
 
 /* Zero but for `whole` and `bytes`, which are the configured budget. */
 typedef struct pressure_budget {
@@ -46,6 +46,6 @@ typedef struct pressure_budget {
 void pressure_decide(pressure_budget *b, const pressure_sample *sample, uint64_t bytes_in_use, double now);
 
 /* Read the files and change the engine's budget accordingly. To be called about once a second, for one engine. */
-void pressure_follow(pressure *p, cl_engine *engine);
+void pressure_follow(http_pressure *p, cl_engine *engine);
 
 #endif

@@ -1,4 +1,4 @@
-/* Counts what tenants use, and lets it flow off. */
+/* Counts the requests and tokens of tenants, and lets the counts flow off. */
 #include "quota.h"
 
 #include <math.h>
@@ -17,14 +17,14 @@ struct quota_entry {
 };
 
 static const double minute_s = 60;
-static const double rounding = 1e-6; /* sums of what flows off are not exact */
+static const double rounding = 1e-6; /* sums of the parts that flow off are not exact */
 
-void quota_init(quota *q) {
-    *q = (quota){0};
+void quota_init(http_quota *q) {
+    *q = (http_quota){0};
     pthread_mutex_init(&q->lock, NULL);
 }
 
-void quota_destroy(quota *q) {
+void quota_destroy(http_quota *q) {
     free(q->entries);
     pthread_mutex_destroy(&q->lock);
 }
@@ -54,8 +54,8 @@ static quota_left left_of(const meter *m) {
 
 /* ---- Tenants ---- */
 
-/* The entry of a domain, with what is in use now; NULL: it has no limits. The caller holds the lock. */
-static quota_entry *find(quota *q, uint32_t domain, double now) {
+/* The entry of a domain, with its current use; NULL: it has no limits. The caller holds the lock. */
+static quota_entry *find(http_quota *q, uint32_t domain, double now) {
     for (size_t i = 0; i < q->n_entries; i++) {
         quota_entry *e = &q->entries[i];
         if (e->domain != domain) continue;
@@ -70,7 +70,7 @@ static quota_entry *find(quota *q, uint32_t domain, double now) {
 
 quota_entry *quota_reserve(size_t n) { return calloc(n + 1, sizeof(quota_entry)); }
 
-void quota_set(quota *q, quota_entry *entries, const quota_limit *limits, size_t n, double now) {
+void quota_set(http_quota *q, quota_entry *entries, const quota_limit *limits, size_t n, double now) {
     pthread_mutex_lock(&q->lock);
     for (size_t i = 0; i < n; i++) {
         const quota_entry *before = find(q, limits[i].domain, now);
@@ -88,7 +88,7 @@ void quota_set(quota *q, quota_entry *entries, const quota_limit *limits, size_t
     free(replaced);
 }
 
-quota_state quota_take(quota *q, uint32_t domain, int64_t n_prompt, double now) {
+quota_state quota_take(http_quota *q, uint32_t domain, int64_t n_prompt, double now) {
     quota_state state = {0};
     pthread_mutex_lock(&q->lock);
     quota_entry *e = find(q, domain, now);
@@ -109,14 +109,14 @@ quota_state quota_take(quota *q, uint32_t domain, int64_t n_prompt, double now) 
     return state;
 }
 
-void quota_count(quota *q, uint32_t domain, int64_t n_tokens, double now) {
+void quota_count(http_quota *q, uint32_t domain, int64_t n_tokens, double now) {
     pthread_mutex_lock(&q->lock);
     quota_entry *e = find(q, domain, now);
     if (e) use(&e->tokens, (double)n_tokens);
     pthread_mutex_unlock(&q->lock);
 }
 
-void quota_give_back(quota *q, uint32_t domain, int64_t n_prompt, double now) {
+void quota_give_back(http_quota *q, uint32_t domain, int64_t n_prompt, double now) {
     pthread_mutex_lock(&q->lock);
     quota_entry *e = find(q, domain, now);
     if (e) {

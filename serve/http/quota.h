@@ -2,8 +2,8 @@
  * Quotas of tenants: how many requests, and how many tokens of prompts and answers, each may use in a minute.
  *
  * What a tenant uses flows off evenly: a limit of 60 a minute allows 60 at once, and one more each second. A request is
- * admitted if it and its prompt fit into what is left; a prompt that is larger than the whole limit, if nothing is in use.
- * Tokens of answers are counted when they come, and may exceed the limit; the next request then waits until the excess has
+ * admitted if it and its prompt fit into the rest of the limit; a prompt that is larger than the whole limit, if nothing is in
+ * use. Tokens of answers are counted when they come, and may exceed the limit; the next request then waits until the excess has
  * flowed off. So over a long time no tenant uses more than its limit.
  *
  * Times are those of one clock that does not go back, in seconds. Threads: quota_take, quota_count and quota_give_back may be
@@ -35,37 +35,37 @@ typedef struct quota_left {
 /* The answer to a request. */
 typedef struct quota_state {
     quota_left requests, tokens; /* with this request, if it is admitted */
-    const char *exceeded;        /* what there is too little of: "requests" or "tokens"; NULL: the request is admitted */
+    const char *exceeded;        /* the limit that is too small: "requests" or "tokens"; NULL: the request is admitted */
     double retry_s; /* seconds after which the same request would be admitted, if there is no other; with `exceeded` */
 } quota_state;
 
 typedef struct quota_entry quota_entry; /* of one tenant */
 
-typedef struct quota {
-    pthread_mutex_t lock; /* guards what follows */
+typedef struct http_quota {
+    pthread_mutex_t lock; /* guards the fields below */
     quota_entry *entries; /* [n_entries] owned */
     size_t n_entries;
-} quota;
+} http_quota;
 
-void quota_init(quota *q);
-void quota_destroy(quota *q);
+void quota_init(http_quota *q);
+void quota_destroy(http_quota *q);
 
 /* Memory for quota_set with n limits, which takes it over; otherwise to be freed with free(). NULL: memory is lacking. */
 quota_entry *quota_reserve(size_t n);
 
 /*
- * From now on these limits [n] of different domains apply, and no others. What tenants have used of a limit still counts; what
- * they used while there was none does not. entries: of quota_reserve(n).
+ * From now on these limits [n] of different domains apply, and no others. Requests and tokens
+ * counted against a limit still count; those of a time without a limit do not. entries: of quota_reserve(n).
  */
-void quota_set(quota *q, quota_entry *entries, const quota_limit *limits, size_t n, double now);
+void quota_set(http_quota *q, quota_entry *entries, const quota_limit *limits, size_t n, double now);
 
 /* Admit a request with a prompt of n_prompt tokens, and count both; or refuse it, and count nothing. */
-quota_state quota_take(quota *q, uint32_t domain, int64_t n_prompt, double now);
+quota_state quota_take(http_quota *q, uint32_t domain, int64_t n_prompt, double now);
 
 /* Count tokens of an answer. */
-void quota_count(quota *q, uint32_t domain, int64_t n_tokens, double now);
+void quota_count(http_quota *q, uint32_t domain, int64_t n_tokens, double now);
 
 /* Undo a quota_take, since the server could not begin the request. */
-void quota_give_back(quota *q, uint32_t domain, int64_t n_prompt, double now);
+void quota_give_back(http_quota *q, uint32_t domain, int64_t n_prompt, double now);
 
 #endif

@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "batches.h"
 #include "cache.h"
-#include "jobs.h"
 
 /* ---- The server ---- */
 
-static enum MHD_Result handle_index(exchange *x);
+static enum MHD_Result handle_index(http_exchange *x);
 
 /* A reply with one member. */
-static enum MHD_Result reply_member(exchange *x, const char *key, const char *value) {
+static enum MHD_Result reply_member(http_exchange *x, const char *key, const char *value) {
     openai_writer w = {0};
     writer_open(&w, NULL, '{');
     writer_string(&w, key, value);
@@ -20,11 +20,11 @@ static enum MHD_Result reply_member(exchange *x, const char *key, const char *va
 }
 
 /* /readyz and /health, too: while the server is not ready, they are refused like other requests. */
-static enum MHD_Result handle_health(exchange *x) { return reply_member(x, "status", "ok"); }
+static enum MHD_Result handle_health(http_exchange *x) { return reply_member(x, "status", "ok"); }
 
-static enum MHD_Result handle_version(exchange *x) { return reply_member(x, "version", cl_version()); }
+static enum MHD_Result handle_version(http_exchange *x) { return reply_member(x, "version", cl_version()); }
 
-static enum MHD_Result handle_metrics(exchange *x) {
+static enum MHD_Result handle_metrics(http_exchange *x) {
     metrics_source source = {.engine.struct_size = sizeof source.engine,
                              .kv.struct_size = sizeof source.kv,
                              .model_name = x->srv->model_name,
@@ -42,7 +42,7 @@ static enum MHD_Result handle_metrics(exchange *x) {
 
 /* ---- The model ---- */
 
-static void write_model(openai_writer *w, const server *s, const char *name) {
+static void write_model(openai_writer *w, const http_server *s, const char *name) {
     writer_open(w, NULL, '{');
     writer_string(w, "id", name);
     writer_string(w, "object", "model");
@@ -52,7 +52,7 @@ static void write_model(openai_writer *w, const server *s, const char *name) {
     writer_close(w);
 }
 
-static enum MHD_Result handle_models(exchange *x) {
+static enum MHD_Result handle_models(http_exchange *x) {
     openai_writer w = {0};
     writer_open(&w, NULL, '{');
     writer_string(&w, "object", "list");
@@ -65,7 +65,7 @@ static enum MHD_Result handle_models(exchange *x) {
     return http_reply_json(x, MHD_HTTP_OK, &w);
 }
 
-static enum MHD_Result handle_model(exchange *x) {
+static enum MHD_Result handle_model(http_exchange *x) {
     const char *name = x->path + strlen("/v1/models/");
     openai_writer w = {0};
     openai_error error;
@@ -79,7 +79,7 @@ static enum MHD_Result handle_model(exchange *x) {
     return http_reply_error(x, &error);
 }
 
-static enum MHD_Result handle_tokenizer_info(exchange *x) {
+static enum MHD_Result handle_tokenizer_info(http_exchange *x) {
     openai_writer w = {0};
     openai_write_tokenizer_info(&w, &x->srv->context);
     return http_reply_json(x, MHD_HTTP_OK, &w);
@@ -93,7 +93,7 @@ static enum MHD_Result handle_tokenizer_info(exchange *x) {
 #define ENGINE POST, .access = ROUTE_TENANTS, .kind = &generation_computed
 
 /* openapi.json describes the same. */
-static const route routes[] = {
+static const http_route routes[] = {
     {"/", GET, .always = true, .access = ROUTE_ALL, .handle = handle_index},
     {"/web/", GET, .prefix = true, .suffix = "", .always = true, .access = ROUTE_ALL, .handle = page_handle_file},
     {"/livez", GET, .always = true, .beyond_limit = true, .access = ROUTE_ALL, .handle = handle_health},
@@ -113,15 +113,15 @@ static const route routes[] = {
     {"/v1/messages/count_tokens", POST, .access = ROUTE_TENANTS, .kind = &generation_count_tokens,
      .dialect = &anthropic_messages},
     {"/v1/embeddings", ENGINE, .dialect = &openai_embedding},
-    {"/v1/files", GET, .access = ROUTE_TENANTS, .handle = jobs_list_files},
-    {"/v1/files", POST, .access = ROUTE_TENANTS, .upload = true, .handle = jobs_create_file},
-    {"/v1/files/", GET, .prefix = true, .suffix = "/content", .access = ROUTE_TENANTS, .handle = jobs_get_content},
-    {"/v1/files/", GET, .prefix = true, .suffix = "", .access = ROUTE_TENANTS, .handle = jobs_get_file},
-    {"/v1/files/", DELETE, .prefix = true, .suffix = "", .access = ROUTE_TENANTS, .handle = jobs_delete_file},
-    {"/v1/batches", GET, .access = ROUTE_TENANTS, .handle = jobs_list_batches},
-    {"/v1/batches", POST, .access = ROUTE_TENANTS, .kind = &jobs_create_batch},
-    {"/v1/batches/", GET, .prefix = true, .suffix = "", .access = ROUTE_TENANTS, .handle = jobs_get_batch},
-    {"/v1/batches/", POST, .prefix = true, .suffix = "/cancel", .access = ROUTE_TENANTS, .handle = jobs_cancel_batch},
+    {"/v1/files", GET, .access = ROUTE_TENANTS, .handle = batches_list_files},
+    {"/v1/files", POST, .access = ROUTE_TENANTS, .upload = true, .handle = batches_create_file},
+    {"/v1/files/", GET, .prefix = true, .suffix = "/content", .access = ROUTE_TENANTS, .handle = batches_get_content},
+    {"/v1/files/", GET, .prefix = true, .suffix = "", .access = ROUTE_TENANTS, .handle = batches_get_file},
+    {"/v1/files/", DELETE, .prefix = true, .suffix = "", .access = ROUTE_TENANTS, .handle = batches_delete_file},
+    {"/v1/batches", GET, .access = ROUTE_TENANTS, .handle = batches_list_batches},
+    {"/v1/batches", POST, .access = ROUTE_TENANTS, .kind = &batches_create_batch},
+    {"/v1/batches/", GET, .prefix = true, .suffix = "", .access = ROUTE_TENANTS, .handle = batches_get_batch},
+    {"/v1/batches/", POST, .prefix = true, .suffix = "/cancel", .access = ROUTE_TENANTS, .handle = batches_cancel_batch},
     {"/tokenize", POST, .access = ROUTE_TENANTS, .kind = &generation_tokenize},
     {"/detokenize", POST, .access = ROUTE_TENANTS, .kind = &generation_detokenize},
     {"/tokenizer_info", GET, .access = ROUTE_TENANTS, .handle = handle_tokenizer_info},
@@ -135,7 +135,7 @@ static const route routes[] = {
 enum { N_ROUTES = sizeof routes / sizeof *routes };
 
 /* The page for browsers, and for others all routes. */
-static enum MHD_Result handle_index(exchange *x) {
+static enum MHD_Result handle_index(http_exchange *x) {
     if (page_is_wanted(x)) return page_handle_index(x);
     char *text = NULL;
     size_t size = 0;
@@ -143,7 +143,7 @@ static enum MHD_Result handle_index(exchange *x) {
     if (!out) return http_reply_no_memory(x);
     fprintf(out, "ChunkLlama: an OpenAI-compatible server that stores, computes and reads a shared prompt prefix once.\n");
     for (size_t i = 0; i < N_ROUTES; i++) {
-        const route *r = &routes[i];
+        const http_route *r = &routes[i];
         if (r->handle == page_handle_file && x->srv->config.no_page) continue;
         fprintf(out, "%s %s%s%s\n", r->method, r->path, r->prefix ? "ID" : "", r->suffix ? r->suffix : "");
     }
@@ -154,7 +154,7 @@ static enum MHD_Result handle_index(exchange *x) {
     return http_reply(x, MHD_HTTP_OK, "text/plain; charset=utf-8", text, size);
 }
 
-static bool serves(const route *r, const char *path) {
+static bool serves(const http_route *r, const char *path) {
     if (!r->prefix) return strcmp(path, r->path) == 0;
     if (strncmp(path, r->path, strlen(r->path)) != 0) return false;
     const char *name = path + strlen(r->path);
@@ -162,12 +162,12 @@ static bool serves(const route *r, const char *path) {
     return !r->suffix || (size > 0 && strcmp(name + size, r->suffix) == 0);
 }
 
-bool route_has_method(const route *r, const char *method) {
+bool route_has_method(const http_route *r, const char *method) {
     return strcmp(strcmp(method, MHD_HTTP_METHOD_HEAD) == 0 ? MHD_HTTP_METHOD_GET : method, r->method) == 0;
 }
 
-const route *route_find(const char *path, const char *method) {
-    const route *found = NULL;
+const http_route *route_find(const char *path, const char *method) {
+    const http_route *found = NULL;
     for (size_t i = 0; i < N_ROUTES; i++) {
         if (!serves(&routes[i], path)) continue;
         if (route_has_method(&routes[i], method)) return &routes[i];

@@ -52,7 +52,8 @@ static const uint64_t files_access = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACC
                                      LANDLOCK_ACCESS_FS_REMOVE_FILE;
 
 /*
- * Allow reading a file, or something else with a folder and what is below it. A path that cannot be opened needs no permission.
+ * Allow reading a file, or something else with a folder and all entries below it. A path that cannot be opened needs no
+ * permission.
  */
 static bool allow_in(int rules, const char *path, uint64_t folder_access) {
     struct stat st;
@@ -68,7 +69,7 @@ static bool allow_in(int rules, const char *path, uint64_t folder_access) {
 
 static bool allow(int rules, const char *path) { return allow_in(rules, path, read_access); }
 
-/* Allow reading what the entries of a folder link to, which may be outside of it. */
+/* Allow reading the targets of a folder's links, which may be outside of it. */
 static bool allow_entries(int rules, const char *folder) {
     DIR *entries = opendir(folder);
     if (!entries) return true; /* a file */
@@ -83,7 +84,7 @@ static bool allow_entries(int rules, const char *folder) {
     return ok;
 }
 
-/* Allow reading the model at `paths`, and what the system needs. */
+/* Allow reading the model at `paths`, and the files that the C library needs. */
 static bool allow_all(int rules, const char *const *paths) {
     bool ok = true;
     for (const char *const *path = system_paths; ok && *path; path++) ok = allow(rules, *path);
@@ -135,7 +136,7 @@ static const char *const calls[] = {
     "sendto",
     "setsockopt",
     "shutdown",
-    /* what is open */
+    /* open files */
     "close",
     "fstat",
     "ftruncate",

@@ -1,6 +1,6 @@
 /*
- * A sandbox for the process: it gives up what a server does not need, so that code that a defect might let a client run can do
- * little. The model's file is read in the sandbox, too.
+ * A sandbox for the process: it gives up all rights that a server does not need, so that code that a defect might let a client
+ * run can do little. The model's file is read in the sandbox, too.
  *
  *   1. sandbox_limit_files, before the process starts a thread: Landlock allows reading the model and a few system files.
  *   2. sandbox_limit_calls, once everything is open: seccomp allows all threads the system calls of a running server.
@@ -17,7 +17,7 @@
 
 /*
  * From now on the calling thread, and all threads and processes that it starts, can write and execute no file. They can read
- * those at `paths`, which ends with NULL: files, and folders with what their entries link to; and the system's CPU, library and
+ * those at `paths`, which ends with NULL: files, and folders with the targets of their links; and the system's CPU, library and
  * host name files. In the folder `tier`, which is created, they can also create and write files, and in the folder `files`,
  * which is created, remove them as well; NULL: there is none.
  *

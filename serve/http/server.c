@@ -1,18 +1,20 @@
 /* Starts and stops the server. */
 #include "server.h"
 
+#include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "batches.h"
 #include "cache.h"
 #include "chunkattn/base/clock.h"
 #include "chunkattn/base/signals.h"
 #include "chunkllama/common/str.h"
 #include "generation.h"
 #include "http.h"
-#include "jobs.h"
 #include "log_lines.h"
 #include "serve/protocol/json.h"
 #include "server_state.h"
@@ -38,36 +40,17 @@ void server_config_init(server_config *config) {
 }
 
 static cl_status check(const server_config *c, cl_error *error) {
-    if (c->n_threads < 1 || c->n_threads > 64)
-        return cl_fail(error, CL_ERR_ARG, "n_threads is %d; it must be from 1 to 64", c->n_threads);
-    if (c->max_connections < c->n_threads || c->max_connections > 65536)
-        return cl_fail(error, CL_ERR_ARG, "max_connections is %d; it must be from n_threads (%d) to 65536", c->max_connections,
-                       c->n_threads);
-    if (!c->host && c->unix_listener < 0)
-        return cl_fail(error, CL_ERR_ARG, "host is NULL and unix_listener -1, so nobody could connect; set one of them");
-    if (c->timeout_s < 1) return cl_fail(error, CL_ERR_ARG, "timeout_s is %d; it must be at least 1", c->timeout_s);
-    if (c->request_timeout_s < 1)
-        return cl_fail(error, CL_ERR_ARG, "request_timeout_s is %d; it must be at least 1", c->request_timeout_s);
-    if (!(c->generation_timeout_s >= 0))
-        return cl_fail(error, CL_ERR_ARG, "generation_timeout_s is %g; it must be above 0, or 0 for no limit",
-                       c->generation_timeout_s);
-    if (!(c->queue_timeout_s >= 0))
-        return cl_fail(error, CL_ERR_ARG, "queue_timeout_s is %g; it must be above 0, or 0 for no limit", c->queue_timeout_s);
-    if (!(c->log_load_s >= 0))
-        return cl_fail(error, CL_ERR_ARG, "log_load_s is %g; it must be above 0, or 0 for no lines about the load",
-                       c->log_load_s);
-    const char *name = c->model_name ? c->model_name : "";
-    const size_t valid = cl_utf8_valid(name, strlen(name));
-    if (name[valid]) return cl_fail(error, CL_ERR_ARG, "model_name is not UTF-8 at byte %zu; JSON needs UTF-8", valid);
+    assert(c->n_threads >= 1 && c->n_threads <= 64);
+    assert(c->max_connections >= c->n_threads && c->max_connections <= 65536);
+    assert(c->host || c->unix_listener >= 0);
+    assert(c->timeout_s >= 1 && c->request_timeout_s >= 1);
+    assert(c->generation_timeout_s >= 0 && c->queue_timeout_s >= 0 && c->log_load_s >= 0);
+    assert(!c->model_name || !c->model_name[cl_utf8_valid(c->model_name, strlen(c->model_name))]);
+    assert(!c->keys || c->keys->n > 0);
+    assert(c->batch_choices >= 1 && c->max_file_bytes >= 1 && c->max_body_bytes >= 1024);
     if (c->cors_origin && (!*c->cors_origin || strpbrk(c->cors_origin, "\r\n\t")))
         return cl_fail(error, CL_ERR_ARG,
                        "cors_origin is empty or contains control characters; set it to an origin or *, or to NULL");
-    if (c->keys && c->keys->n == 0) return cl_fail(error, CL_ERR_ARG, "keys has no key; add one, or set it to NULL");
-    if (c->batch_choices < 1) return cl_fail(error, CL_ERR_ARG, "batch_choices is %d; it must be at least 1", c->batch_choices);
-    if (c->max_file_bytes < 1)
-        return cl_fail(error, CL_ERR_ARG, "max_file_bytes is %lld; it must be at least 1", (long long)c->max_file_bytes);
-    if (c->max_body_bytes < 1024)
-        return cl_fail(error, CL_ERR_ARG, "max_body_bytes is %zu; it must be at least 1024", c->max_body_bytes);
     return CL_OK;
 }
 
@@ -84,7 +67,7 @@ enum { CONNECTION_BYTES = 16 << 10 };
  * Start libmicrohttpd without a listening socket. The acceptor limits the connections of all threads together, so each thread
  * may have all of them. STRICT refuses HTTP/1.1 without a Host header, as RFC 9112 requires. encryption: NULL: there is none.
  */
-static struct MHD_Daemon *start_daemon(server *s, const tls *encryption) {
+static struct MHD_Daemon *start_daemon(http_server *s, const http_tls *encryption) {
     const server_config *c = &s->config;
     struct MHD_OptionItem more[5];
     size_t n = 0;
@@ -108,7 +91,8 @@ static struct MHD_Daemon *start_daemon(server *s, const tls *encryption) {
 }
 
 /* Add a listener, and the daemon of its connections, which is started if no other listener has it yet. */
-static void add_listener(server *s, acceptor_config *config, struct MHD_Daemon **daemons, int fd, const tls *encryption) {
+static void add_listener(http_server *s, acceptor_config *config, struct MHD_Daemon **daemons, int fd,
+                         const http_tls *encryption) {
     struct MHD_Daemon **daemon = encryption ? &s->tls_daemon : &s->daemon;
     if (fd < 0) return;
     if (!*daemon) *daemon = start_daemon(s, encryption);
@@ -116,13 +100,13 @@ static void add_listener(server *s, acceptor_config *config, struct MHD_Daemon *
     config->listeners[config->n_listeners++] = (acceptor_listener){.fd = fd, .encrypted = encryption};
 }
 
-static void stop_daemons(server *s) {
+static void stop_daemons(http_server *s) {
     if (s->daemon) MHD_stop_daemon(s->daemon);
     if (s->tls_daemon) MHD_stop_daemon(s->tls_daemon);
 }
 
 /* Start the daemons, and the acceptor of their connections from the listening sockets. */
-static bool start_serving(server *s) {
+static bool start_serving(http_server *s) {
     const server_config *c = &s->config;
     acceptor_config config = {.max_connections = c->max_connections,
                               .max_spare = acceptor_spare(c->max_connections),
@@ -148,10 +132,10 @@ static cl_status fail_start(cl_error *error) {
 }
 
 /* Open the folder of files and start all threads, with all signals blocked, which the program handles on threads of its own. */
-static cl_status start_threads(server *s, cl_error *error) {
+static cl_status start_threads(http_server *s, cl_error *error) {
     sigset_t before;
     signals_block_all(&before);
-    cl_status status = jobs_open(s, error);
+    cl_status status = batches_open(s, error);
     if (status == CL_OK) {
         s->requests = preparer_create(generation_prepare);
         if (!s->requests || !start_serving(s)) status = fail_start(error);
@@ -160,11 +144,11 @@ static cl_status start_threads(server *s, cl_error *error) {
     return status;
 }
 
-static void server_free(server *s) {
+static void server_free(http_server *s) {
     http_destroy_no_memory_replies(s);
     acceptor_destroy(&s->arrivals);
     preparer_destroy(&s->requests);
-    jobs_close(s);
+    batches_close(s);
     metrics_destroy(&s->metrics);
     pins_destroy(&s->pins);
     keyring_destroy(&s->keys);
@@ -175,15 +159,15 @@ static void server_free(server *s) {
     free(s);
 }
 
-static bool set_quotas(server *s, const server_keys *keys) {
+static bool set_quotas(http_server *s, const server_keys *keys) {
     quota_entry *entries = quota_reserve(keys->n_quotas);
     if (entries) quota_set(&s->quotas, entries, keys->quotas, keys->n_quotas, clock_seconds());
     return entries;
 }
 
 /* A server that does not run yet; server_free frees it. NULL: memory is lacking. */
-static server *server_create(const server_config *config, int listener, uint16_t port, int32_t max_connections) {
-    server *s = calloc(1, sizeof *s);
+static http_server *server_create(const server_config *config, int listener, uint16_t port, int32_t max_connections) {
+    http_server *s = calloc(1, sizeof *s);
     if (!s) return NULL;
     s->config = *config;
     s->config.max_connections = max_connections;
@@ -207,7 +191,7 @@ static server *server_create(const server_config *config, int listener, uint16_t
     return NULL;
 }
 
-cl_status server_start(const server_config *config, server **started, cl_error *error) {
+cl_status server_start(const server_config *config, http_server **started, cl_error *error) {
     *started = NULL;
     if (check(config, error) != CL_OK) return CL_ERR_ARG;
     int fd = -1;
@@ -215,11 +199,11 @@ cl_status server_start(const server_config *config, server **started, cl_error *
     uint16_t port = config->host ? config->port : 0;
     int32_t max_connections = config->max_connections;
     cl_status status =
-        files_fit_connections(config->n_threads, n_daemons, config->files_dir ? JOBS_FILES : 0, &max_connections, error);
+        files_fit_connections(config->n_threads, n_daemons, config->files_dir ? BATCHES_FILES : 0, &max_connections, error);
     if (status == CL_OK && config->host) status = listener_open(config->host, &port, &fd, error);
     if (status != CL_OK) return status;
     openai_json_init();
-    server *s = server_create(config, fd, port, max_connections);
+    http_server *s = server_create(config, fd, port, max_connections);
     status = s ? start_threads(s, error) : fail_start(error);
     if (status == CL_OK) {
         *started = s;
@@ -230,7 +214,7 @@ cl_status server_start(const server_config *config, server **started, cl_error *
     return status;
 }
 
-void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *chat, const json_t *chat_kwargs) {
+void server_serve(http_server *s, cl_engine *e, const cl_model *m, const cl_chat *chat, const json_t *chat_kwargs) {
     s->engine = e;
     s->context = (openai_context){.model = m,
                                   .model_name = s->model_name,
@@ -243,14 +227,13 @@ void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *cha
                                   .can_pin = s->config.can_pin,
                                   .defaults = s->config.request};
     if (s->batches) worker_serve(s->batches, e, &s->context);
-    s->logged.struct_size = sizeof s->logged; /* what was computed before, such as pins, is no load */
+    s->logged.struct_size = sizeof s->logged; /* requests before this, such as pins, are no load */
     cl_engine_get_stats(e, &s->logged);
     s->logged_at = clock_seconds();
-    if (s->config.log_load_s > 0) server_log_every(s->config.log, s->config.log_load_s, log_load, s);
     atomic_store_explicit(&s->serves, true, memory_order_release);
 }
 
-cl_status server_replace_keys(server *s, server_keys *keys, cl_error *error) {
+cl_status server_replace_keys(http_server *s, server_keys *keys, cl_error *error) {
     server_keys quotas = {.quotas = keys->quotas, .n_quotas = keys->n_quotas};
     quota_entry *entries = quota_reserve(quotas.n_quotas);
     if (!entries) return cl_fail(error, CL_ERR_NOMEM, "no memory for the quotas");
@@ -265,27 +248,34 @@ cl_status server_replace_keys(server *s, server_keys *keys, cl_error *error) {
     return status;
 }
 
-void server_tick(server *s) { cache_end_pins(s); }
+void server_tick(http_server *s) { cache_end_pins(s); }
+
+double server_log_load(http_server *s) {
+    const double period = s->config.log_load_s, left = s->logged_at + period - clock_seconds();
+    if (period == 0) return INFINITY;
+    if (left > 0) return left;
+    log_load(s);
+    return period;
+}
 
 /* A request is counted before it looks at `drains` (http.c), so either it is refused, or server_n_requests counts it. */
-void server_drain(server *s) {
+void server_drain(http_server *s) {
     atomic_store(&s->drains, true);
     acceptor_drain(s->arrivals);
     if (s->batches) worker_drain(s->batches);
 }
 
-int32_t server_n_requests(const server *s) { return atomic_load(&s->n_requests); }
+int32_t server_n_requests(const http_server *s) { return atomic_load(&s->n_requests); }
 
-const char *server_model_name(const server *s) { return s->model_name; }
+const char *server_model_name(const http_server *s) { return s->model_name; }
 
-uint16_t server_port(const server *s) { return s->port; }
+uint16_t server_port(const http_server *s) { return s->port; }
 
-void server_stop(server **address) {
-    server *s = address ? *address : NULL;
+void server_stop(http_server **address) {
+    http_server *s = address ? *address : NULL;
     if (!s) return;
     *address = NULL;
     server_drain(s);
-    server_log_every(s->config.log, 0, NULL, NULL);
     acceptor_stop(s->arrivals);
     if (s->listener >= 0) close(s->listener);
     generation_stop_all(s);

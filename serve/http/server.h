@@ -1,7 +1,7 @@
 /*
  * An OpenAI-compatible HTTP/1.1 server on an engine. routes.c lists its endpoints.
  *
- * It listens from server_start on, before its model is loaded, so that whoever waits for it can tell a server that loads from
+ * It listens from server_start on, before its model is loaded, so that its user can tell a server that loads from
  * one that is gone, and a port that is in use is noticed at once. Until server_serve it answers most requests with status 503.
  *
  * Between server_start and server_stop it runs on threads of its own, in which all signals are blocked. generation.h describes
@@ -21,7 +21,7 @@
 #include "serve/protocol/openai.h"
 #include "tls.h"
 
-typedef struct server server;
+typedef struct http_server http_server;
 
 /*
  * The settings of a server. Fill them with server_config_init, then change fields as needed. Strings, keys, sockets and
@@ -30,7 +30,7 @@ typedef struct server server;
 typedef struct server_config {
     const char *host;          /* address or name to listen on; default "127.0.0.1"; NULL: no port, only unix_listener */
     uint16_t port;             /* default 8080; 0: any free port, which server_port reports */
-    tls *tls;                  /* encrypts the connections to the port, not those of unix_listener; NULL (default): none are */
+    http_tls *tls;             /* encrypts the connections to the port, not those of unix_listener; NULL (default): none are */
     int unix_listener;         /* also accept connections from this Unix socket, which listens; -1 (default): there is none */
     const char *model_name;    /* the model's name for clients, UTF-8; NULL (default): cl_model_file_name of model_path */
     const char *model_path;    /* default "model" */
@@ -73,50 +73,57 @@ void server_config_init(server_config *config);
 
 /*
  * Open files_dir, and listen. Two settings of the process change: the soft limit of open files, if it is too low for
- * max_connections, and jansson's allocation functions, so no other thread may use jansson meanwhile. Errors: CL_ERR_ARG names
- * the field; CL_ERR_FILE says why host and port cannot be listened on, or why files_dir cannot be used; CL_ERR_FORMAT names a
- * damaged file there; CL_ERR_LIMIT if the limit of open files is too low for any connections; CL_ERR_NOMEM.
+ * max_connections, and jansson's allocation functions, so no other thread may use jansson meanwhile. Errors: CL_ERR_ARG for a
+ * host or an origin that cannot be; CL_ERR_FILE says why host and port cannot be listened on, or why files_dir cannot be used;
+ * CL_ERR_FORMAT names a damaged file there; CL_ERR_LIMIT if the limit of open files is too low for any connections;
+ * CL_ERR_NOMEM.
  */
-cl_status server_start(const server_config *config, server **s, cl_error *error);
+cl_status server_start(const server_config *config, http_server **s, cl_error *error);
 
 /*
  * From now on serve a model; to be called once. chat: how chats are written; NULL: chats are refused. chat_kwargs: variables of
  * the chat template that requests do not set, an object; NULL: none. All are borrowed until server_stop.
  */
-void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *chat, const json_t *chat_kwargs);
+void server_serve(http_server *s, cl_engine *e, const cl_model *m, const cl_chat *chat, const json_t *chat_kwargs);
 
 /*
  * From now on accept these keys and no others; requests that were accepted go on. *keys is taken over, and empty afterwards;
- * weights in it do not count, since they are the engine's, and of quotas remains used what was. Errors, after which no key has
+ * its weights do not count, since they are the engine's, and the use of quotas stays counted. Errors, after which no key has
  * changed, are those of keyring_replace (keyring.h); CL_ERR_NOMEM if memory is lacking for the quotas.
  */
-cl_status server_replace_keys(server *s, server_keys *keys, cl_error *error);
+cl_status server_replace_keys(http_server *s, server_keys *keys, cl_error *error);
 
 /*
- * End the pins of cache_control whose time has passed, so that a server without requests returns their memory, too. To be
- * called once a second or so, after server_serve.
+ * Expire the pins of cache_control whose TTL has passed, so that an idle server returns their memory. To be called about once a
+ * second, after server_serve.
  */
-void server_tick(server *s);
+void server_tick(http_server *s);
+
+/*
+ * Log the load if config.log_load_s seconds have passed since the last time. Returns the seconds after which to call again;
+ * INFINITY: there are no such lines. After server_serve.
+ */
+double server_log_load(http_server *s);
 
 /*
  * Begin to end: from now on /readyz and all requests but those for the server's state get status 503, connections without a
  * request are closed, and batches begin no more requests. What was accepted before goes on.
  */
-void server_drain(server *s);
+void server_drain(http_server *s);
 
 /* The requests that were accepted and whose answers have not been sent yet; those of batches do not count. */
-int32_t server_n_requests(const server *s);
+int32_t server_n_requests(const http_server *s);
 
 /* The port that the server listens on; 0: none. */
-uint16_t server_port(const server *s);
+uint16_t server_port(const http_server *s);
 
 /* The model's name for clients; valid until server_stop. */
-const char *server_model_name(const server *s);
+const char *server_model_name(const http_server *s);
 
 /*
  * Drain, accept no more connections, end all generations with an error, let pending answers be sent for up to two seconds, free
  * everything, and set *s to NULL. NULL and pointers to NULL are ignored.
  */
-void server_stop(server **s);
+void server_stop(http_server **s);
 
 #endif

@@ -15,9 +15,9 @@
 #include "serve/protocol/dialect.h"
 #include "server.h"
 
-struct generation;
+struct http_generation;
 
-struct server {
+struct http_server {
     /* Constant once `serves` is true; not to be read before. */
     cl_engine *engine;
     openai_context context;
@@ -31,29 +31,29 @@ struct server {
     int listener;                                      /* the socket that listens on it, owned; -1: none */
     struct MHD_Daemon *daemon, *tls_daemon;            /* of connections without and with TLS; NULL: there are none */
     struct MHD_Response *no_memory[OPENAI_N_DIALECTS]; /* http_reply_no_memory */
-    acceptor *arrivals;                                /* accepts the daemon's connections */
-    preparer *requests;                                /* generations whose requests are to be read */
-    store *files;                                      /* NULL: config.files_dir is not set, as the next two */
-    preparer *disk;                                    /* generations that write to it */
-    worker *batches;
+    http_acceptor *arrivals;                           /* accepts the daemon's connections */
+    http_preparer *requests;                           /* generations whose requests are to be read */
+    batch_store *files;                                /* NULL: config.files_dir is not set, as the next two */
+    http_preparer *disk;                               /* generations that write to it */
+    batch_worker *batches;
     atomic_bool drains;     /* set once, by server_drain */
     atomic_bool stopping;   /* set once, by generation_stop_all */
     atomic_int n_requests;  /* as server_n_requests */
     atomic_int n_transfers; /* files that clients send or receive */
 
-    /* Of the log's thread. */
-    cl_engine_stats logged; /* what the last line about the load has reported, and when, by clock_seconds() */
+    /* Of the program's thread. */
+    cl_engine_stats logged; /* as of the last line about the load, and its time by clock_seconds() */
     double logged_at;
 
     server_metrics metrics;
     server_pins pins;
-    keyring keys;
-    quota quotas;
+    http_keyring keys;
+    http_quota quotas;
 
     /* Guarded by `lock`, as are the generations' n_owners. generation.h describes the order of locks. */
     pthread_mutex_t lock;
     pthread_cond_t freed; /* a generation was freed */
-    struct generation *generations;
+    struct http_generation *generations;
 };
 
 /*
@@ -69,9 +69,9 @@ enum { LISTENER_BACKLOG = 512 };
 cl_status listener_open(const char *host, uint16_t *port, int *fd, cl_error *error);
 
 /*
- * Raise the process's soft limit of open files, up to the hard one, to what the server needs for its daemons of n_threads each,
- * beside `more` for what else it opens, and lower *max_connections to what the limit then allows. The server must not have
- * opened its files yet. CL_ERR_LIMIT: the limit does not allow a connection for each thread.
+ * Raise the process's soft limit of open files, up to the hard one, to the server's need for its daemons of n_threads each,
+ * beside `more` for its other files, and lower *max_connections to the number that the limit then allows. The server must not
+ * have opened its files yet. CL_ERR_LIMIT: the limit does not allow a connection for each thread.
  */
 cl_status files_fit_connections(int32_t n_threads, int32_t n_daemons, int32_t more, int32_t *max_connections, cl_error *error);
 

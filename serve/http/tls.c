@@ -15,11 +15,11 @@ typedef struct credentials {
     int64_t expires_at; /* seconds since 1970 */
 } credentials;
 
-struct tls {
+struct http_tls {
     char *cert, *key; /* the first ones, in PEM's format */
 
     pthread_mutex_t lock;
-    credentials *latest; /* guarded by `lock`; what it points to is constant */
+    credentials *latest; /* guarded by `lock`; its target is constant */
 };
 
 /* ---- Checks ---- */
@@ -98,13 +98,13 @@ static cl_status credentials_create(credentials **created, const tls_file *cert,
 
 /* ---- Life ---- */
 
-cl_status tls_create(tls **created, const tls_file *cert, const tls_file *key, cl_error *error) {
+cl_status tls_create(http_tls **created, const tls_file *cert, const tls_file *key, cl_error *error) {
     *created = NULL;
     if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
         return cl_fail(
             error, CL_ERR_UNSUPPORTED,
             "libmicrohttpd was built without TLS; leave out --tls-cert and --tls-key, and put a proxy before the server");
-    tls *t = calloc(1, sizeof *t);
+    http_tls *t = calloc(1, sizeof *t);
     if (!t) return cl_fail(error, CL_ERR_NOMEM, "no memory for the certificate");
     pthread_mutex_init(&t->lock, NULL);
     t->cert = strdup(cert->text);
@@ -118,8 +118,8 @@ cl_status tls_create(tls **created, const tls_file *cert, const tls_file *key, c
     return status;
 }
 
-void tls_destroy(tls **address) {
-    tls *t = address ? *address : NULL;
+void tls_destroy(http_tls **address) {
+    http_tls *t = address ? *address : NULL;
     if (!t) return;
     *address = NULL;
     while (t->latest) {
@@ -133,7 +133,7 @@ void tls_destroy(tls **address) {
     free(t);
 }
 
-cl_status tls_replace(tls *t, const tls_file *cert, const tls_file *key, cl_error *error) {
+cl_status tls_replace(http_tls *t, const tls_file *cert, const tls_file *key, cl_error *error) {
     credentials *c;
     const cl_status status = credentials_create(&c, cert, key, error);
     if (status != CL_OK) return status;
@@ -146,17 +146,17 @@ cl_status tls_replace(tls *t, const tls_file *cert, const tls_file *key, cl_erro
 
 /* ---- Use ---- */
 
-static const credentials *latest(tls *t) {
+static const credentials *latest(http_tls *t) {
     pthread_mutex_lock(&t->lock);
     const credentials *c = t->latest;
     pthread_mutex_unlock(&t->lock);
     return c;
 }
 
-void tls_use(tls *t, void *session) { gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, latest(t)->pair); }
+void tls_use(http_tls *t, void *session) { gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, latest(t)->pair); }
 
-const char *tls_cert(const tls *t) { return t->cert; }
+const char *tls_cert(const http_tls *t) { return t->cert; }
 
-const char *tls_key(const tls *t) { return t->key; }
+const char *tls_key(const http_tls *t) { return t->key; }
 
-int64_t tls_expires_at(tls *t) { return latest(t)->expires_at; }
+int64_t tls_expires_at(http_tls *t) { return latest(t)->expires_at; }

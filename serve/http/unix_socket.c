@@ -38,7 +38,7 @@ static cl_status remove_stale(const struct sockaddr_un *address, cl_error *error
                    address->sun_path, strerror(errno));
 }
 
-/* Until listen(), nobody can connect, whatever the mode is. */
+/* Until listen(), nobody can connect, with any mode. */
 static bool bind_and_listen(unix_socket *s, const struct sockaddr_un *address, mode_t mode) {
     struct stat st;
     if (bind(s->fd, (const struct sockaddr *)address, sizeof *address) != 0) return false;

@@ -20,7 +20,7 @@ typedef struct unix_socket {
 
 /*
  * Create the socket file, with this mode, and listen. Before the sandbox, which forbids it. Errors, after which fd is -1:
- * CL_ERR_ARG for a path that is too long; CL_ERR_FILE says why the path cannot be used, and what to do.
+ * CL_ERR_ARG for a path that is too long; CL_ERR_FILE says why the path cannot be used, with a remedy.
  */
 cl_status unix_socket_open(unix_socket *s, const char *path, mode_t mode, cl_error *error);
 

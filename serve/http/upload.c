@@ -11,8 +11,8 @@
 /* Bytes of the buffer in which the form's lines are found; a line of a part's head must fit. */
 enum { FORM_BUFFER = 16 << 10 };
 
-struct upload {
-    content file;
+struct http_upload {
+    batch_content file;
     int64_t max_bytes;              /* of the file */
     struct MHD_PostProcessor *form; /* NULL: the body is no form, or it is complete */
     char purpose[STORE_MAX_PURPOSE + 1];
@@ -23,7 +23,7 @@ struct upload {
     openai_error error;
 };
 
-static void fail(upload *u, const char *param, const char *message) {
+static void fail(http_upload *u, const char *param, const char *message) {
     if (u->failed) return;
     u->failed = true;
     openai_fail(&u->error, param, "%s", message);
@@ -37,7 +37,7 @@ static const char *last_part(const char *name) {
 }
 
 /* Set the file's name, cut to whole characters. */
-static void set_name(upload *u, const char *name) {
+static void set_name(http_upload *u, const char *name) {
     const size_t size = strnlen(name, STORE_MAX_NAME);
     const size_t valid = cl_utf8_valid(name, size);
     memcpy(u->name, name, valid);
@@ -45,7 +45,7 @@ static void set_name(upload *u, const char *name) {
 }
 
 /* Write a piece of the file to the disk. */
-static void write_file(upload *u, const char *data, size_t size) {
+static void write_file(http_upload *u, const char *data, size_t size) {
     if ((int64_t)size > u->max_bytes - u->file.bytes) {
         char message[120];
         snprintf(message, sizeof message, "the file is larger than %lld bytes, the limit of this server; send a smaller one",
@@ -57,7 +57,7 @@ static void write_file(upload *u, const char *data, size_t size) {
     }
 }
 
-static void add_file(upload *u, const char *name, const char *data, uint64_t offset, size_t size) {
+static void add_file(http_upload *u, const char *name, const char *data, uint64_t offset, size_t size) {
     if (offset == 0 && u->file.bytes > 0) fail(u, "file", "the form has several parts called file; send them one by one");
     u->has_file = true;
     if (!name) {
@@ -69,7 +69,7 @@ static void add_file(upload *u, const char *name, const char *data, uint64_t off
     if (size > 0) write_file(u, data, size);
 }
 
-static void add_purpose(upload *u, const char *data, uint64_t offset, size_t size) {
+static void add_purpose(http_upload *u, const char *data, uint64_t offset, size_t size) {
     if (offset != u->purpose_size || size > STORE_MAX_PURPOSE - u->purpose_size) {
         fail(u, "purpose", "purpose must be \"batch\", once");
         return;
@@ -81,7 +81,7 @@ static void add_purpose(upload *u, const char *data, uint64_t offset, size_t siz
 /* libmicrohttpd's callback for each piece of a part. Other parts are ignored, as unknown fields of JSON bodies are. */
 static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *key, const char *name, const char *type,
                                const char *encoding, const char *data, uint64_t offset, size_t size) {
-    upload *u = cls;
+    http_upload *u = cls;
     (void)kind, (void)type;
     if (!key) return MHD_YES;
     if (encoding && strcasecmp(encoding, "binary") != 0 && strcasecmp(encoding, "8bit") != 0 &&
@@ -94,10 +94,10 @@ static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *k
     return u->failed ? MHD_NO : MHD_YES;
 }
 
-upload *upload_begin(store *s, struct MHD_Connection *connection, int64_t max_bytes) {
+http_upload *upload_begin(batch_store *s, struct MHD_Connection *connection, int64_t max_bytes) {
     static const char wanted[] = "multipart/form-data";
     const char *type = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_TYPE);
-    upload *u = calloc(1, sizeof *u);
+    http_upload *u = calloc(1, sizeof *u);
     if (!u) return NULL;
     u->file = content_begin(s);
     u->max_bytes = max_bytes;
@@ -110,18 +110,18 @@ upload *upload_begin(store *s, struct MHD_Connection *connection, int64_t max_by
     return u;
 }
 
-void upload_add(upload *u, const char *data, size_t size) {
+void upload_add(http_upload *u, const char *data, size_t size) {
     if (u->failed || !u->form) return;
     if (MHD_post_process(u->form, data, size) != MHD_YES) fail(u, NULL, "the form is not valid multipart/form-data");
 }
 
-void upload_complete(upload *u) {
+void upload_complete(http_upload *u) {
     if (!u->form) return;
     if (MHD_destroy_post_processor(u->form) != MHD_YES) fail(u, NULL, "the form ends before its last boundary");
     u->form = NULL;
 }
 
-bool upload_end(upload *u, const store_owner *owner, openai_writer *w, openai_error *error) {
+bool upload_end(http_upload *u, const store_owner *owner, openai_writer *w, openai_error *error) {
     if (!u->has_file) fail(u, "file", "the form has no file; send it as a part called file");
     if (strcmp(u->purpose, "batch") != 0)
         fail(u, "purpose", "purpose must be \"batch\", the only kind of files that this server uses");
@@ -130,7 +130,7 @@ bool upload_end(upload *u, const store_owner *owner, openai_writer *w, openai_er
     return false;
 }
 
-void upload_free(upload *u) {
+void upload_free(http_upload *u) {
     if (!u) return;
     if (u->form) MHD_destroy_post_processor(u->form);
     content_end(&u->file);

@@ -11,7 +11,7 @@
 
 #include "serve/batches/store.h"
 
-typedef struct upload upload;
+typedef struct http_upload http_upload;
 
 /* Bytes of a body beside the file. */
 enum { UPLOAD_FORM_BYTES = 1 << 20 };
@@ -20,18 +20,18 @@ enum { UPLOAD_FORM_BYTES = 1 << 20 };
  * Begin with the head of a request. max_bytes: of the file. The store is borrowed until upload_free. NULL: memory is lacking.
  * On the connection's thread, as the next two.
  */
-upload *upload_begin(store *s, struct MHD_Connection *connection, int64_t max_bytes);
+http_upload *upload_begin(batch_store *s, struct MHD_Connection *connection, int64_t max_bytes);
 
 /* Add a piece of the body. */
-void upload_add(upload *u, const char *data, size_t size);
+void upload_add(http_upload *u, const char *data, size_t size);
 
 /* The body is complete. */
-void upload_complete(upload *u);
+void upload_complete(http_upload *u);
 
 /* Make the file durable, add it to the store, and write its object. False: *error says why not. Waits for the disk. */
-bool upload_end(upload *u, const store_owner *owner, openai_writer *w, openai_error *error);
+bool upload_end(http_upload *u, const store_owner *owner, openai_writer *w, openai_error *error);
 
 /* Free the upload, and remove the file unless it is in the store. NULL is ignored. */
-void upload_free(upload *u);
+void upload_free(http_upload *u);
 
 #endif

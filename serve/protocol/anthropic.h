@@ -23,7 +23,7 @@ typedef struct anthropic_marks {
     size_t n_parts, n_calls; /* of the last one of these messages, parts of its content and calls */
 } anthropic_marks;
 
-/* Translate a body. Free *t afterwards, whatever is returned. */
+/* Translate a body. Free *t afterwards, also if this fails. */
 bool anthropic_translate(openai_translation *t, const json_t *body, anthropic_marks *marks, openai_error *error);
 
 /* Append the messages that `system` and `messages` make to the chat (anthropic_input.c). */

@@ -12,7 +12,7 @@ typedef struct conversation {
     const char *role; /* its role, static */
 } conversation;
 
-/* The message for what follows, which is the last one if that has the role: consecutive messages of one role are one. */
+/* The message for the next part: the last one if it has the role: consecutive messages of one role are one. */
 static json_t *message_of(conversation *c, const char *role, const char *where) {
     if (c->last && strcmp(c->role, role) == 0 && strcmp(role, "tool") != 0) return c->last;
     if (c->last && !translation_end_message(c->t, c->last)) return NULL;
@@ -69,11 +69,7 @@ static bool read_tool_use(conversation *c, const block *b) {
         return openai_refuse(c->t->error, param.text, "must be an object");
     }
     json_t *message = message_of(c, b->role, b->message);
-    if (!message) return false;
-    char *text = json_dumps(input, JSON_COMPACT);
-    json_t *arguments = text ? json_string(text) : NULL;
-    free(text);
-    return arguments ? translation_add_call(c->t, message, id, name, arguments, b->where) : openai_fail_memory(c->t->error);
+    return message && translation_add_call(c->t, message, id, name, translation_text_of(input), b->where);
 }
 
 /* The text blocks of a result; those that refer to something else are skipped. */

@@ -99,10 +99,9 @@ static void write_usage(openai_writer *w, const openai_request *r, const openai_
     writer_integer(w, "input_tokens", usage->prompt_tokens - usage->cached_tokens - n_created);
     writer_integer(w, "cache_creation_input_tokens", n_created);
     writer_integer(w, "cache_read_input_tokens", usage->cached_tokens);
-    writer_open(w, "cache_creation", '{');
-    writer_integer(w, "ephemeral_5m_input_tokens", is_hour ? 0 : n_created);
-    writer_integer(w, "ephemeral_1h_input_tokens", is_hour ? n_created : 0);
-    writer_close(w);
+    writer_value(w, "cache_creation",
+                 json_pack("{s:I, s:I}", "ephemeral_5m_input_tokens", (json_int_t)(is_hour ? 0 : n_created),
+                           "ephemeral_1h_input_tokens", (json_int_t)(is_hour ? n_created : 0)));
     writer_integer(w, "output_tokens", usage->completion_tokens);
     writer_close(w);
 }

@@ -1,4 +1,4 @@
-/* Parses a line of a batch file into a request, and writes its record. */
+/* Parses a line of a batch file into a request, and writes its output line. */
 #include "batch_line.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static bool fail_memory(batch_line *line) {
     return openai_fail_memory(&line->error);
 }
 
-/* Set the line's id, also as text, so that even a record for which memory is lacking has it. */
+/* Set the line's id, also as text, so that even an output line for which memory is lacking has it. */
 static bool set_id(batch_line *line, const json_t *object) {
     json_t *id = json_object_get(object, line->openai_form ? "custom_id" : "id");
     line->id = id ? json_incref(id) : json_integer((json_int_t)line->number);
@@ -91,7 +91,7 @@ bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t 
     return ok;
 }
 
-/* ---- The record ---- */
+/* ---- The output line ---- */
 
 bool batch_line_has_error(const batch_line *line) { return line->failed || line->result.failed; }
 
@@ -125,7 +125,7 @@ static void write_short(openai_writer *w, const batch_line *line) {
     writer_close(w);
 }
 
-/* OpenAI's record, whose body is the answer or the error object that the server would send. */
+/* OpenAI's output line, whose body is the answer or the error object that the server would send. */
 static void write_openai(openai_writer *w, const batch_line *line) {
     char id[40];
     snprintf(id, sizeof id, "batch_req_%zu", line->number);
@@ -144,7 +144,7 @@ static void write_openai(openai_writer *w, const batch_line *line) {
     writer_close(w);
 }
 
-/* The record of a line for whose record memory was lacking. Allocates nothing. False: it cannot be written. */
+/* Print an error for a line, memory for whose output was lacking. Allocates nothing. False: it cannot be written. */
 static bool print_no_memory(const batch_line *line, FILE *out) {
     const char *id = line->id_text ? line->id_text : "null";
     if (!line->openai_form)
@@ -155,7 +155,7 @@ static bool print_no_memory(const batch_line *line, FILE *out) {
                    line->number, id, line->number, line->dialect->no_memory_body) > 0;
 }
 
-char *batch_line_record(const batch_line *line, size_t *size) {
+char *batch_line_output(const batch_line *line, size_t *size) {
     openai_writer w = {.spaced = true};
     line->openai_form ? write_openai(&w, line) : write_short(&w, line);
     writer_raw(&w, "\n");
@@ -164,10 +164,10 @@ char *batch_line_record(const batch_line *line, size_t *size) {
 
 bool batch_line_print(const batch_line *line, FILE *out, bool *is_error) {
     size_t size;
-    char *record = batch_line_record(line, &size);
-    *is_error = !record || batch_line_has_error(line);
-    const bool ok = record ? fwrite(record, 1, size, out) == size : print_no_memory(line, out);
-    free(record);
+    char *output = batch_line_output(line, &size);
+    *is_error = !output || batch_line_has_error(line);
+    const bool ok = output ? fwrite(output, 1, size, out) == size : print_no_memory(line, out);
+    free(output);
     return ok && fflush(out) == 0;
 }
 

@@ -1,5 +1,5 @@
 /*
- * One line of a batch file: its request, its result, and the record that is written for it. The `batch` command and the
+ * One line of a batch file: its request, its result, and its output line. The `batch` command and the
  * server's batches use it.
  */
 #ifndef SERVE_PROTOCOL_BATCH_LINE_H
@@ -34,15 +34,15 @@ typedef struct batch_line {
 bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t size, const openai_context *context,
                       openai_tenants *tenants);
 
-/* Whether the record reports an error. */
+/* Whether the output line reports an error. */
 bool batch_line_has_error(const batch_line *line);
 
-/* The record of a line that is done: [*size] bytes and a zero, for the caller to free; NULL if memory is lacking. */
-char *batch_line_record(const batch_line *line, size_t *size);
+/* The output line of a request that is done: [*size] bytes and a zero, for the caller to free; NULL if memory is lacking. */
+char *batch_line_output(const batch_line *line, size_t *size);
 
 /*
- * Print the record of a line that is done, and flush the output. If memory is lacking for an answer, the record is an error.
- * *is_error: the record reports an error. Returns false if the output cannot be written; errno says why.
+ * Print the output line of a request that is done, and flush the output. If memory is lacking for an answer, it is an error.
+ * *is_error: it reports an error. Returns false if the output cannot be written; errno says why.
  */
 bool batch_line_print(const batch_line *line, FILE *out, bool *is_error);
 

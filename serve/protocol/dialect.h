@@ -2,8 +2,8 @@
  * The APIs that clients speak: how each reads a body, and writes answers, errors and streams. The server and the `batch`
  * command know only this table.
  *
- * Streams consist of server-sent events; each function writes whole ones, with all that frames them. If memory is lacking, the
- * writer fails, and what it holds is replaced by a constant text.
+ * Streams consist of server-sent events; each function writes whole ones, with their frames. If memory is lacking, the
+ * writer fails, and its text is replaced by a constant text.
  */
 #ifndef SERVE_PROTOCOL_DIALECT_H
 #define SERVE_PROTOCOL_DIALECT_H
@@ -18,11 +18,11 @@ typedef struct openai_dialect {
     void (*write_error)(openai_writer *w, const char *key, const openai_error *error);
     /* Write the whole answer of a request that is not streamed, as the value of `key` (NULL: no key). */
     void (*write_answer)(openai_writer *w, const char *key, const openai_result *result);
-    /* Write what a stream begins with, before the first event of the engine. */
+    /* Write the beginning of a stream, before the first event of the engine. */
     void (*stream_begin)(openai_writer *w, openai_result *result);
-    /* Write what an event of prompt i, which was just added to the result, adds to the stream; possibly nothing. */
+    /* Write the part of the stream, possibly empty, for an event of prompt i, which was just added to the result. */
     void (*stream_event)(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event);
-    /* Write the end of a stream; error: what ended it early, or NULL. */
+    /* Write the end of a stream; error: the reason for an early end, or NULL. */
     void (*stream_end)(openai_writer *w, openai_result *result, const openai_error *error);
     /* The body, and the end of a stream, in place of one for which memory is lacking. */
     const char *no_memory_body, *no_memory_end;

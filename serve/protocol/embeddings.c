@@ -54,7 +54,7 @@ static bool add_end_tokens(const openai_context *context, openai_request *r, ope
 
 static bool parse(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     cl_engine_request *p = &r->params;
-    return openai_parse_model(context, body, error) && openai_check_offered(r->endpoint, body, error) &&
+    return openai_check_body(context, body, error) && openai_check_offered(r->endpoint, body, error) &&
            field_int32(body, "priority", -CL_ENGINE_MAX_PRIORITY, CL_ENGINE_MAX_PRIORITY, &p->priority, error) &&
            parse_pooling(context, body, &p->pooling, error) && parse_form(context, body, r, error) &&
            openai_parse_prompt_list(context, field_get(body, "input"), "input", OPENAI_MAX_INPUTS, r, error) &&
@@ -67,7 +67,6 @@ bool openai_embedding_parse(const openai_context *context, const json_t *body, o
     request->params.max_tokens = 0;
     request->params.timeout_s = context->timeout_s;
     request->params.queue_timeout_s = context->queue_timeout_s;
-    if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
     if (parse(context, body, request, error)) return true;
     openai_request_free(request);
     return false;

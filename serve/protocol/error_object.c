@@ -35,11 +35,15 @@ const char *openai_error_text(const openai_error *error, char text[OPENAI_ERROR_
     return text;
 }
 
-static bool set_kind(openai_error *error, int status, const char *type, const char *code) {
+bool openai_set_status(openai_error *error, int status, const char *code) {
     error->status = status;
-    error->type = type;
     error->code = code;
     return false;
+}
+
+static bool set_kind(openai_error *error, int status, const char *type, const char *code) {
+    error->type = type;
+    return openai_set_status(error, status, code);
 }
 
 const openai_error *openai_unavailable(openai_error *error, int64_t retry_after_s) {

@@ -120,6 +120,11 @@ bool field_token(const json_t *value, const char *param, const cl_model *model, 
     return true;
 }
 
+bool field_object(const json_t *object, const char *name, const json_t **value, openai_error *error) {
+    *value = field_get(object, name);
+    return !*value || json_is_object(*value) || openai_refuse(error, name, "must be an object, not %s", field_kind(*value));
+}
+
 bool field_array(const json_t *object, const char *name, const char *what, size_t max, const json_t **array,
                  openai_error *error) {
     *array = field_get(object, name);

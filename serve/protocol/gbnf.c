@@ -23,13 +23,12 @@ static bool fail(parser *p, const char *what) {
     return false;
 }
 
-/* Make room for n more elements in *array. */
-static bool reserve(parser *p, void *array, int32_t used, int32_t n, int32_t *capacity, size_t size) {
-    if (used + n <= *capacity) return true;
-    const int32_t wanted = 2 * (used + n) + 64;
+bool gbnf_reserve(void *array, int32_t n, int32_t *capacity, size_t size, cl_error *error) {
+    if (n <= *capacity) return true;
+    const int32_t wanted = 2 * n + 64;
     void **a = array, *grown = realloc(*a, (size_t)wanted * size);
     if (!grown) {
-        cl_fail(p->error, CL_ERR_NOMEM, "out of memory for the grammar");
+        cl_fail(error, CL_ERR_NOMEM, "out of memory for the grammar");
         return false;
     }
     *a = grown;
@@ -37,14 +36,14 @@ static bool reserve(parser *p, void *array, int32_t used, int32_t n, int32_t *ca
     return true;
 }
 
-/* A new node; -1: there is no room. */
+/* A new node; -1: there are too many. */
 static int32_t add_node(parser *p, gbnf_kind kind, int32_t child) {
     gbnf_grammar *g = p->g;
     if (g->n_nodes == GBNF_MAX_NODES) {
         cl_fail(p->error, CL_ERR_LIMIT, "line %d: the grammar has more than %d parts; shorten it", p->line, GBNF_MAX_NODES);
         return -1;
     }
-    if (!reserve(p, &g->nodes, g->n_nodes, 1, &g->nodes_capacity, sizeof *g->nodes)) return -1;
+    if (!gbnf_reserve(&g->nodes, g->n_nodes + 1, &g->nodes_capacity, sizeof *g->nodes, p->error)) return -1;
     g->nodes[g->n_nodes] = (gbnf_node){.kind = kind, .child = child, .next = -1};
     return g->n_nodes++;
 }
@@ -138,7 +137,7 @@ static bool read_character(parser *p, uint32_t *c) {
 
 static bool add_range(parser *p, uint32_t first, uint32_t last) {
     gbnf_grammar *g = p->g;
-    if (!reserve(p, &g->ranges, g->n_ranges, 1, &g->ranges_capacity, sizeof *g->ranges)) return false;
+    if (!gbnf_reserve(&g->ranges, g->n_ranges + 1, &g->ranges_capacity, sizeof *g->ranges, p->error)) return false;
     g->ranges[g->n_ranges++] = (gbnf_range){first, last};
     return true;
 }
@@ -178,7 +177,7 @@ static void join_ranges(gbnf_grammar *g, int32_t start) {
     g->n_ranges = n;
 }
 
-/* Replace the ranges from `start` on by what is outside of them. */
+/* Replace the ranges from `start` on by their complement. */
 static bool negate_ranges(parser *p, int32_t start) {
     gbnf_grammar *g = p->g;
     uint32_t next = 0;
@@ -251,7 +250,7 @@ static int32_t find_rule(parser *p, const char *name, size_t size) {
         cl_fail(p->error, CL_ERR_LIMIT, "line %d: the grammar has more than %d rules; shorten it", p->line, GBNF_MAX_RULES);
         return -1;
     }
-    if (!reserve(p, &g->rules, g->n_rules, 1, &g->rules_capacity, sizeof *g->rules)) return -1;
+    if (!gbnf_reserve(&g->rules, g->n_rules + 1, &g->rules_capacity, sizeof *g->rules, p->error)) return -1;
     g->rules[g->n_rules] = (gbnf_rule){.name = name, .name_size = size, .used = p->line, .body = -1};
     return g->n_rules++;
 }
@@ -281,7 +280,7 @@ static int32_t read_token(parser *p) {
     const bool by_id = start[0] == '<' && start[1] == '[';
     if (start[0] != '<' || (negated && !by_id)) return fail(p, "'!' needs a token's id behind it, as in !<[5]>"), -1;
     const int32_t size = (int32_t)(p->at - start) + negated;
-    if (!reserve(p, &g->tokens, g->n_token_bytes, size, &g->tokens_capacity, 1)) return -1;
+    if (!gbnf_reserve(&g->tokens, g->n_token_bytes + size, &g->tokens_capacity, 1, p->error)) return -1;
     const int32_t node = add_node(p, GBNF_TOKEN, -1);
     if (node < 0) return -1;
     g->nodes[node].start = g->n_token_bytes;

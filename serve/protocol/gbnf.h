@@ -44,7 +44,7 @@ typedef enum gbnf_kind {
     GBNF_SEQUENCE, /* all children, in order */
     GBNF_CHOICE,   /* one of the children */
     GBNF_REPEAT,   /* the child, min to max times; 0 to 1, or 1 at least */
-    GBNF_RULE,     /* what another rule describes */
+    GBNF_RULE,     /* the text of another rule */
     GBNF_TOKEN,    /* a special token, as Lark writes it */
 } gbnf_kind;
 
@@ -80,6 +80,9 @@ typedef struct gbnf_grammar {
 /* Zero-initialise *g, and free it after a failure, too. Errors: as gbnf_to_lark. */
 cl_status gbnf_parse(gbnf_grammar *g, const char *text, size_t size, cl_error *error);
 void gbnf_free(gbnf_grammar *g);
+
+/* Grow *array to a capacity of n elements of `size` bytes, which is owned. False with *error filled: memory is lacking. */
+bool gbnf_reserve(void *array, int32_t n, int32_t *capacity, size_t size, cl_error *error);
 
 /* Set is_split of nodes (gbnf_lexemes.c). */
 cl_status gbnf_choose_lexemes(gbnf_grammar *g, cl_error *error);

@@ -77,16 +77,6 @@ static bool spend(chooser *c, int64_t steps) {
     return c->work <= MAX_WORK || fail(c, CL_ERR_LIMIT, "the grammar is too complex to be converted; shorten it");
 }
 
-static bool reserve(chooser *c, void *array, int32_t n, int32_t *capacity, size_t size) {
-    if (n <= *capacity) return true;
-    const int32_t wanted = 2 * n + 256;
-    void **a = array, *grown = realloc(*a, (size_t)wanted * size);
-    if (!grown) return no_memory(c);
-    *a = grown;
-    *capacity = wanted;
-    return true;
-}
-
 /* ---- What nodes are ---- */
 
 /* Set is_regular and is_nullable of a node from its children, or its rule. */
@@ -149,7 +139,7 @@ static uint64_t *of(const chooser *c, uint64_t *sets, int32_t node) { return set
 
 static bool has(const uint64_t *s, int32_t i) { return s[i / WORD_BITS] >> (i % WORD_BITS) & 1; }
 
-/* Add what is in b to a; whether a grew. */
+/* Add the members of b to a; whether a grew. */
 static bool join(const chooser *c, uint64_t *a, const uint64_t *b) {
     bool grew = false;
     for (int32_t i = 0; i < c->n_words; i++) {
@@ -190,7 +180,7 @@ static bool allocate_sets(chooser *c) {
            no_memory(c);
 }
 
-/* ---- What begins and what follows ---- */
+/* ---- The bytes that begin a lexeme, and those that follow it ---- */
 
 static bool grow_first(chooser *c, int32_t i) {
     const gbnf_grammar *g = c->g;
@@ -204,7 +194,7 @@ static bool grow_first(chooser *c, int32_t i) {
     return grew;
 }
 
-/* Add what follows the children of a node, or its rule. The inside of a lexeme does not count. */
+/* Add the bytes that follow the children of a node, or its rule. The inside of a lexeme does not count. */
 static bool grow_follows(chooser *c, int32_t i) {
     const gbnf_grammar *g = c->g;
     const gbnf_node *n = &g->nodes[i];
@@ -291,7 +281,7 @@ static int32_t add_state(chooser *c, int32_t class_node, int32_t lexeme) {
         fail(c, CL_ERR_LIMIT, "the grammar is too large to be converted; shorten it");
         return -1;
     }
-    if (!reserve(c, &c->states, c->n_states + 1, &c->states_capacity, sizeof *c->states)) return -1;
+    if (!gbnf_reserve(&c->states, c->n_states + 1, &c->states_capacity, sizeof *c->states, c->error)) return -1;
     c->states[c->n_states] = (state){.class_node = class_node, .next = -1, .other = -1, .lexeme = lexeme};
     return c->n_states++;
 }
@@ -378,7 +368,7 @@ static bool close_state(chooser *c, int32_t i) {
         c->marks[i] = c->mark;
         const state *s = &c->states[i];
         if (s->class_node >= 0 || s->accepts) {
-            if (!reserve(c, &c->pool, c->n_pool + 1, &c->pool_capacity, sizeof *c->pool)) return false;
+            if (!gbnf_reserve(&c->pool, c->n_pool + 1, &c->pool_capacity, sizeof *c->pool, c->error)) return false;
             c->pool[c->n_pool++] = i;
         }
         if (s->class_node >= 0) continue;
@@ -407,7 +397,7 @@ static bool keep_set(chooser *c, int32_t start) {
         }
     }
     if (c->n_sets == TABLE / 2) return fail(c, CL_ERR_LIMIT, "the grammar is too complex to be converted; shorten it");
-    if (!reserve(c, &c->sets, c->n_sets + 1, &c->sets_capacity, sizeof *c->sets)) return false;
+    if (!gbnf_reserve(&c->sets, c->n_sets + 1, &c->sets_capacity, sizeof *c->sets, c->error)) return false;
     c->sets[c->n_sets++] = (set){hash, start, n};
     c->table[at] = c->n_sets;
     return spend(c, 4 * (int64_t)n);

@@ -1,4 +1,4 @@
-/* Keeps the order in which a model writes reasoning, text and calls, and tells a stream what is new. */
+/* Keeps the order in which a model writes reasoning, text and calls, and which of them a stream has not sent. */
 #include <stdlib.h>
 
 #include "openai.h"

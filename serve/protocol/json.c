@@ -23,7 +23,7 @@ static const char *skip_string(const char *at, const char *end) {
     return end;
 }
 
-/* Count what text [size] contains. If it is not valid JSON, so that the counts mean nothing, jansson refuses it later. */
+/* Count the values in text [size]. If it is not valid JSON, so that the counts mean nothing, jansson refuses it later. */
 static contents count(const char *text, size_t size) {
     contents c = {.n_values = 1};
     const char *end = text + size;

@@ -28,7 +28,7 @@ typedef struct openai_json_used {
     size_t n_values, n_containers;
 } openai_json_used;
 
-/* The same for one of several texts. *used begins as {0}, and gets what the text contains. */
+/* The same for one of several texts. *used begins as {0}, and gets the text's counts. */
 json_t *openai_json_parse_part(const char *what, const char *text, size_t size, openai_json_used *used, openai_error *error);
 
 #endif

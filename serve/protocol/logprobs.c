@@ -18,14 +18,11 @@ typedef struct piece {
 
 /* The bytes of token `id`. If memory is lacking, there are none and the writer fails. */
 static piece piece_get(openai_writer *w, const openai_result *result, int32_t id) {
-    const cl_tokenizer *tok = result->context->model->tok;
-    char nothing[1];
-    const size_t size = cl_tokenizer_piece(tok, id, true, nothing, 0);
-    piece p = {malloc(size + 1), size};
-    if (p.bytes && cl_tokenizer_piece(tok, id, true, p.bytes, size) == size) return p;
+    piece p;
+    p.bytes = openai_text_of(result->context->model->tok, &id, 1, &p.size);
+    if (p.bytes) return p;
     writer_fail(w);
-    p.size = 0;
-    return p;
+    return (piece){0};
 }
 
 /* A name by the token's id, as in vLLM. If memory is lacking, it is empty and the writer fails. */

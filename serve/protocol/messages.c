@@ -1,4 +1,4 @@
-/* Checks messages and tools field by field, and copies what a template gets. */
+/* Checks messages and tools field by field, and copies the fields that a template gets. */
 #include "messages.h"
 
 #include <string.h>
@@ -199,16 +199,9 @@ static bool read_tool(const json_t *value, json_t *tools, const char *where, ope
            set(copy, "function", json_incref((json_t *)function), error);
 }
 
-json_t *openai_read_tools(const json_t *value, openai_error *error) {
-    if (value && !json_is_array(value)) {
-        openai_refuse(error, "tools", "must be an array, not %s", field_kind(value));
-        return NULL;
-    }
-    if (json_array_size(value) > OPENAI_MAX_TOOLS) {
-        openai_refuse(error, "tools", "has %zu tools; at most %d are allowed: send fewer", json_array_size(value),
-                      OPENAI_MAX_TOOLS);
-        return NULL;
-    }
+json_t *openai_read_tools(const json_t *body, openai_error *error) {
+    const json_t *value;
+    if (!field_array(body, "tools", "tools", OPENAI_MAX_TOOLS, &value, error)) return NULL;
     json_t *tools = json_array();
     bool ok = tools ? true : openai_fail_memory(error);
     for (size_t i = 0; ok && i < json_array_size(value); i++) {

@@ -1,5 +1,6 @@
 /*
- * The messages and tools of a chat, as a chat template gets them (cl_chat_input): checked, without what it does not know.
+ * The messages and tools of a chat, as a chat template gets them (cl_chat_input): checked, without fields that it does not
+ * know.
  *
  * Both functions return a new reference, or NULL with *error filled: it names the field, such as
  * "messages[3].tool_calls[0].function.arguments".
@@ -18,7 +19,7 @@ enum {
 /* value: the field `messages`. argument_text: cl_chat_takes_argument_text. */
 json_t *openai_read_messages(const json_t *value, bool argument_text, openai_error *error);
 
-/* value: the field `tools`, or NULL, which reads as no tools. */
-json_t *openai_read_tools(const json_t *value, openai_error *error);
+/* The field `tools` of a body; without it an empty array. */
+json_t *openai_read_tools(const json_t *body, openai_error *error);
 
 #endif

@@ -55,12 +55,11 @@ bool openai_fail_model(openai_error *error, const char *name, const openai_names
     for (size_t i = 0, used = 0; i < names->n && used < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s'%.200s'", i ? " or " : "", names->names[i]);
     openai_fail(error, "model", "there is no model '%.100s'; the model here is called %s", name, list);
-    error->status = 404;
-    error->code = "model_not_found";
-    return false;
+    return openai_set_status(error, 404, "model_not_found");
 }
 
-bool openai_parse_model(const openai_context *context, const json_t *body, openai_error *error) {
+bool openai_check_body(const openai_context *context, const json_t *body, openai_error *error) {
+    if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
     const json_t *model = field_get(body, "model");
     const char *name;
     if (!model) return true;

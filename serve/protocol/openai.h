@@ -5,7 +5,7 @@
  *   body --openai_request_parse--> openai_request --openai_submit--> engine
  *   cl_engine_event --openai_result_add--> openai_result --openai_write_answer, openai_write_chunk--> answer
  *
- * dialect.h has the table of what differs between APIs, through which both use it.
+ * dialect.h has a table of the differences between APIs, which both use.
  *
  * No function here keeps state between calls. Different requests and results may be used on different threads at once.
  */
@@ -46,6 +46,9 @@ bool openai_fail(openai_error *error, const char *param, const char *format, ...
  * together, so that the param may become the name by which the client knows the field.
  */
 bool openai_refuse(openai_error *error, const char *param, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Give a filled error this status and code (NULL: none). Returns false. */
+bool openai_set_status(openai_error *error, int status, const char *code);
 
 /*
  * Turn a filled error into one of the server, with status 503. retry_after_s: seconds after which the request may succeed; 0:
@@ -141,20 +144,20 @@ typedef struct openai_defaults {
 void openai_defaults_init(openai_defaults *defaults);
 
 /*
- * What all requests of a server or of a batch job have in common. Its pointers are borrowed; requests and results borrow the
- * context until they are freed.
+ * The common part of all requests of a server or of a run of `chunkllama batch`. Its pointers are borrowed; requests and
+ * results borrow the context until they are freed.
  */
 typedef struct openai_context {
     const cl_model *model;
     const char *model_name;    /* the model's name in answers, UTF-8 */
     const openai_names *names; /* that requests may send; NULL: any */
-    const cl_chat *chat;       /* how chats are written: the model's own, or what the user chose; NULL: chats are refused */
+    const cl_chat *chat;       /* how chats are written: as the model's file or the user says; NULL: chats are refused */
     int32_t n_ctx;             /* tokens; text too long for it is refused before it is tokenized; 0: no limit */
     double timeout_s;          /* cl_engine_request.timeout_s of all requests; 0: none */
     double queue_timeout_s;    /* the same of cl_engine_request.queue_timeout_s */
     openai_defaults defaults;
     const json_t *chat_kwargs; /* an object: variables of the template that requests do not set; NULL: none */
-    bool can_pin;              /* requests may pin what they mark; otherwise marks have no effect */
+    bool can_pin;              /* requests may pin the prefixes that they mark; otherwise marks have no effect */
 } openai_context;
 
 enum {
@@ -192,7 +195,7 @@ typedef enum openai_tool_choice { OPENAI_TOOLS_NONE, OPENAI_TOOLS_AUTO, OPENAI_T
 
 typedef struct openai_request {
     openai_endpoint endpoint;
-    const char *id_prefix;  /* what the ids of its answers begin with, a static string: "chatcmpl-", "cmpl-" */
+    const char *id_prefix;  /* the beginning of its answers' ids, a static string: "chatcmpl-", "cmpl-" */
     openai_prompt *prompts; /* [n_prompts]; a chat has one */
     size_t n_prompts;
     cl_engine_request params; /* all but prompt, n_prompt, on_event and ctx; its pointers point into this struct */
@@ -209,7 +212,7 @@ typedef struct openai_request {
     bool tokens_as_ids;     /* logprobs name tokens by their ids, as in "token_id:5" */
     bool timings;           /* the answer, or a choice's last chunk, has `timings` */
     bool timings_per_token; /* each chunk has them */
-    int64_t truncate; /* prompts keep this many of their last tokens at most; 0: all; -1: as many as the context has room for */
+    int64_t truncate; /* prompts keep this many of their last tokens at most; 0: all; -1: as many as the context can hold */
     char *id;         /* of the answer, behind its prefix; owned; NULL: a random one */
     char *salt;       /* [params.salt_size] owned */
     openai_rules rules;
@@ -223,17 +226,16 @@ typedef struct openai_request {
     bool splits;              /* replies are split, with `reply`, into reasoning, content and calls */
     bool include_reasoning;   /* the answer contains the reasoning that is split off */
     cl_reply_options reply;
-    int32_t
-        markers[OPENAI_MAX_MARKERS]; /* [params.n_shown_tokens] special tokens that replies show, because they are markers */
-    char *grammar;                   /* [params.grammar_size] owned; which field it came from is in grammar_field */
-    const char *grammar_field;       /* a static string; NULL: the request has none */
-    const char *format;              /* the client's name for response_format, a static string */
-    bool base64;                     /* embeddings: write them as base64 of little-endian f32 */
-    int32_t dimensions;              /* embeddings: how many leading components are returned */
+    int32_t markers[OPENAI_MAX_MARKERS]; /* [params.n_shown_tokens] special tokens that replies show: they are markers */
+    char *grammar;                       /* [params.grammar_size] owned; which field it came from is in grammar_field */
+    const char *grammar_field;           /* a static string; NULL: the request has none */
+    const char *format;                  /* the client's name for response_format, a static string */
+    bool base64;                         /* embeddings: write them as base64 of little-endian f32 */
+    int32_t dimensions;                  /* embeddings: how many leading components are returned */
     char *stop[OPENAI_MAX_STOP];
     int32_t stop_tokens[OPENAI_MAX_STOP_TOKENS];
     int32_t pin_ttl_s; /* seconds for which params.pin_tokens are to stay in the cache after their last use; 0: they are 0 */
-    json_t *repeated;  /* what answers in the request's dialect repeat of its body, an object; owned; NULL: nothing */
+    json_t *repeated;  /* the fields of the body that answers in its dialect repeat, an object; owned; NULL: nothing */
 } openai_request;
 
 /*
@@ -260,29 +262,30 @@ bool openai_embedding_parse(const openai_context *context, const json_t *body, o
 bool openai_pin_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
 /*
- * The most tokens of a prompt's completions: params.max_tokens, or -1, up to the end of the context, if that comes first and
- * the number was not meant for this prompt, because it is the server's default or, in some APIs, a bound.
+ * The limit on a prompt's completions: params.max_tokens, or -1, "up to the end of the context". A default of the server, or an
+ * upper bound of an API, becomes -1 if it exceeds the context; a number for this very prompt does not.
  */
 int64_t openai_max_tokens(const openai_request *request, size_t prompt);
 
 /* One prompt of a request that was submitted: the ctx of its events. */
-typedef struct openai_job {
+typedef struct openai_submitted {
     void *owner;   /* the argument of openai_submit */
     size_t prompt; /* index in request->prompts */
     uint64_t id;   /* for cl_engine_cancel; valid once openai_submit has returned */
-} openai_job;
+} openai_submitted;
 
 /*
  * Submit the prompts of a request from `first` on to the engine, in order, until one is refused.
  *
- * jobs: [request->n_prompts], filled here; each must stay where it is until its prompt's last event. on_event runs on the
- * engine's thread with the prompt's job as ctx, possibly before this function returns.
+ * submitted: [request->n_prompts], filled here; each must stay where it is until its prompt's last event. on_event runs on the
+ * engine's thread with the prompt's openai_submitted as ctx, possibly before this function returns.
  *
  * Returns the index behind the last prompt that was submitted. If it is less than n_prompts, *error says why that prompt was
  * refused, and with status 429 when it may be submitted again; those before it run to their end unless the caller cancels them.
  */
 size_t openai_submit(const openai_request *request, size_t first, cl_engine *e, void *owner,
-                     void (*on_event)(void *job, const cl_engine_event *event), openai_job *jobs, openai_error *error);
+                     void (*on_event)(void *submitted, const cl_engine_event *event), openai_submitted *submitted,
+                     openai_error *error);
 
 /* Whole seconds, at least 1, after which the requests that wait now will be admitted. */
 int64_t openai_retry_after(cl_engine *e);
@@ -392,7 +395,7 @@ typedef struct openai_result {
     openai_logprobs *prompt_logprobs;
     openai_usage *usage;  /* [n_prompts] */
     float **embeddings;   /* [n_prompts][n_embd of the model] not normalised; NULL in requests without, and before they come */
-    openai_delta *deltas; /* [n_deltas] what the latest event added to its choice, in order, for streams */
+    openai_delta *deltas; /* [n_deltas] the latest event's additions to its choice, in order, for streams */
     size_t n_deltas, deltas_capacity;
     size_t n_done; /* prompts whose last event was added */
     bool failed;   /* the engine reported an error, or memory was lacking; error says which */
@@ -431,7 +434,7 @@ typedef enum openai_change_kind { OPENAI_ITEM_BEGINS, OPENAI_ITEM_GROWS, OPENAI_
 typedef struct openai_change {
     openai_change_kind kind;
     size_t item;
-    cl_str text; /* what was added to the item; empty unless it grows */
+    cl_str text; /* the text added to the item; empty unless it grows */
 } openai_change;
 
 /*
@@ -500,7 +503,7 @@ void openai_write_usage_chunk(openai_writer *w, const openai_result *result);
  * ---- Tokens (tokens.c) ----
  *
  * Requests that are answered without the engine. Functions that return bool write the whole answer, or return false with *error
- * filled; then nothing was written, or what was must be dropped.
+ * filled; then the caller drops the text written so far, if any.
  */
 
 /*
@@ -512,13 +515,16 @@ bool openai_tokenize(const openai_context *context, const json_t *body, openai_w
 bool openai_detokenize(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error);
 
 /*
- * Read a request and write what the engine would get, as vLLM does: an object with token ids and sampling parameters, and for
+ * Read a request and write the engine's input for it, as vLLM does: an object with token ids and sampling parameters, and for
  * completions an array with one for each prompt.
  */
-bool openai_render(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_writer *w,
-                   openai_error *error);
+bool openai_render_chat(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error);
+bool openai_render_completion(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error);
 
-/* Write what clients that tokenize need to know, under the names of Hugging Face's tokenizer_config.json. */
+/* The text of tokens [n], with the names of special ones: [*size] bytes and a zero, allocated; NULL if memory is lacking. */
+char *openai_text_of(const cl_tokenizer *tok, const int32_t *ids, size_t n, size_t *size);
+
+/* Write the facts that clients need in order to tokenize, under the names of Hugging Face's tokenizer_config.json. */
 void openai_write_tokenizer_info(openai_writer *w, const openai_context *context);
 
 #endif

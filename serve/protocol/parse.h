@@ -19,27 +19,28 @@
 bool openai_request_parse_as(const openai_context *context, openai_endpoint endpoint, const char *format, const json_t *body,
                              openai_request *request, openai_error *error);
 
-/* Refuse a `model` by whose name the model may not be called (names.c). */
-bool openai_parse_model(const openai_context *context, const json_t *body, openai_error *error);
+/* Refuse a body that is no object, and a `model` by whose name the model may not be called (names.c). */
+bool openai_check_body(const openai_context *context, const json_t *body, openai_error *error);
 
 /* Refuse known fields that are not offered and would change the result (refused.c). */
 bool openai_check_offered(openai_endpoint endpoint, const json_t *body, openai_error *error);
 
-/* Read how to generate and what to report (read_params.c). */
+/* Read how to generate, and which things to report (read_params.c). */
 bool openai_parse_params(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
-/* Check what has been read into request->params by the engine's own rules, before there is a prompt (read_request.c). */
+/* Check request->params by the engine's own rules, before there is a prompt (read_request.c). */
 bool openai_check_fields(const openai_context *context, const openai_request *request, openai_error *error);
 
 /* Read which tokens may be drawn, once the number of tokens is known (rules.c). */
 bool openai_parse_rules(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 void openai_rules_free(openai_rules *rules);
 
-/* Read what the text must match: response_format, structured_outputs, guided_*, grammar or json_schema (read_constraint.c). */
+/* Read the constraint on the text: response_format, structured_outputs, guided_*, grammar or json_schema (read_constraint.c).
+ */
 bool openai_parse_constraint(const json_t *body, openai_request *request, openai_error *error);
 
-/* Read a chat's tools, which of them may be called, and what an answer has of a reply (tools.c). */
-bool openai_parse_tools(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+/* Read a chat's tools, which of them may be called, and the parts of a reply that an answer has (tools.c). */
+bool openai_parse_tools(const json_t *body, openai_request *request, openai_error *error);
 
 /*
  * Set how the replies to a chat are split, and the grammar that constrains them where calls are required or strict (tools.c).
@@ -50,7 +51,7 @@ bool openai_prepare_replies(const openai_context *context, openai_request *reque
 /* Read `messages` or `prompt` as token ids (read_prompt.c), once all else of the body has been read. */
 bool openai_parse_prompts(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
-/* Read a chat, with its tools and what else its template gets, as token ids (read_chat.c). */
+/* Read a chat, with its tools and its template's other inputs, as token ids (read_chat.c). */
 bool openai_parse_chat(const openai_context *context, const json_t *body, const openai_request *request, openai_prompt *prompt,
                        openai_error *error);
 
@@ -61,7 +62,7 @@ bool openai_parse_prompt_list(const openai_context *context, const json_t *value
                               openai_request *request, openai_error *error);
 
 /*
- * Refuse text of `size` bytes that cannot fit the context whatever it contains (read_prompt.c). The engine would refuse it too,
+ * Refuse text of `size` bytes that cannot fit the context with any content (read_prompt.c). The engine would refuse it too,
  * by its number of tokens; but tokenizing megabytes takes seconds, during which all requests behind this one wait. where: the
  * text's field.
  */
@@ -69,7 +70,7 @@ bool openai_check_size(const openai_context *context, const char *where, size_t 
 
 /* ---- Names of fields (field.c) ---- */
 
-/* A name such as "messages[2].content"; what does not fit is cut, as in openai_error. */
+/* A name such as "messages[2].content"; cut to the buffer's size, as in openai_error. */
 typedef struct field_path {
     char text[64];
 } field_path;
@@ -96,7 +97,7 @@ bool field_int(const json_t *object, const char *name, int64_t min, int64_t max,
 bool field_int32(const json_t *object, const char *name, int32_t min, int32_t max, int32_t *value, openai_error *error);
 bool field_float(const json_t *object, const char *name, double min, double max, float *value, openai_error *error);
 
-/* For field_float: openai_check_fields refuses what is out of range. */
+/* For field_float: openai_check_fields refuses numbers out of range. */
 #define FIELD_ANY -INFINITY, INFINITY
 
 /*
@@ -114,6 +115,9 @@ bool field_token(const json_t *value, const char *param, const cl_model *model, 
  */
 bool field_array(const json_t *object, const char *name, const char *what, size_t max, const json_t **array,
                  openai_error *error);
+
+/* Read a field as an object; *value is NULL if it is absent. */
+bool field_object(const json_t *object, const char *name, const json_t **value, openai_error *error);
 
 /* Whether a value is an integer, or a number with a fraction of 0. *integer is set only then. */
 bool field_is_integer(const json_t *value, int64_t *integer);

@@ -1,4 +1,4 @@
-/* Reads a chat: its messages, and what else its template gets, rendered and tokenized with its tools. */
+/* Reads a chat: its messages and its template's other inputs, rendered and tokenized with its tools. */
 #include <string.h>
 
 #include "messages.h"
@@ -33,10 +33,8 @@ static bool update(json_t *kwargs, const json_t *more) { return !more || json_ob
 /* The variables of the server, those of chat_template_kwargs, and reasoning_effort, a field of OpenAI's API. */
 static bool read_kwargs(const openai_context *context, const json_t *body, chat *c, openai_error *error) {
     static const char *const efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
-    const json_t *kwargs = field_get(body, "chat_template_kwargs"), *effort = field_get(body, "reasoning_effort");
-    if (kwargs && !json_is_object(kwargs))
-        return openai_refuse(error, "chat_template_kwargs", "must be an object, not %s", field_kind(kwargs));
-    if (kwargs && !check_kwargs(kwargs, error)) return false;
+    const json_t *kwargs, *effort = field_get(body, "reasoning_effort");
+    if (!field_object(body, "chat_template_kwargs", &kwargs, error) || !check_kwargs(kwargs, error)) return false;
     bool known = !effort;
     for (size_t i = 0; json_is_string(effort) && i < sizeof efforts / sizeof *efforts; i++)
         known |= strcmp(json_string_value(effort), efforts[i]) == 0;

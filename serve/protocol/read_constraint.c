@@ -1,5 +1,5 @@
 /*
- * Reads what the text must match, in the forms of OpenAI (response_format), vLLM (structured_outputs, guided_*) and
+ * Reads the constraint on the text, in the forms of OpenAI (response_format), vLLM (structured_outputs, guided_*) and
  * llama-server (grammar, json_schema), as one grammar of a kind that the engine knows.
  */
 #include <stdio.h>
@@ -14,7 +14,7 @@ enum { MAX_CHOICES = 4096 };
 /* What is read of a body so far. */
 typedef struct constraint {
     openai_request *request;
-    json_t *whitespace; /* what llguidance calls x-guidance: how JSON is written; owned; NULL: as the model likes */
+    json_t *whitespace; /* llguidance's x-guidance: how JSON is written; owned; NULL: as the model likes */
     const char *whitespace_field;
     openai_error *error;
 } constraint;

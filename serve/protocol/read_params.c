@@ -1,4 +1,4 @@
-/* Reads how to generate and what to report: the fields of a request other than its prompt. */
+/* Reads the fields of a request other than its prompt: how to generate, and which things to report. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -79,22 +79,15 @@ static bool add_stop(openai_request *r, const json_t *value, const char *where, 
 }
 
 static bool parse_stop(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
-    const json_t *stop = field_get(body, "stop"), *ids = field_get(body, "stop_token_ids");
-    if (json_is_array(stop)) {
-        if (json_array_size(stop) > OPENAI_MAX_STOP)
-            return openai_refuse(error, "stop", "has %zu strings; at most %d are allowed: send fewer", json_array_size(stop),
-                                 OPENAI_MAX_STOP);
-        for (size_t i = 0; i < json_array_size(stop); i++) {
-            if (!add_stop(r, json_array_get(stop, i), path_of("stop[%zu]", i).text, error)) return false;
-        }
-    } else if (stop && !add_stop(r, stop, "stop", error)) {
+    const json_t *stop = field_get(body, "stop"), *ids;
+    if (stop && !json_is_array(stop)) {
+        if (!add_stop(r, stop, "stop", error)) return false;
+    } else if (!field_array(body, "stop", "strings", OPENAI_MAX_STOP, &stop, error)) {
         return false;
     }
-    if (ids && !json_is_array(ids))
-        return openai_refuse(error, "stop_token_ids", "must be an array of token ids, not %s", field_kind(ids));
-    if (json_array_size(ids) > OPENAI_MAX_STOP_TOKENS)
-        return openai_refuse(error, "stop_token_ids", "has %zu ids; at most %d are allowed: send fewer", json_array_size(ids),
-                             OPENAI_MAX_STOP_TOKENS);
+    for (size_t i = 0; i < json_array_size(stop); i++)
+        if (!add_stop(r, json_array_get(stop, i), path_of("stop[%zu]", i).text, error)) return false;
+    if (!field_array(body, "stop_token_ids", "token ids", OPENAI_MAX_STOP_TOKENS, &ids, error)) return false;
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const field_path where = path_of("stop_token_ids[%zu]", i);
         if (!field_token(json_array_get(ids, i), where.text, context->model, &r->stop_tokens[i], error)) return false;
@@ -156,7 +149,7 @@ static bool parse_text(const json_t *body, cl_engine_request *p, openai_error *e
     return true;
 }
 
-/* vLLM's salt, which keeps what a request computes from those with another one. */
+/* vLLM's salt: requests with different salts share no K/V. */
 static bool parse_salt(const json_t *body, openai_request *r, openai_error *error) {
     const json_t *salt = field_get(body, "cache_salt");
     const size_t size = json_string_length(salt);
@@ -193,17 +186,15 @@ static bool parse_reports(const json_t *body, openai_request *r, openai_error *e
         return false;
     if (field_get(body, "truncate_prompt_tokens") && r->truncate == 0)
         return openai_refuse(error, "truncate_prompt_tokens",
-                             "is 0; it must be at least 1, or -1 for what the context has room for");
+                             "is 0; it must be at least 1, or -1 for as many as the context can hold");
     r->timings = r->timings || r->timings_per_token;
     return true;
 }
 
 static bool parse_stream(const json_t *body, openai_request *r, openai_error *error) {
-    const json_t *options = field_get(body, "stream_options");
-    if (!field_bool(body, "stream", &r->stream, error)) return false;
+    const json_t *options;
+    if (!field_bool(body, "stream", &r->stream, error) || !field_object(body, "stream_options", &options, error)) return false;
     if (!options) return true;
-    if (!json_is_object(options))
-        return openai_refuse(error, "stream_options", "must be an object, not %s", field_kind(options));
     if (!r->stream) return openai_refuse(error, "stream_options", "needs 'stream' to be true");
     if (!field_bool(options, "include_usage", &r->include_usage, error) ||
         !field_bool(options, "continuous_usage_stats", &r->continuous_usage, error))

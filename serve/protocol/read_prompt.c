@@ -61,16 +61,8 @@ static bool parse_text(const openai_context *context, const json_t *value, const
 
 /* Set the prompt's text from its token ids, for echo. */
 static bool set_text(const cl_tokenizer *tok, openai_prompt *prompt, openai_error *error) {
-    size_t size = 0, at = 0;
-    char nothing[1];
-    for (size_t i = 0; i < prompt->tokens.n; i++) size += cl_tokenizer_piece(tok, prompt->tokens.ids[i], true, nothing, 0);
-    prompt->text = malloc(size + 1);
-    if (!prompt->text) return openai_fail_memory(error);
-    for (size_t i = 0; i < prompt->tokens.n; i++)
-        at += cl_tokenizer_piece(tok, prompt->tokens.ids[i], true, prompt->text + at, size - at);
-    prompt->text[size] = '\0';
-    prompt->text_size = size;
-    return true;
+    prompt->text = openai_text_of(tok, prompt->tokens.ids, prompt->tokens.n, &prompt->text_size);
+    return prompt->text || openai_fail_memory(error);
 }
 
 static bool parse_ids(const openai_context *context, const json_t *value, const char *where, const openai_request *r,
@@ -100,7 +92,7 @@ static bool parse_prompt(const openai_context *context, const json_t *value, con
 
 /* ---- Both ---- */
 
-/* The number of tokens that the context has room for, beside the completion if its length is known, but at least one. */
+/* The number of tokens that the context can hold, beside the completion if its length is known, but at least one. */
 static int64_t room_for_prompt(const openai_context *context, const openai_request *r) {
     const int64_t n = context->n_ctx - (r->params.max_tokens > 0 ? r->params.max_tokens : 1);
     return context->n_ctx == 0 ? INT64_MAX : n > 0 ? n : 1;
@@ -170,7 +162,7 @@ static bool encode_suffix(const openai_context *context, const json_t *value, cl
             openai_fail_from(error, "suffix", &cause));
 }
 
-/* Read `suffix`, the text behind what is to be generated, into the prompts. */
+/* Read `suffix`, the text behind the generated one, into the prompts. */
 static bool parse_suffix(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     const json_t *value = field_get_requested(body, "suffix");
     const cl_tokenizer *tok = context->model->tok;
@@ -181,8 +173,7 @@ static bool parse_suffix(const openai_context *context, const json_t *body, open
         openai_refuse(error, "suffix",
                       "needs a model that was trained to fill gaps; this one's vocabulary has no tokens such as "
                       "<|fim_prefix|>: leave it out");
-        error->code = "unsupported_parameter";
-        return false;
+        return openai_set_status(error, 400, "unsupported_parameter");
     }
     if (r->echo) return openai_refuse(error, "echo", "is not supported with 'suffix'; leave it out");
     if (r->truncate != 0) return openai_refuse(error, "truncate_prompt_tokens", "is not supported with 'suffix'; leave it out");

@@ -22,11 +22,9 @@ bool openai_request_parse_as(const openai_context *context, openai_endpoint endp
     *request =
         (openai_request){.endpoint = endpoint, .id_prefix = endpoint == OPENAI_CHAT ? "chatcmpl-" : "cmpl-", .format = format};
     cl_engine_request_init(&request->params);
-    if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
-    if (!openai_parse_model(context, body, error)) return false;
-    if (openai_check_offered(endpoint, body, error) && openai_parse_params(context, body, request, error) &&
-        openai_parse_tools(context, body, request, error) && openai_parse_prompts(context, body, request, error) &&
-        openai_prepare_replies(context, request, error))
+    if (openai_check_body(context, body, error) && openai_check_offered(endpoint, body, error) &&
+        openai_parse_params(context, body, request, error) && openai_parse_tools(body, request, error) &&
+        openai_parse_prompts(context, body, request, error) && openai_prepare_replies(context, request, error))
         return true;
     openai_request_free(request);
     return false;
@@ -82,22 +80,23 @@ int64_t openai_retry_after(cl_engine *e) {
 }
 
 int64_t openai_max_tokens(const openai_request *request, size_t prompt) {
-    const int64_t room = request->within - (int64_t)request->prompts[prompt].tokens.n, n = request->params.max_tokens;
-    return room > 0 && n > room ? -1 : n;
+    const int64_t left = request->within - (int64_t)request->prompts[prompt].tokens.n, n = request->params.max_tokens;
+    return left > 0 && n > left ? -1 : n;
 }
 
 size_t openai_submit(const openai_request *request, size_t first, cl_engine *e, void *owner,
-                     void (*on_event)(void *job, const cl_engine_event *event), openai_job *jobs, openai_error *error) {
+                     void (*on_event)(void *submitted, const cl_engine_event *event), openai_submitted *submitted,
+                     openai_error *error) {
     for (size_t i = first; i < request->n_prompts; i++) {
-        jobs[i] = (openai_job){.owner = owner, .prompt = i};
-        cl_engine_request submitted = request->params;
-        submitted.prompt = request->prompts[i].tokens.ids;
-        submitted.n_prompt = (int64_t)request->prompts[i].tokens.n;
-        submitted.max_tokens = openai_max_tokens(request, i);
-        submitted.on_event = on_event;
-        submitted.ctx = &jobs[i];
+        submitted[i] = (openai_submitted){.owner = owner, .prompt = i};
+        cl_engine_request params = request->params;
+        params.prompt = request->prompts[i].tokens.ids;
+        params.n_prompt = (int64_t)request->prompts[i].tokens.n;
+        params.max_tokens = openai_max_tokens(request, i);
+        params.on_event = on_event;
+        params.ctx = &submitted[i];
         cl_error cause;
-        if (cl_engine_submit(e, &submitted, &jobs[i].id, &cause) == CL_OK) continue;
+        if (cl_engine_submit(e, &params, &submitted[i].id, &cause) == CL_OK) continue;
         openai_fail_from_engine(error, request, &cause);
         if (cause.code == CL_ERR_BUSY) error->retry_after_s = openai_retry_after(e);
         return i;

@@ -6,7 +6,7 @@ enum { CHAT = 1u << OPENAI_CHAT, COMPLETION = 1u << OPENAI_COMPLETION, EMBEDDING
 typedef struct refused_field {
     const char *name;
     const char *neutral[2]; /* values, as JSON, that change nothing and are accepted; null is always accepted */
-    const char *instead;    /* what the message suggests; NULL: "leave it out" */
+    const char *instead;    /* the message's suggestion; NULL: "leave it out" */
     bool strict;            /* false, 0, "", [] and {} are refused, too */
     unsigned endpoints;     /* a set of CHAT, COMPLETION and EMBEDDING; 0: all */
 } refused_field;
@@ -74,8 +74,7 @@ bool openai_check_offered(openai_endpoint endpoint, const json_t *body, openai_e
         const char *neutral = r->instead ? NULL : r->neutral[0];
         openai_refuse(error, r->name, "is not supported by this server; %s%s%s", r->instead ? r->instead : "leave it out",
                       neutral ? " or send " : "", neutral ? neutral : "");
-        error->code = "unsupported_parameter";
-        return false;
+        return openai_set_status(error, 400, "unsupported_parameter");
     }
     return true;
 }

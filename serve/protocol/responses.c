@@ -6,7 +6,7 @@
 
 /* ---- What is refused ---- */
 
-/* Fields for which the server would have to keep answers, or to do what it does not. */
+/* Fields for which the server would have to keep answers, or that need functions which it lacks. */
 static bool check_offered(const json_t *body, openai_error *error) {
     static const struct {
         const char *name, *instead;
@@ -20,8 +20,7 @@ static bool check_offered(const json_t *body, openai_error *error) {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         if (!field_get_requested(body, refused[i].name)) continue;
         openai_refuse(error, refused[i].name, "is not supported; %s", refused[i].instead);
-        error->code = "unsupported_parameter";
-        return false;
+        return openai_set_status(error, 400, "unsupported_parameter");
     }
     return true;
 }
@@ -73,16 +72,9 @@ static bool read_tool_choice(openai_translation *t) {
 
 /* ---- Text and reasoning ---- */
 
-/* Read an object; false also if it is something else. *object: NULL if it is absent. */
-static bool read_object(openai_translation *t, const char *name, const json_t **object) {
-    *object = field_get(t->body, name);
-    return !*object || json_is_object(*object) ||
-           openai_refuse(t->error, name, "must be an object, not %s", field_kind(*object));
-}
-
 static bool read_text(openai_translation *t) {
     const json_t *text, *format;
-    if (!read_object(t, "text", &text)) return false;
+    if (!field_object(t->body, "text", &text, t->error)) return false;
     format = field_get(text, "format");
     if (!translation_set(t, t->repeated, "text", text ? translation_copy(text) : json_object())) return false;
     if (!format) return translation_set(t, json_object_get(t->repeated, "text"), "format", json_pack("{s:s}", "type", "text"));
@@ -102,7 +94,7 @@ static bool read_text(openai_translation *t) {
 
 static bool read_reasoning(openai_translation *t) {
     const json_t *reasoning;
-    if (!read_object(t, "reasoning", &reasoning)) return false;
+    if (!field_object(t->body, "reasoning", &reasoning, t->error)) return false;
     const json_t *effort = field_get(reasoning, "effort"), *summary = field_get(reasoning, "summary");
     if (summary && !translation_string(t, reasoning, "reasoning", "summary")) return false;
     json_t *repeated = json_pack("{s:O?, s:O?}", "effort", effort, "summary", summary);
@@ -131,11 +123,11 @@ static json_t *short_real(float value) {
     return json_real(strtod(text, NULL));
 }
 
-/* What answers repeat beside what read_... have put there. */
+/* Add the fields that answers repeat beside those of read_.... */
 static bool repeat_fields(openai_translation *t, const openai_context *context) {
     const cl_sampler_params *s = &context->defaults.sampling;
     const json_t *metadata;
-    return read_object(t, "metadata", &metadata) && repeat(t, "instructions", json_null()) &&
+    return field_object(t->body, "metadata", &metadata, t->error) && repeat(t, "instructions", json_null()) &&
            repeat(t, "max_output_tokens", json_null()) && repeat(t, "metadata", json_object()) &&
            repeat(t, "parallel_tool_calls", json_true()) && repeat(t, "prompt_cache_key", json_null()) &&
            repeat(t, "safety_identifier", json_null()) && repeat(t, "temperature", short_real(s->temperature)) &&

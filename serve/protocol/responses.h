@@ -13,7 +13,7 @@
 /* What is between the name of a namespace and that of its function in the name that the model sees. */
 #define RESPONSES_NAMESPACE "__"
 
-/* Translate a body. Free *t afterwards, whatever is returned. */
+/* Translate a body. Free *t afterwards, also if this fails. */
 bool responses_translate(openai_translation *t, const openai_context *context, const json_t *body, openai_error *error);
 
 /* Append the messages that `instructions` and `input` make to the chat (responses_input.c). */

@@ -19,7 +19,7 @@ static bool end_assistant(conversation *c) {
 
 /*
  * The assistant's message for an item, which continues the last one if there is one. The model writes reasoning, then text,
- * then calls; what comes out of this order begins a message of its own.
+ * then calls; an item out of this order begins a message of its own.
  */
 static json_t *assistant_message(conversation *c, const char *where, bool is_call) {
     json_t *last = c->assistant;
@@ -103,35 +103,24 @@ static bool read_reasoning(conversation *c, const json_t *item, const char *wher
     return true;
 }
 
+/* A call. That of a custom tool, whose input is plain text, is like that of a function with one argument. */
 static bool read_call(conversation *c, const json_t *item, const char *where) {
+    const bool is_custom = json_is(json_object_get(item, "type"), "custom_tool_call");
     const json_t *id = translation_string(c->t, item, where, "call_id");
     const json_t *name = id ? translation_string(c->t, item, where, "name") : NULL;
-    const json_t *arguments = name ? translation_string(c->t, item, where, "arguments") : NULL;
-    json_t *message = arguments ? assistant_message(c, where, true) : NULL;
+    const json_t *input = name ? translation_string(c->t, item, where, is_custom ? "input" : "arguments") : NULL;
+    json_t *message = input ? assistant_message(c, where, true) : NULL;
     if (!message) return false;
     const json_t *space = field_get(item, "namespace");
     json_t *full = json_is_string(space)
                        ? json_sprintf("%s" RESPONSES_NAMESPACE "%s", json_string_value(space), json_string_value(name))
                        : json_incref((json_t *)name);
-    const bool ok = full ? translation_add_call(c->t, message, id, full, json_incref((json_t *)arguments), where)
-                         : openai_fail_memory(c->t->error);
+    json_t *argument = is_custom ? json_pack("{s:O}", "input", input) : NULL;
+    const bool ok = translation_add_call(c->t, message, id, full,
+                                         is_custom ? translation_text_of(argument) : json_incref((json_t *)input), where);
+    json_decref(argument);
     json_decref(full);
     return ok;
-}
-
-/* A call of a tool whose input is plain text: like that of a function with one argument. */
-static bool read_custom_call(conversation *c, const json_t *item, const char *where) {
-    const json_t *id = translation_string(c->t, item, where, "call_id");
-    const json_t *name = id ? translation_string(c->t, item, where, "name") : NULL;
-    const json_t *input = name ? translation_string(c->t, item, where, "input") : NULL;
-    json_t *message = input ? assistant_message(c, where, true) : NULL;
-    if (!message) return false;
-    json_t *arguments = json_pack("{s:O}", "input", input);
-    char *text = arguments ? json_dumps(arguments, JSON_COMPACT) : NULL;
-    json_decref(arguments);
-    json_t *value = text ? json_string(text) : NULL;
-    free(text);
-    return value ? translation_add_call(c->t, message, id, name, value, where) : openai_fail_memory(c->t->error);
 }
 
 static bool read_output(conversation *c, const json_t *item, const char *where) {
@@ -157,7 +146,7 @@ static bool read_item(conversation *c, const json_t *item, size_t i) {
         {"message", read_message},
         {"reasoning", read_reasoning},
         {"function_call", read_call},
-        {"custom_tool_call", read_custom_call},
+        {"custom_tool_call", read_call},
         {"function_call_output", read_output},
         {"custom_tool_call_output", read_output},
         {"item_reference", refuse_reference},

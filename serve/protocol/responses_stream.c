@@ -78,10 +78,7 @@ static void put_text(openai_writer *w, openai_result *result, size_t i, const ch
     writer_bytes(w, name, text.data, text.size);
     if (!k->index && type == k->text_done)
         responses_write_name(w, result, &result->choices[0].calls[result->choices[0].items[i].call]);
-    if (k->is_message) {
-        writer_open(w, "logprobs", '[');
-        writer_close(w);
-    }
+    if (k->is_message) writer_value(w, "logprobs", json_array());
     writer_end_typed_event(w);
 }
 

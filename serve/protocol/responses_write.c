@@ -33,10 +33,8 @@ void responses_write_part(openai_writer *w, const char *key, const openai_result
     writer_string(w, "type", !is_reasoning ? "output_text" : responses_summarizes(result) ? "summary_text" : "reasoning_text");
     writer_bytes(w, "text", text.data, text.size);
     if (!is_reasoning) {
-        writer_open(w, "annotations", '[');
-        writer_close(w);
-        writer_open(w, "logprobs", '[');
-        writer_close(w);
+        writer_value(w, "annotations", json_array());
+        writer_value(w, "logprobs", json_array());
     }
     writer_close(w);
 }
@@ -124,14 +122,10 @@ static void write_usage(openai_writer *w, const openai_result *result) {
     const openai_usage usage = openai_result_usage(result);
     writer_open(w, "usage", '{');
     writer_integer(w, "input_tokens", usage.prompt_tokens);
-    writer_open(w, "input_tokens_details", '{');
-    writer_integer(w, "cached_tokens", usage.cached_tokens);
-    writer_integer(w, "cache_write_tokens", 0);
-    writer_close(w);
+    writer_value(w, "input_tokens_details",
+                 json_pack("{s:I, s:i}", "cached_tokens", (json_int_t)usage.cached_tokens, "cache_write_tokens", 0));
     writer_integer(w, "output_tokens", usage.completion_tokens);
-    writer_open(w, "output_tokens_details", '{');
-    writer_integer(w, "reasoning_tokens", usage.reasoning_tokens);
-    writer_close(w);
+    writer_value(w, "output_tokens_details", json_pack("{s:I}", "reasoning_tokens", (json_int_t)usage.reasoning_tokens));
     writer_integer(w, "total_tokens", usage.prompt_tokens + usage.completion_tokens);
     writer_close(w);
 }
@@ -156,13 +150,8 @@ void responses_write(openai_writer *w, const char *key, const openai_result *res
     writer_string(w, "status", status_names[status]);
     writer_value(w, "background", json_false());
     error ? write_failure(w, error) : writer_null(w, "error");
-    if (status == RESPONSES_INCOMPLETE) {
-        writer_open(w, "incomplete_details", '{');
-        writer_string(w, "reason", "max_output_tokens");
-        writer_close(w);
-    } else {
-        writer_null(w, "incomplete_details");
-    }
+    writer_value(w, "incomplete_details",
+                 status == RESPONSES_INCOMPLETE ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null());
     writer_string(w, "model", result->context->model_name);
     write_output(w, result, status);
     writer_null(w, "previous_response_id");

@@ -221,7 +221,7 @@ static bool add_embedding(float **embedding, const cl_engine_event *event) {
     return *embedding;
 }
 
-/* Add what an event of prompt i reports of the prompt or of a choice. False: memory is lacking. */
+/* Add the report of an event of prompt i to the prompt or to a choice. False: memory is lacking. */
 static bool add_event(openai_result *result, size_t i, openai_choice *choice, const cl_engine_event *event) {
     if (event->n_embedding > 0 && !add_embedding(&result->embeddings[i], event)) return false;
     if (!event->prompt) return add_to_choice(result, i, choice, event);

@@ -1,4 +1,4 @@
-/* Measures requests by their events, and writes what llama-server calls timings. */
+/* Measures requests by their events, and writes llama-server's `timings`. */
 #include "openai.h"
 
 void openai_times_add(openai_times *times, double at) {
@@ -6,7 +6,7 @@ void openai_times_add(openai_times *times, double at) {
     if (times->first == 0) times->first = at;
 }
 
-/* n tokens and what they took, under these names. */
+/* n tokens and their time, under these names. */
 static void write_part(openai_writer *w, const char *const names[4], int64_t n, double seconds) {
     const double ms = seconds > 0 ? 1e3 * seconds : 0; /* the clock may go back */
     writer_integer(w, names[0], n);

@@ -1,4 +1,4 @@
-/* Requests about tokens, which need no engine: tokenize, detokenize, and what another request would compute. */
+/* Requests about tokens, which need no engine: tokenize, detokenize, and the prompt of another request. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,18 +7,13 @@
 #include "chunkllama/common/str.h"
 #include "parse.h"
 
-static bool check_body(const openai_context *context, const json_t *body, openai_error *error) {
-    if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
-    return openai_parse_model(context, body, error);
-}
-
-/* The text of tokens [n], allocated, with the names of special tokens; NULL if memory is lacking. */
-static char *text_of(const cl_tokenizer *tok, const int32_t *ids, size_t n, size_t *size) {
+char *openai_text_of(const cl_tokenizer *tok, const int32_t *ids, size_t n, size_t *size) {
     char nothing[1];
     *size = 0;
     for (size_t i = 0; i < n; i++) *size += cl_tokenizer_piece(tok, ids[i], true, nothing, 0);
     char *text = malloc(*size + 1);
     for (size_t i = 0, at = 0; text && i < n; i++) at += cl_tokenizer_piece(tok, ids[i], true, text + at, *size - at);
+    if (text) text[*size] = '\0';
     return text;
 }
 
@@ -50,7 +45,7 @@ static bool encode(const openai_context *context, const json_t *body, const text
 /* A token with its text, in llama-server's form: text that is not UTF-8 is an array of bytes. */
 static void write_piece(openai_writer *w, const cl_tokenizer *tok, int32_t id) {
     size_t size;
-    char *text = text_of(tok, &id, 1, &size);
+    char *text = openai_text_of(tok, &id, 1, &size);
     writer_open(w, NULL, '{');
     writer_integer(w, "id", id);
     if (!text) {
@@ -97,7 +92,7 @@ static void write_strings(openai_writer *w, const cl_tokenizer *tok, const cl_to
     writer_open(w, "token_strs", '[');
     for (size_t i = 0; i < tokens->n; i++) {
         size_t size;
-        char *text = text_of(tok, &tokens->ids[i], 1, &size);
+        char *text = openai_text_of(tok, &tokens->ids[i], 1, &size);
         text ? writer_bytes(w, NULL, text, size) : writer_fail(w);
         free(text);
     }
@@ -128,7 +123,7 @@ static bool tokenize_prompt(const openai_context *context, const json_t *body, c
 
 bool openai_tokenize(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
     cl_token_list tokens = {0};
-    if (!check_body(context, body, error)) return false;
+    if (!openai_check_body(context, body, error)) return false;
     if (!field_get(body, "prompt") && !field_get(body, "messages") && !field_get(body, "content"))
         return openai_refuse(error, "prompt", "is missing; send 'prompt' or 'content', a string, or 'messages'");
     const bool ok = (field_get(body, "content") ? tokenize_content : tokenize_prompt)(context, body, &tokens, w, error);
@@ -146,17 +141,16 @@ static bool read_ids(const openai_context *context, const json_t *value, int32_t
 }
 
 bool openai_detokenize(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
-    if (!check_body(context, body, error)) return false;
-    const json_t *value = field_get(body, "tokens");
+    if (!openai_check_body(context, body, error)) return false;
+    const json_t *value;
+    if (!field_array(body, "tokens", "token ids", SIZE_MAX, &value, error)) return false;
+    if (!value) return openai_refuse(error, "tokens", "is missing; it must be an array of token ids");
     const size_t n = json_array_size(value);
-    if (!json_is_array(value))
-        return openai_refuse(error, "tokens", "must be an array of token ids%s%s", value ? ", not " : "",
-                             value ? field_kind(value) : "");
     int32_t *ids = calloc(n + 1, sizeof *ids);
     if (!ids) return openai_fail_memory(error);
     const bool ok = read_ids(context, value, ids, error);
     size_t size;
-    char *text = ok ? text_of(context->model->tok, ids, n, &size) : NULL;
+    char *text = ok ? openai_text_of(context->model->tok, ids, n, &size) : NULL;
     free(ids);
     if (!ok) return false;
     if (!text) return openai_fail_memory(error);
@@ -170,7 +164,7 @@ bool openai_detokenize(const openai_context *context, const json_t *body, openai
 
 /* ---- Rendering ---- */
 
-/* Which tokens may be drawn, without what allows all. */
+/* The limits on the tokens that may be drawn; a limit that allows all is left out. */
 static void write_rules(openai_writer *w, const json_t *body, const cl_engine_request *p) {
     const json_t *bad_words = field_get_requested(body, "bad_words");
     writer_integer(w, "min_tokens", p->min_tokens);
@@ -201,7 +195,7 @@ static void write_rules(openai_writer *w, const json_t *body, const cl_engine_re
 static void write_sampling(openai_writer *w, const openai_context *context, const json_t *body, const openai_request *r,
                            size_t prompt) {
     const cl_engine_request *p = &r->params;
-    const int64_t room = context->n_ctx > 0 ? context->n_ctx - (int64_t)r->prompts[prompt].tokens.n : INT32_MAX;
+    const int64_t left = context->n_ctx > 0 ? context->n_ctx - (int64_t)r->prompts[prompt].tokens.n : INT32_MAX;
     const int64_t max_tokens = openai_max_tokens(r, prompt);
     writer_open(w, "sampling_params", '{');
     writer_integer(w, "n", r->n);
@@ -213,7 +207,7 @@ static void write_sampling(openai_writer *w, const openai_context *context, cons
     writer_real(w, "frequency_penalty", (double)p->sampling.frequency_penalty);
     writer_real(w, "repetition_penalty", (double)p->sampling.repetition_penalty);
     writer_integer(w, "seed", (int64_t)p->sampling.seed);
-    writer_integer(w, "max_tokens", max_tokens < 0 ? room : max_tokens);
+    writer_integer(w, "max_tokens", max_tokens < 0 ? left : max_tokens);
     writer_value(w, "ignore_eos", json_boolean(p->ignore_eos));
     writer_open(w, "stop", '[');
     for (int32_t i = 0; i < p->n_stop; i++) writer_string(w, NULL, p->stop[i]);
@@ -248,7 +242,7 @@ static void write_rendered(openai_writer *w, const openai_context *context, cons
     writer_close(w);
 }
 
-bool openai_render(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_writer *w,
+static bool render(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_writer *w,
                    openai_error *error) {
     openai_request r;
     openai_result result; /* for the id */
@@ -264,12 +258,20 @@ bool openai_render(const openai_context *context, openai_endpoint endpoint, cons
     return ok || openai_fail_memory(error);
 }
 
+bool openai_render_chat(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
+    return render(context, OPENAI_CHAT, body, w, error);
+}
+
+bool openai_render_completion(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
+    return render(context, OPENAI_COMPLETION, body, w, error);
+}
+
 /* ---- The tokenizer ---- */
 
 /* Write the name of a special token; -1: null. */
 static void write_name(openai_writer *w, const char *key, const cl_tokenizer *tok, int32_t id) {
     size_t size = 0;
-    char *name = id < 0 ? NULL : text_of(tok, &id, 1, &size);
+    char *name = id < 0 ? NULL : openai_text_of(tok, &id, 1, &size);
     if (id < 0)
         writer_null(w, key);
     else

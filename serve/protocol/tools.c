@@ -98,11 +98,10 @@ static bool parse_reasoning(const json_t *body, openai_request *r, openai_error 
            field_bool(body, "include_reasoning", &r->include_reasoning, error);
 }
 
-bool openai_parse_tools(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
-    (void)context;
+bool openai_parse_tools(const json_t *body, openai_request *r, openai_error *error) {
     r->parallel_tool_calls = true;
     if (r->endpoint != OPENAI_CHAT) return true;
-    r->tools = openai_read_tools(field_get(body, "tools"), error);
+    r->tools = openai_read_tools(body, error);
     return r->tools && field_bool(body, "parallel_tool_calls", &r->parallel_tool_calls, error) &&
            parse_tool_choice(body, r, error) && parse_reasoning(body, r, error);
 }
@@ -167,7 +166,7 @@ static const char *find_cause(const openai_request *r, bool calls, bool reasons)
 
 /*
  * Constrain replies where a call is required or strict. What the request itself says that the text must match holds for replies
- * without calls, and for what follows reasoning.
+ * without calls, and for the text behind reasoning.
  */
 static bool constrain(const openai_context *context, openai_request *r, bool calls, bool reasons, openai_error *error) {
     const char *field = find_cause(r, calls, reasons);

@@ -122,6 +122,13 @@ bool translation_add_call(openai_translation *t, json_t *message, const json_t *
     return add_to(t, message, "tool_calls", call) && translation_name(t, field.text, own);
 }
 
+json_t *translation_text_of(const json_t *value) {
+    char *text = json_dumps(value, JSON_COMPACT);
+    json_t *string = text ? json_string(text) : NULL;
+    free(text);
+    return string;
+}
+
 bool translation_end_message(openai_translation *t, json_t *message) {
     const json_t *parts = json_object_get(message, REASONING), *part;
     size_t i, size = 0;

@@ -17,7 +17,7 @@ typedef struct openai_translation {
     json_t *messages;    /* those of the chat */
     const char *format;  /* a static string: the name of the body's field that response_format comes from; NULL: none */
     json_t *names;       /* by the name of a field of the chat: the name of the body's field that it comes from; owned */
-    json_t *repeated;    /* what answers repeat of the body; owned */
+    json_t *repeated;    /* the fields of the body that answers repeat; owned */
     openai_error *error; /* borrowed */
 } openai_translation;
 
@@ -28,8 +28,8 @@ typedef struct openai_translation {
 bool translation_begin(openai_translation *t, const json_t *body, const char *const *own, size_t n_own, openai_error *error);
 
 /*
- * Parse the chat. The request takes over what answers repeat. If it asks for more tokens than the context has room for, it gets
- * as many as there is room for.
+ * Parse the chat. The request takes over `repeated`. If it asks for more tokens than the context can hold, it gets
+ * as many as fit.
  */
 bool translation_parse(openai_translation *t, const openai_context *context, openai_request *request);
 
@@ -68,6 +68,9 @@ bool translation_add_reasoning(openai_translation *t, json_t *message, json_t *v
 /* Append a call of a function to the last message. arguments: JSON as text. own: as in translation_message. */
 bool translation_add_call(openai_translation *t, json_t *message, const json_t *id, const json_t *name, json_t *arguments,
                           const char *own);
+
+/* The JSON text of a value (NULL: memory was lacking for it) as a string. */
+json_t *translation_text_of(const json_t *value);
 
 /*
  * Add a function to the chat's tools: the name of the body's tool behind `prefix`, its description and strictness, and its

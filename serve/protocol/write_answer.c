@@ -6,14 +6,10 @@ void openai_write_usage(openai_writer *w, const char *key, const openai_usage *u
     writer_integer(w, "prompt_tokens", usage->prompt_tokens);
     writer_integer(w, "completion_tokens", usage->completion_tokens);
     writer_integer(w, "total_tokens", usage->prompt_tokens + usage->completion_tokens);
-    writer_open(w, "prompt_tokens_details", '{');
-    writer_integer(w, "cached_tokens", usage->cached_tokens);
-    writer_close(w);
-    if (usage->reasoning_tokens > 0) {
-        writer_open(w, "completion_tokens_details", '{');
-        writer_integer(w, "reasoning_tokens", usage->reasoning_tokens);
-        writer_close(w);
-    }
+    writer_value(w, "prompt_tokens_details", json_pack("{s:I}", "cached_tokens", (json_int_t)usage->cached_tokens));
+    if (usage->reasoning_tokens > 0)
+        writer_value(w, "completion_tokens_details",
+                     json_pack("{s:I}", "reasoning_tokens", (json_int_t)usage->reasoning_tokens));
     writer_close(w);
 }
 
@@ -126,7 +122,7 @@ size_t openai_n_chunks(const openai_result *result, const cl_engine_event *event
     return event->finish != CL_ENGINE_RUNNING || (event->token >= 0 && (r->logprobs || r->return_token_ids));
 }
 
-/* Write what a delta of choice c adds to its message; first: it is the message's first. */
+/* Write the text or call that a delta of choice c adds to its message; first: it is the message's first. */
 static void write_delta(openai_writer *w, const openai_choice *c, const openai_delta *delta, bool first) {
     writer_open(w, "delta", '{');
     if (first) writer_string(w, "role", "assistant");

@@ -1,7 +1,7 @@
 /*
  * Writes JSON with jansson. All JSON of answers is written with it.
  *
- * No function reports that memory is lacking: the writer remembers it, ignores what follows, and writer_end returns NULL in
+ * No function reports that memory is lacking: the writer remembers it, ignores all later calls, and writer_end returns NULL in
  * place of the text. So no caller checks anything in between, and no text that lacks a part is ever sent.
  */
 #ifndef SERVE_PROTOCOL_WRITER_H
@@ -27,7 +27,7 @@ typedef struct openai_writer {
 /* Note that memory was lacking elsewhere, so that the text will not be whole. */
 void writer_fail(openai_writer *w);
 
-/* Append text that is not a JSON value, such as what frames a stream's event. No object or array may be open. */
+/* Append text that is not a JSON value, such as the frame of a stream's event. No object or array may be open. */
 void writer_raw(openai_writer *w, const char *text);
 
 /* Frame a server-sent event, whose data is one value that is written in between. name: its type; NULL: none. */

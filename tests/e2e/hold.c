@@ -60,13 +60,11 @@ int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *size, int flags)
     return __real_accept4(fd, address, size, flags);
 }
 
-typedef struct server_log server_log;
-
-void __real_log_load(void *server, server_log *log);
-void __wrap_log_load(void *server, server_log *log);
-void __wrap_log_load(void *server, server_log *log) {
+void __real_log_load(void *server);
+void __wrap_log_load(void *server);
+void __wrap_log_load(void *server) {
     pass("load");
-    __real_log_load(server, log);
+    __real_log_load(server);
 }
 
 /* These take the place of the C library's, for shared libraries too. */

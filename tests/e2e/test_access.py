@@ -283,6 +283,25 @@ def test_unix_socket(serve, hold, chunkllama_bin, model_path, tmp_path):
     assert both.process.wait(timeout=LIMIT_S) == 0 and not path.exists()
 
 
+def test_files_in_the_place_of_a_unix_socket(serve, chunkllama_bin, model_path, tmp_path):
+    """A server replaces and removes no file but a socket that nobody listens on, and its own."""
+    (tmp_path / "file").touch()
+    for path, message in ((tmp_path / "file", f"{tmp_path}/file is there and is no socket; choose another path"),
+                          (tmp_path / "none" / "socket", "No such file or directory; name a file in a folder"),
+                          (tmp_path / ("a" * 108), f"the path has {len(str(tmp_path)) + 109} bytes; it must have 1 to 107")):
+        run = subprocess.run([chunkllama_bin, "serve", "-m", model_path, "--unix-socket", path], capture_output=True, text=True,
+                             timeout=LIMIT_S)
+        assert run.returncode == 1 and message in run.stderr
+    assert (tmp_path / "file").exists()
+    path = tmp_path / "socket"
+    server = serve("--unix-socket", path)
+    path.rename(tmp_path / "moved")
+    with socket.socket(socket.AF_UNIX) as another:
+        another.bind(str(path))
+        server.end()
+        assert path.exists()
+
+
 def test_unix_socket_in_the_sandbox(serve, tmp_path):
     """It is made before the sandbox, which does not let the server remove it; the next server replaces it."""
     if not can_sandbox():
@@ -294,6 +313,35 @@ def test_unix_socket_in_the_sandbox(serve, tmp_path):
             assert len(client.models.list().data) == 1
         server.end()
         assert path.exists()
+
+
+# ---- The page ----
+
+
+def test_browsers_get_the_page(serve):
+    """At /, without the key that the API needs; other clients get the list of endpoints. A file that has not changed is not sent."""
+    url = serve("--port", "0", "--api-key", "secret").url
+
+    def get(path, **headers):
+        return httpx.get(url + path, headers=headers, timeout=LIMIT_S)
+
+    page = get("/", accept="text/html,application/xhtml+xml,*/*;q=0.8")
+    assert page.text.startswith("<!DOCTYPE html>") and "web/app.js" in page.text
+    assert page.headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self';")
+    expected = {"Content-Type": "text/html; charset=utf-8", "X-Content-Type-Options": "nosniff", "Vary": "Accept",
+                "Cache-Control": "no-cache"}
+    assert expected.items() <= {name.title(): value for name, value in page.headers.items()}.items()
+    listed = get("/", accept="*/*")
+    assert listed.headers["Content-Type"].startswith("text/plain") and "GET /web/ID\n" in listed.text
+    for path, kind, text in (("/web/app.js", "text/javascript; charset=utf-8", "start_chat"),
+                             ("/web/style.css", "text/css; charset=utf-8", "--accent"), ("/web/icon.svg", "image/svg+xml", "<svg")):
+        file = get(path)
+        assert (file.status_code, file.headers["Content-Type"]) == (200, kind) and text in file.text
+        again = get(path, **{"If-None-Match": file.headers["ETag"]})
+        assert again.status_code == 304 and again.text == ""
+        assert get(path, **{"If-None-Match": '"another"'}).status_code == 200
+    for path in ("/web/index.html", "/web/%2e%2e/server/openapi.json"):
+        assert get(path).status_code == 404
 
 
 # ---- TLS ----

@@ -250,6 +250,10 @@ def test_pages_and_what_has_not_changed(serve):
     biggest = max(nodes.values(), key=lambda node: node["tokens"])
     below, _ = tree(url, f"nodes=100&text=1000&node={biggest['id']}")
     assert below[biggest["id"]]["tokens"] == biggest["tokens"] and len(below[biggest["id"]]["text"]) >= len(biggest["text"])
+    long, _ = tree(url, f"nodes=1000&text=0&min_tokens={biggest['tokens']}")
+    parents = {node["parent"] for node in nodes.values()}
+    assert biggest["id"] in long and not any("text" in node for node in long.values())
+    assert all(node["tokens"] >= biggest["tokens"] or node["id"] in parents for node in long.values())
     assert call(url, "GET", "/cache?nodes=1&node=123456")[0] == 404
     request = urllib.request.Request(url + "/cache?nodes=1000", headers={"Authorization": f"Bearer {OPERATOR}"})
     with urllib.request.urlopen(request, timeout=LIMIT_S) as reply:
@@ -402,6 +406,10 @@ def test_questions_that_are_wrong(serve):
     url = serve(*BUDGET)
     status, answer = call(url, "POST", "/cache/explain", {"prompt": [1, 10**9]})
     assert status == 400 and "'prompt[1]' is 1000000000" in answer["error"]["message"]
+    for parameter in ("reset_external", "reset_running_requests"):
+        status, answer = call(url, "POST", f"/reset_prefix_cache?{parameter}=true")
+        assert status == 400 and answer["error"]["param"] == parameter
+        assert call(url, "POST", f"/cache/reset?{parameter}=false")[0] == 200
 
 
 def test_explain_for_a_person(serve, chunkllama, tmp_path):

@@ -59,7 +59,7 @@ static void answer_tokens(const json_t *body) {
         const bool ok = i == 0   ? openai_tokenize(&context, body, &w, &error)
                         : i == 1 ? openai_detokenize(&context, body, &w, &error)
                         : i == 4 ? anthropic_count_tokens(&context, body, &w, &error)
-                                 : openai_render(&context, i == 2 ? OPENAI_CHAT : OPENAI_COMPLETION, body, &w, &error);
+                                 : (i == 2 ? openai_render_chat : openai_render_completion)(&context, body, &w, &error);
         if (ok) {
             check_written(&w);
         } else {

@@ -14,7 +14,7 @@
 #include "chunkattn/api/file_tier.h"
 #include "tests/support/status.h"
 
-enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, DIM = 32, MAX_TOKENS = 200, HEADER = 256 };
+enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, DIM = 32, MAX_TOKENS = 288, HEADER = 256 };
 
 static cattn_config small(void) {
     cattn_config c;

@@ -29,7 +29,7 @@ static void lines_of_all_lengths(void **state) {
         *at++ = '\n';
     }
     for (int last_break = 0; last_break < 2; last_break++) {
-        lines l;
+        batch_lines l;
         char *again = NULL;
         size_t capacity = 0;
         const int fd = file_of(text, (size_t)(at - text) - !last_break);
@@ -58,7 +58,7 @@ static void lines_of_all_lengths(void **state) {
 static void blank_lines_do_not_count(void **state) {
     (void)state;
     static const char text[] = "head\n\n\r\n \t\na\n\n\nb\r\n\n";
-    lines l;
+    batch_lines l;
     const int fd = file_of(text, sizeof text - 1);
     lines_begin(&l, fd, strlen("head\n"), 100);
     assert_int_equal(lines_next(&l), LINES_OK);
@@ -72,7 +72,7 @@ static void blank_lines_do_not_count(void **state) {
 
 static void a_file_that_cannot_be_read(void **state) {
     (void)state;
-    lines l;
+    batch_lines l;
     lines_begin(&l, -1, 0, 100);
     assert_int_equal(lines_next(&l), LINES_FAILED);
     lines_free(&l);

@@ -1,6 +1,6 @@
 /*
  * Files and batches when memory is lacking: for every n the n-th allocation of a call fails, alone or with all later ones. What
- * a client asks for is done or refused for that reason, what is on disk stays whole, and a batch goes on as soon as there is
+ * a client asks for is done or refused for that reason, the files on disk stay whole, and a batch goes on as soon as there is
  * memory again.
  */
 #include "tests/support/testing.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jobs_fixture.h"
+#include "batches_fixture.h"
 #include "serve/batches/batch.h"
 #include "serve/batches/worker_state.h"
 #include "serve/protocol/json.h"
@@ -70,7 +70,7 @@ static const char input[] = LINE("c1", "\"max_tokens\": 2") LINE("c2", "\"max_to
 /* ---- What clients ask for ---- */
 
 typedef struct asked {
-    store *s;
+    batch_store *s;
     char file[STORE_ID], batch[STORE_ID]; /* that there are */
     json_t *body;                         /* of a further batch */
     openai_writer w;
@@ -90,7 +90,7 @@ static bool ask_object(asked *a) { return store_get(a->s, STORE_BATCH, 0, a->bat
 static bool ask_list(asked *a) { return store_list(a->s, STORE_FILE, 0, &(store_query){.limit = 10}, &a->w, &a->error); }
 
 static bool ask_upload(asked *a) {
-    content c = content_begin(a->s);
+    batch_content c = content_begin(a->s);
     const bool ok = content_write(&c, "text", 4, &a->error) && store_add_file(&c, &nobody, "name", "batch", &a->w, &a->error);
     content_end(&c);
     return ok;
@@ -136,13 +136,13 @@ static void what_is_asked_is_done_or_refused(void **state) {
 
 static void a_start_reads_all_or_fails(void **state) {
     char id[STORE_ID];
-    store *s = open_store(*state);
+    batch_store *s = open_store(*state);
     for (int i = 0; i < 3; i++) add_batch(s, &nobody, input, "24h", id);
     store_close(&s);
     for (int all = 0; all < 2; all++) {
         bool did_fail = true;
         for (int n = 1; did_fail; n += all ? 1 + n / 16 : 1) {
-            worker *w = NULL;
+            batch_worker *w = NULL;
             cl_error error;
             begin_failing(n, all);
             cl_status status = store_open(*state, &s, &error);
@@ -162,8 +162,8 @@ static void a_start_reads_all_or_fails(void **state) {
 
 static const fake_config instant = {.step_us = 1, .max_running = 4, .prefill_steps = 1, .n_ctx = 4096};
 
-/* The only record of a file: its custom_id and status. */
-static void check_record(store *s, const json_t *batch, const char *member, const char *custom_id, int status) {
+/* The only output line of a file: its custom_id and status. */
+static void check_output(batch_store *s, const json_t *batch, const char *member, const char *custom_id, int status) {
     const char *id = json_string_value(json_object_get(batch, member)), *found = NULL;
     int answered = 0;
     assert_non_null(id);
@@ -178,8 +178,8 @@ static void check_record(store *s, const json_t *batch, const char *member, cons
 }
 
 /* Compute a batch, and let the n-th allocation fail. Returns whether one failed. */
-static bool compute(worker *w, int n, bool all) {
-    store *s = w->config.store;
+static bool compute(batch_worker *w, int n, bool all) {
+    batch_store *s = w->config.store;
     char id[STORE_ID];
     bool did_fail = false;
     add_batch(s, &nobody, input, "24h", id);
@@ -197,16 +197,16 @@ static bool compute(worker *w, int n, bool all) {
     assert_true(n_requests(batch, "total") == 2 && n_requests(batch, "completed") == 1 && n_requests(batch, "failed") == 1);
     assert_true(json_is_integer(json_object_get(batch, "in_progress_at")));
     assert_true(json_is_integer(json_object_get(batch, "finalizing_at")));
-    check_record(s, batch, "output_file_id", "c1", 200);
-    check_record(s, batch, "error_file_id", "c2", 400);
+    check_output(s, batch, "output_file_id", "c1", 200);
+    check_output(s, batch, "error_file_id", "c2", 400);
     json_decref(batch);
     return did_fail;
 }
 
 static void a_batch_waits_for_memory(void **state) {
-    worker w = {.config = {.store = open_store(*state), .max_choices = 3, .max_line = 1000, .retry_s = 1e-6},
-                .context = {.model = fake_model(), .model_name = "fake", .chat = fake_chat(), .n_ctx = 4096},
-                .gate = {.engine = fake_engine_create(&instant), .waits = true}};
+    batch_worker w = {.config = {.store = open_store(*state), .max_choices = 3, .max_line = 1000, .retry_s = 1e-6},
+                      .context = {.model = fake_model(), .model_name = "fake", .chat = fake_chat(), .n_ctx = 4096},
+                      .gate = {.engine = fake_engine_create(&instant), .waits = true}};
     w.gate.context = &w.context;
     openai_defaults_init(&w.context.defaults);
     gate_init(&w.gate);

@@ -1,4 +1,4 @@
-/* Files and batches on disk: what was reported stays, and a call that fails changes nothing. */
+/* Files and batches on disk: reported changes stay, and a call that fails changes nothing. */
 #include "tests/support/testing.h"
 
 #include <stdio.h>
@@ -7,11 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "jobs_fixture.h"
+#include "batches_fixture.h"
 #include "serve/batches/batch.h"
 #include "serve/batches/requests.h"
 
-static bool exists(store *s, store_kind kind, uint32_t domain, const char *id) {
+static bool exists(batch_store *s, store_kind kind, uint32_t domain, const char *id) {
     openai_writer w = {0};
     openai_error error;
     const bool found = store_get(s, kind, domain, id, &w, &error);
@@ -29,7 +29,7 @@ static const char *text_of(const json_t *object, const char *member) {
 static void files_are_there_after_a_restart(void **state) {
     char ids[3][STORE_ID] = {0};
     openai_error error;
-    store *s = open_store(*state);
+    batch_store *s = open_store(*state);
     for (int i = 0; i < 3; i++) assert_true(add_file(s, i == 1 ? &alice : &nobody, i ? "text\n" : "", ids[i], &error));
     json_t *before = list_of(s, STORE_FILE, 0);
     store_close(&s);
@@ -51,9 +51,9 @@ static void files_are_there_after_a_restart(void **state) {
 static void what_belongs_to_no_file_is_removed(void **state) {
     char id[STORE_ID];
     openai_error error;
-    store *s = open_store(*state);
+    batch_store *s = open_store(*state);
     assert_true(add_file(s, &nobody, "text", id, &error));
-    content part = content_begin(s);
+    batch_content part = content_begin(s);
     assert_true(content_write(&part, "part", 4, &error));
     assert_int_equal(count_files(*state, ".data"), 2);
     store_close(&s); /* as if the process had ended */
@@ -66,8 +66,8 @@ static void what_belongs_to_no_file_is_removed(void **state) {
 
 static void an_upload_that_ends_early_leaves_nothing(void **state) {
     openai_error error;
-    store *s = open_store(*state);
-    content c = content_begin(s);
+    batch_store *s = open_store(*state);
+    batch_content c = content_begin(s);
     assert_true(content_write(&c, "four", 4, &error));
     assert_int_equal(count_files(*state, ".data"), 1);
     content_end(&c);
@@ -81,7 +81,7 @@ static void a_disk_that_fails_keeps_no_half(void **state) {
     for (int n = 1;; n++) {
         char id[STORE_ID];
         openai_error error;
-        store *s = open_store(*state);
+        batch_store *s = open_store(*state);
         fail_disk(n, 1);
         const bool added = add_file(s, &nobody, "some text", id, &error);
         if (!mend_disk()) {
@@ -121,24 +121,18 @@ static void write_text(const char *folder, const char *name, const char *text) {
 
 /* The store must not open; the error names this. */
 static void refused(const char *path, cl_status status, const char *what) {
-    store *s;
+    batch_store *s;
     cl_error error;
     assert_int_equal(store_open(path, &s, &error), status);
     assert_null(s);
     if (!strstr(error.message, what)) fail_msg("%s", error.message);
 }
 
-static void a_folder_has_one_store(void **state) {
-    store *s = open_store(*state);
-    refused(*state, CL_ERR_FILE, "another process");
-    refused("/nowhere/at/all", CL_ERR_FILE, "/nowhere/at/all");
-    store_close(&s);
-}
-
 static void a_damaged_index_is_named(void **state) {
     write_text(*state, "index.db",
                "This is no database of SQLite, but it is longer than the head that one begins with, 100 bytes.");
     refused(*state, CL_ERR_FORMAT, "index.db");
+    refused("/nowhere/at/all", CL_ERR_FILE, "/nowhere/at/all");
 }
 
 static void an_index_that_is_missing_removes_nothing(void **state) {
@@ -149,7 +143,7 @@ static void an_index_that_is_missing_removes_nothing(void **state) {
 }
 
 static void a_later_version_is_refused(void **state) {
-    store *s = open_store(*state);
+    batch_store *s = open_store(*state);
     assert_true(sql_run(s->writer.db, "PRAGMA user_version = 99", ""));
     store_close(&s);
     refused(*state, CL_ERR_UNSUPPORTED, "later version");
@@ -158,22 +152,22 @@ static void a_later_version_is_refused(void **state) {
 /* ---- Batches ---- */
 
 /* Set a status as the worker does. */
-static void set_status(store *s, const char *status) {
+static void set_status(batch_store *s, const char *status) {
     openai_error error;
-    batch b;
+    batch_info b;
     int n;
     assert_true(batch_list_open(s, &b, 1, &n));
     sqlite3 *db = store_begin(s, &error);
     assert_true(store_end(s, db && batch_set_status(db, n > 0 ? b.sequence : 1, status), &error));
 }
 
-static void expect_status(store *s, const char *id, const char *status) {
+static void expect_status(batch_store *s, const char *id, const char *status) {
     json_t *batch = object_of(s, STORE_BATCH, 0, id);
     assert_string_equal(text_of(batch, "status"), status);
     json_decref(batch);
 }
 
-static bool cancel(store *s, uint32_t domain, const char *id, openai_error *error) {
+static bool cancel(batch_store *s, uint32_t domain, const char *id, openai_error *error) {
     openai_writer w = {0};
     const bool ok = batch_cancel(s, domain, id, &w, error);
     writer_free(&w);
@@ -183,7 +177,7 @@ static bool cancel(store *s, uint32_t domain, const char *id, openai_error *erro
 static void a_batch_changes_as_it_may(void **state) {
     char id[STORE_ID], file[STORE_ID];
     openai_error error;
-    store *s = open_store(*state);
+    batch_store *s = open_store(*state);
     add_batch(s, &nobody, "{}", "24h", id);
     json_t *batch = object_of(s, STORE_BATCH, 0, id);
     assert_true(has_status(batch, "validating"));
@@ -215,7 +209,7 @@ static void a_batch_changes_as_it_may(void **state) {
 static void a_change_that_fails_is_none(void **state) {
     char id[STORE_ID];
     openai_error error;
-    store *s = open_store(*state);
+    batch_store *s = open_store(*state);
     add_batch(s, &nobody, "{}", "24h", id);
     int failures = 0;
     for (;; failures++) {
@@ -242,11 +236,11 @@ enum { N_REQUESTS = 6, MOST = 1 << 20 /* bytes of the index and its log */ };
 
 static bool goes_on(void *ctx) { return (void)ctx, false; }
 
-/* Add a batch, and records of its requests in one transaction each; each third reports an error. */
-static void add_records(store *s) {
+/* Add a batch, and output lines of its requests in one transaction each; each third reports an error. */
+static void add_outputs(batch_store *s) {
     char id[STORE_ID], text[100 * N_REQUESTS] = "", *at = text;
     openai_error error;
-    batch b;
+    batch_info b;
     int n;
     for (int i = 0; i < N_REQUESTS; i++)
         at += sprintf(at, "{\"custom_id\": \"%d\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {}}\n", i);
@@ -257,7 +251,7 @@ static void add_records(store *s) {
     close(fd);
     for (int i = 1; i <= N_REQUESTS; i++) {
         sqlite3 *db = store_begin(s, &error);
-        assert_true(store_end(s, db && batch_add_record(db, &b, i, i % 3 == 0, "record\n", strlen("record\n")), &error));
+        assert_true(store_end(s, db && batch_add_output(db, &b, i, i % 3 == 0, "record\n", strlen("record\n")), &error));
     }
 }
 
@@ -272,8 +266,8 @@ static size_t copy_file(const char *from, const char *to, const char *name, size
     return n;
 }
 
-/* How many records there are, which must be what the batch's counts say. */
-static int64_t count_records(store *s) {
+/* The number of output lines, which must equal the batch's counts. */
+static int64_t count_outputs(batch_store *s) {
     int64_t n = 0, n_failed = 0;
     assert_int_equal(sql_find(s->worker, &n, "SELECT count(*) FROM request WHERE record = CAST(?1 AS BLOB)", "t", "record\n"),
                      SQL_FOUND);
@@ -287,20 +281,20 @@ static int64_t count_records(store *s) {
     return n;
 }
 
-/* Whatever part of the log is on the disk, whole transactions are there: a record with its count, or neither. */
+/* With any part of the log on the disk, whole transactions are there: an output line with its count, or neither. */
 static void a_log_ends_anywhere(void **state) {
     char copy[200];
     snprintf(copy, sizeof copy, "%s/copy", (char *)*state);
     assert_int_equal(mkdir(copy, 0700), 0);
-    store *s = open_store(*state);
-    add_records(s);
+    batch_store *s = open_store(*state);
+    add_outputs(s);
     int64_t n_before = 0;
     bool whole = false;
     for (size_t size = 0; !whole; size += 997) {
         copy_file(*state, copy, "index.db", MOST);
         whole = copy_file(*state, copy, "index.db-wal", size) < size;
-        store *killed = open_store(copy);
-        const int64_t n = count_records(killed);
+        batch_store *killed = open_store(copy);
+        const int64_t n = count_outputs(killed);
         assert_true(n >= n_before);
         n_before = n;
         store_close(&killed);
@@ -317,7 +311,6 @@ int main(void) {
         TEST(what_belongs_to_no_file_is_removed),
         TEST(an_upload_that_ends_early_leaves_nothing),
         TEST(a_disk_that_fails_keeps_no_half),
-        TEST(a_folder_has_one_store),
         TEST(a_damaged_index_is_named),
         TEST(a_later_version_is_refused),
         TEST(an_index_that_is_missing_removes_nothing),

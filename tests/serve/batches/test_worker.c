@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jobs_fixture.h"
+#include "batches_fixture.h"
 #include "serve/batches/batch.h"
 #include "serve/batches/worker.h"
 #include "serve/protocol/json.h"
@@ -32,9 +32,9 @@ static const fake_config slow = {.step_us = 3000, .max_running = 2, .prefill_ste
 enum { N_LONG = 500 };
 
 typedef struct scene {
-    store *store;
+    batch_store *store;
     cl_engine *engine;
-    worker *worker;
+    batch_worker *worker;
     openai_context context;
 } scene;
 
@@ -102,7 +102,7 @@ static json_t *wait_for(scene *s, uint32_t domain, const char *id) {
     return object_of(s->store, STORE_BATCH, domain, id);
 }
 
-static void wait_for_records(scene *s, const char *id, int64_t n) { WAIT_UNTIL(n_done(s, 0, id) >= n); }
+static void wait_for_outputs(scene *s, const char *id, int64_t n) { WAIT_UNTIL(n_done(s, 0, id) >= n); }
 
 static bool is_idle(cl_engine *e) {
     cl_engine_stats stats;
@@ -110,7 +110,7 @@ static bool is_idle(cl_engine *e) {
     return stats.n_running + stats.n_waiting == 0;
 }
 
-/* The numbers of a file's records must be those of `wanted`, and their answers those of a request that ran alone. */
+/* The numbers of a file's output lines must be those of `wanted`, and their answers those of a request that ran alone. */
 static int check_file(scene *s, const json_t *batch, const char *member, bool (*wanted)(int number), int n) {
     const char *id = json_string_value(json_object_get(batch, member));
     assert_non_null(id);
@@ -140,7 +140,7 @@ static int check_file(scene *s, const json_t *batch, const char *member, bool (*
 static bool is_right(int number) { return number % 3 != 0; }
 static bool is_wrong(int number) { return number % 3 == 0; }
 
-/* All records of a batch that was completed. */
+/* All output lines of a batch that was completed. */
 static void check_completed(scene *s, json_t *batch, int n) {
     assert_true(has_status(batch, "completed"));
     assert_int_equal(n_requests(batch, "total"), n);
@@ -204,33 +204,13 @@ static void a_full_queue_is_waited_for(void **state) {
     end(&s);
 }
 
-/* The process ends after each further record, and the output is complete and in order in the end. */
-static void a_batch_goes_on_after_a_restart(void **state) {
-    scene s;
-    char id[STORE_ID];
-    begin(&s, *state, &slow);
-    begin_batch(&s, &nobody, N_LONG, "24h", id);
-    int64_t reported = 0;
-    for (int restart = 0; restart < 6; restart++) {
-        wait_for_records(&s, id, reported + 2);
-        reported = n_done(&s, 0, id);
-        end(&s);
-        begin(&s, *state, &slow);
-        assert_true(n_done(&s, 0, id) >= reported); /* known before the first request is computed */
-    }
-    end(&s);
-    begin(&s, *state, &fast);
-    check_completed(&s, wait_for(&s, 0, id), N_LONG);
-    end(&s);
-}
-
 /* What runs is written, nothing else is begun, and another process goes on. */
 static void a_worker_that_drains_begins_nothing(void **state) {
     scene s;
     char id[STORE_ID];
     begin(&s, *state, &slow);
     begin_batch(&s, &nobody, N_LONG, "24h", id);
-    wait_for_records(&s, id, 3);
+    wait_for_outputs(&s, id, 3);
     worker_drain(s.worker);
     WAIT_UNTIL(others_sleep() && is_idle(s.engine)); /* a turn that began before has ended */
     cl_engine_stats stats;
@@ -267,40 +247,6 @@ static void a_full_disk_is_waited_for(void **state) {
     }
 }
 
-static void tenants_are_computed_side_by_side(void **state) {
-    scene s;
-    char first[STORE_ID], second[STORE_ID], other[STORE_ID];
-    begin(&s, *state, &slow);
-    begin_batch(&s, &nobody, 3000, "24h", first);
-    begin_batch(&s, &nobody, 4, "24h", second);
-    begin_batch(&s, &alice, 4, "24h", other);
-    json_decref(wait_for(&s, 7, other));
-    assert_int_equal(n_done(&s, 0, second), 0); /* a tenant's batches come one after another */
-    openai_writer w = {0};
-    openai_error error;
-    assert_true(batch_cancel(s.store, 0, first, &w, &error));
-    writer_free(&w);
-    worker_wake(s.worker);
-    json_t *batch = wait_for(&s, 0, first);
-    assert_true(has_status(batch, "cancelled"));
-    assert_true(n_requests(batch, "completed") + n_requests(batch, "failed") < 3000);
-    json_decref(batch);
-    check_completed(&s, wait_for(&s, 0, second), 4);
-    end(&s);
-}
-
-static void a_batch_expires(void **state) {
-    scene s;
-    char id[STORE_ID];
-    begin(&s, *state, &slow);
-    begin_batch(&s, &nobody, 3000, "1s", id);
-    json_t *batch = wait_for(&s, 0, id);
-    assert_true(has_status(batch, "expired"));
-    assert_int_equal(n_requests(batch, "completed") + n_requests(batch, "failed"), 3000);
-    json_decref(batch);
-    end(&s);
-}
-
 static void what_is_wrong_fails(void **state) {
     scene s;
     char text[2000], id[STORE_ID];
@@ -319,15 +265,9 @@ static void what_is_wrong_fails(void **state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up_folder, tear_down_folder)
     const struct CMUnitTest tests[] = {
-        TEST(a_batch_is_computed),
-        TEST(wrong_requests_need_no_events),
-        TEST(a_full_queue_is_waited_for),
-        TEST(a_batch_goes_on_after_a_restart),
-        TEST(a_worker_that_drains_begins_nothing),
-        TEST(a_full_disk_is_waited_for),
-        TEST(tenants_are_computed_side_by_side),
-        TEST(a_batch_expires),
-        TEST(what_is_wrong_fails),
+        TEST(a_batch_is_computed),        TEST(wrong_requests_need_no_events),
+        TEST(a_full_queue_is_waited_for), TEST(a_worker_that_drains_begins_nothing),
+        TEST(a_full_disk_is_waited_for),  TEST(what_is_wrong_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@
 int client_connect(uint16_t port) {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const struct timeval patience = {.tv_sec = 300}; /* a busy machine may need long for what takes a moment */
+    const struct timeval patience = {.tv_sec = 300}; /* a busy machine may need long for a moment's work */
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {
         close(fd);

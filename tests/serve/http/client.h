@@ -1,4 +1,4 @@
-/* A small blocking HTTP client over a plain socket, so that tests control what is sent when, and when the client hangs up. */
+/* A small blocking HTTP client over a plain socket, so that tests control the time of each byte, and of hanging up. */
 #ifndef TESTS_SERVE_HTTP_CLIENT_H
 #define TESTS_SERVE_HTTP_CLIENT_H
 

@@ -1,4 +1,4 @@
-/* Starts servers over the fake engine, and checks what they answer. */
+/* Starts servers over the fake engine, and checks their answers. */
 #include "server_fixture.h"
 
 #include "tests/support/wait.h"
@@ -74,14 +74,6 @@ int set_up_guarded(void **state) {
     config.cors_origin = "*";
     return set_up_fixture(state, f, &config, &fast);
 }
-int set_up_tenants(void **state) {
-    fixture *f = calloc(1, sizeof *f);
-    server_config config = base_config();
-    if (server_keys_add(&f->keys, OPENAI_DEFAULT_TENANT, "secret", NULL) != CL_OK) return -1;
-    if (server_keys_add(&f->keys, "alice", "key-a", NULL) != CL_OK) return -1;
-    config.keys = &f->keys;
-    return set_up_fixture(state, f, &config, &fast);
-}
 
 int set_up_impatient(void **state) {
     server_config config = base_config();
@@ -98,13 +90,6 @@ int set_up_few(void **state) {
     return set_up_with(state, &config, &fast);
 }
 
-int set_up_busy(void **state) {
-    const server_config config = base_config();
-    fake_config fake = slow;
-    fake.max_running = 1;
-    fake.max_waiting = 3;
-    return set_up_with(state, &config, &fake);
-}
 int set_up_pins(void **state) {
     server_config config = base_config();
     config.can_pin = true;
@@ -117,14 +102,6 @@ int set_up_crowded(void **state) {
     fake.max_running = 1;
     return set_up_with(state, &config, &fake);
 }
-int set_up_hurried(void **state) {
-    server_config config = base_config();
-    fake_config fake = slow;
-    config.generation_timeout_s = 600;
-    fake.max_running = 1;
-    return set_up_with(state, &config, &fake);
-}
-
 int set_up_files(void **state) {
     fixture *f = calloc(1, sizeof *f);
     server_config config = base_config();
@@ -198,7 +175,7 @@ static bool is_read(int fd) {
     char answer;
     int underway = 1, unread = 1;
     const int end = server_end(fd);
-    if (end >= 0) { /* it reports at once what has arrived */
+    if (end >= 0) { /* it reports the bytes at once */
         setsockopt(end, IPPROTO_TCP, TCP_QUICKACK, &(int){1}, sizeof(int));
         if (ioctl(fd, SIOCOUTQ, &underway) == 0 && underway == 0 && ioctl(end, FIONREAD, &unread) == 0 && unread == 0)
             return true;

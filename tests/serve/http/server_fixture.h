@@ -10,7 +10,7 @@
 typedef struct fixture {
     cl_engine *engine;
     server_keys keys;
-    server *running;
+    http_server *running;
     uint16_t port;
     char files_dir[40]; /* "": the server has none; removed with its files by tear_down */
 } fixture;
@@ -22,13 +22,10 @@ int set_up_fast(void **state);         /* 200 us a step */
 int set_up_slow(void **state);         /* two requests at a time, 5 ms a step */
 int set_up_long_prefill(void **state); /* the first token never comes */
 int set_up_guarded(void **state);      /* requires the key "secret"; web pages may call it */
-int set_up_tenants(void **state);      /* requires "secret", or "key-a", which is another tenant's */
 int set_up_impatient(void **state);    /* connections may be idle for three seconds */
 int set_up_few(void **state);          /* five connections; a request must arrive within a second */
-int set_up_busy(void **state);         /* one request at a time, 5 ms a step; three may wait */
 int set_up_pins(void **state);         /* as fast; prompts can be pinned */
 int set_up_crowded(void **state);      /* one request at a time, 5 ms a step; others wait for ten minutes at most */
-int set_up_hurried(void **state);      /* one request at a time, 5 ms a step; each ends within ten minutes */
 int set_up_files(void **state);        /* as fast; it keeps files, of at most 100000 bytes */
 int tear_down(void **state);
 

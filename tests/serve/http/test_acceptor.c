@@ -54,12 +54,12 @@ static void a_closed_copy_has_no_events(void **state) {
     int clients[N_CLIENTS];
     const int listener = listen_anywhere(&address);
     for (int i = 0; i < N_CLIENTS; i++) clients[i] = socket(AF_INET, SOCK_STREAM, 0);
-    acceptor *a = acceptor_create(&(acceptor_config){.listeners = {{.fd = listener}},
-                                                     .n_listeners = 1,
-                                                     .max_connections = 8,
-                                                     .request_timeout_s = 1000,
-                                                     .idle_timeout_s = 1000,
-                                                     .on_hangup = on_hangup});
+    http_acceptor *a = acceptor_create(&(acceptor_config){.listeners = {{.fd = listener}},
+                                                          .n_listeners = 1,
+                                                          .max_connections = 8,
+                                                          .request_timeout_s = 1000,
+                                                          .idle_timeout_s = 1000,
+                                                          .on_hangup = on_hangup});
     assert_true(a && acceptor_start(a, (struct MHD_Daemon *[ACCEPTOR_MAX_LISTENERS]){NULL}));
 
     const int of_daemon = connect_client(clients[0], &address);

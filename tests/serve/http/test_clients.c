@@ -21,33 +21,6 @@
 /* Wait until the process has n files open. */
 static void wait_for_files(int n) { WAIT_UNTIL(n_files() == n); }
 
-static void hanging_up_in_a_stream_cancels(void **state) {
-    const fixture *f = *state;
-    const int fd = client_connect(f->port);
-    client_send(fd, "POST", "/v1/completions", endless);
-    free(client_read_until(fd, "\"text\":\"b\""));
-    assert_true(client_metric(f->port, "vllm:num_requests_running") == 1);
-    close(fd);
-    wait_for_metric(f->port, "vllm:num_requests_running", 0);
-    wait_for_metric(f->port, "vllm:request_success_total{model_name=\"fake \\\"model\\\"\",finished_reason=\"abort\"}", 1);
-}
-
-static void hanging_up_while_others_run_cancels(void **state) {
-    const fixture *f = *state;
-    int fds[5];
-    for (int i = 0; i < 5; i++) {
-        fds[i] = client_connect(f->port);
-        client_send(fds[i], "POST", "/v1/completions", i % 2 ? endless : endless_whole);
-        if (i == 1) wait_for_metric(f->port, "vllm:num_requests_running", 2);
-    }
-    wait_for_metric(f->port, "vllm:num_requests_waiting", 3);
-    for (int i = 2; i < 5; i++) close(fds[i]); /* the requests that wait */
-    wait_for_metric(f->port, "vllm:num_requests_waiting", 0);
-    assert_true(client_metric(f->port, "vllm:num_requests_running") == 2);
-    for (int i = 0; i < 2; i++) close(fds[i]);
-    wait_for_metric(f->port, "vllm:num_requests_running", 0);
-}
-
 static void hanging_up_before_the_first_token_cancels(void **state) {
     const fixture *f = *state;
     for (int whole = 0; whole < 2; whole++) {
@@ -391,7 +364,7 @@ static void connections_beyond_the_limit_say_how_the_server_is(void **state) {
         close(fd);
         wait_for_files(n_before); /* the place is free again */
     }
-    for (int i = 0; i < 40; i++) { /* no time passes, so the server neither waits for a body nor closes what is late */
+    for (int i = 0; i < 40; i++) { /* no time passes, so the server neither waits for a body nor closes late connections */
         const int fd = connect_and_send(f->port, refused[i % 5]);
         char *text = client_read_all(fd);
         assert_beyond_the_limit(text);
@@ -409,7 +382,7 @@ static bool trickle_among(int fd, const int others[5]) {
     return trickle(fd);
 }
 
-/* There are four spare connections here, each for two seconds, whatever it sends; others are refused without being read. */
+/* There are four spare connections here, each for two seconds, however much it sends; others are refused without being read. */
 static void spare_connections_are_few_and_short(void **state) {
     const fixture *f = *state;
     static const char *const begins[] = {"", "GET /health HTTP/1.1\r\nX: ", HEAD "X: ", "GET /health"};
@@ -593,9 +566,7 @@ static void many_at_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(hanging_up_in_a_stream_cancels, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_in_a_stream_closes_the_socket, set_up_fast, tear_down),
-        cmocka_unit_test_setup_teardown(hanging_up_while_others_run_cancels, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_before_the_first_token_cancels, set_up_long_prefill, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_before_the_answer_ends_a_pin, set_up_pins, tear_down),
         cmocka_unit_test_setup_teardown(a_client_that_does_not_read_delays_no_other, set_up_fast, tear_down),

@@ -1,4 +1,4 @@
-/* A server that is to end: what was accepted is answered, and nothing else. */
+/* A server that is to end answers the accepted requests, and no others. */
 #define _GNU_SOURCE /* POLLRDHUP */
 #include "tests/support/wait.h"
 
@@ -118,25 +118,6 @@ static void idle_connections_end(void **state) {
     close(head);
 }
 
-/* Requests that have not ended when the server stops get an error. */
-static void stopping_ends_the_rest(void **state) {
-    fixture *f = *state;
-    const int fd = client_connect(f->port);
-    client_send(fd, "POST", "/v1/completions", endless);
-    free(client_read_until(fd, "\"text\":\"b\""));
-    server_drain(f->running);
-    char *text = client_read_until(fd, "\"text\":\"b\"");
-    assert_non_null(strstr(text, "\"text\":\"b\"")); /* it goes on */
-    free(text);
-    assert_int_equal(server_n_requests(f->running), 1);
-    server_stop(&f->running);
-    text = client_read_all(fd);
-    assert_non_null(strstr(text, "the server is shutting down"));
-    assert_non_null(strstr(text, "data: [DONE]"));
-    free(text);
-    close(fd);
-}
-
 /* A client that hangs up is not waited for. */
 static void a_client_that_hangs_up_is_not_waited_for(void **state) {
     fixture *f = *state;
@@ -152,7 +133,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_was_accepted_is_answered, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(idle_connections_end, set_up_fast, tear_down),
-        cmocka_unit_test_setup_teardown(stopping_ends_the_rest, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(a_client_that_hangs_up_is_not_waited_for, set_up_slow, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

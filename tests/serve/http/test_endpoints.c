@@ -1,7 +1,6 @@
-/* The endpoints beside text: readiness and loading, tokens, embeddings, and the description of the API. */
+/* The endpoints beside text: readiness and loading, and tokens. */
 #include "tests/support/wait.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,12 +101,11 @@ static void tokens_are_answered_without_the_engine(void **state) {
     expect_reply(f->port, "POST", "/v1/chat/completions/render", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", 200,
                  "\"token_ids\":[97,257]");
     expect_reply(f->port, "POST", "/v1/completions/render", "{\"prompt\":[[1],[2]]}", 200, "\"token_ids\":[2]");
+    expect_reply(f->port, "POST", "/v1/messages/count_tokens", "{\"messages\":[{\"role\":\"user\",\"content\":\"abc\"}]}", 200,
+                 "{\"input_tokens\":4}");
     expect_reply(f->port, "GET", "/tokenizer_info", NULL, 200, "\"eos_token\":\"</s>\"");
     fake_hold_steps(false);
-    assert_refused(f->port, "POST", "/tokenize", "{\"prompt\":1}", 400, "prompt", "must be a string");
     assert_refused(f->port, "POST", "/tokenize", "{", 400, NULL, "not valid JSON");
-    assert_refused(f->port, "POST", "/detokenize", "{\"tokens\":[999]}", 400, "tokens[0]", "0 to 257");
-    assert_refused(f->port, "GET", "/tokenize", NULL, 405, NULL, "use POST");
 }
 
 /* While a text is tokenized, the thread of its connection answers others, and the client may hang up. */
@@ -131,116 +129,6 @@ static void tokenizing_holds_up_no_connection(void **state) {
     }
 }
 
-/* ---- Embeddings ---- */
-
-static void embeddings_answer(void **state) {
-    const fixture *f = *state;
-    json_t *reply;
-    assert_int_equal(
-        client_call_json(f->port, "POST", "/v1/embeddings", "{\"input\":[\"abc\",[7,8]],\"pooling\":\"mean\"}", &reply), 200);
-    double a[3], b[3];
-    int total;
-    assert_unpack(reply, "{s:[{s:[F, F, F!]}, {s:[F, F, F!]}!], s:{s:i}}", "data", "embedding", &a[0], &a[1], &a[2],
-                  "embedding", &b[0], &b[1], &b[2], "usage", "total_tokens", &total);
-    /* Tokens, last token and pooling, by the fake engine. */
-    assert_true(fabs(a[0] / a[2] - 3.0 / CL_ENGINE_POOL_MEAN) < 1e-6 && fabs(a[1] / a[0] - 'c' / 3.0) < 1e-4);
-    assert_true(fabs(b[0] / b[2] - 2.0 / CL_ENGINE_POOL_MEAN) < 1e-6 && fabs(b[1] / b[0] - 8 / 2.0) < 1e-4);
-    assert_int_equal(total, 5);
-    json_decref(reply);
-    assert_refused(f->port, "POST", "/v1/embeddings", "{\"input\":\"a!\"}", 503, NULL, "the fake engine fails");
-    assert_refused(f->port, "POST", "/v1/embeddings", "{}", 400, "input", "missing");
-}
-
-/* ---- The page ---- */
-
-/* The reply to a GET with one more header, head and body. */
-static char *get_with(uint16_t port, const char *path, const char *header) {
-    char request[512];
-    const int size = snprintf(request, sizeof request, "GET %s HTTP/1.0\r\nHost: x\r\n%s\r\n\r\n", path, header);
-    const int fd = client_connect(port);
-    client_send_bytes(fd, request, (size_t)size);
-    char *text = client_read_all(fd);
-    close(fd);
-    return text;
-}
-
-static const char as_browser[] = "Accept: text/html,application/xhtml+xml,*/*;q=0.8";
-
-static void expect_in_reply(uint16_t port, const char *path, const char *header, const char *const *wanted, size_t n) {
-    char *text = get_with(port, path, header);
-    for (size_t i = 0; i < n; i++)
-        if (!strstr(text, wanted[i])) fail_msg("GET %s, %s: no <%s> in <%.1000s>", path, header, wanted[i], text);
-    free(text);
-}
-#define EXPECT_IN_REPLY(port, path, header, ...)                                                                               \
-    expect_in_reply(port, path, header, (const char *const[]){__VA_ARGS__},                                                    \
-                    sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
-
-/* Browsers get the page at /, also without the key that the API needs; other clients get the list of endpoints. */
-static void browsers_get_the_page(void **state) {
-    const fixture *f = *state;
-    EXPECT_IN_REPLY(f->port, "/", as_browser, " 200 ", "Content-Type: text/html; charset=utf-8", "<!DOCTYPE html>",
-                    "web/app.js", "Content-Security-Policy: default-src 'none'; script-src 'self';",
-                    "X-Content-Type-Options: nosniff", "Vary: Accept", "Cache-Control: no-cache");
-    EXPECT_IN_REPLY(f->port, "/", "Accept: */*", " 200 ", "Content-Type: text/plain", "GET /web/ID\n");
-    EXPECT_IN_REPLY(f->port, "/web/app.js", "Accept: */*", " 200 ", "Content-Type: text/javascript; charset=utf-8",
-                    "start_chat", "Content-Security-Policy: default-src 'none'");
-    EXPECT_IN_REPLY(f->port, "/web/style.css", "Accept: */*", " 200 ", "Content-Type: text/css; charset=utf-8", "--accent");
-    EXPECT_IN_REPLY(f->port, "/web/icon.svg", "Accept: */*", " 200 ", "Content-Type: image/svg+xml");
-    EXPECT_IN_REPLY(f->port, "/web/index.html", as_browser, " 404 ", "there is no endpoint /web/index.html");
-    EXPECT_IN_REPLY(f->port, "/web/../server/openapi.json", as_browser, " 404 ");
-}
-
-static void a_browser_that_has_a_file_is_not_sent_it_again(void **state) {
-    const fixture *f = *state;
-    char header[64];
-    char *text = get_with(f->port, "/web/app.js", "Accept: */*");
-    const char *etag = strstr(text, "ETag: \"");
-    assert_non_null(etag);
-    snprintf(header, sizeof header, "If-None-Match: %.18s", etag + strlen("ETag: "));
-    free(text);
-    text = get_with(f->port, "/web/app.js", header);
-    assert_non_null(strstr(text, " 304 "));
-    assert_null(strstr(text, "start_chat"));
-    free(text);
-    EXPECT_IN_REPLY(f->port, "/web/style.css", header, " 200 ", "--accent");
-}
-
-static int set_up_without_page(void **state) {
-    fixture *f = calloc(1, sizeof *f);
-    server_config config = base_config();
-    cl_error error;
-    config.no_page = true;
-    f->engine = fake_engine_create(&(fake_config){.step_us = 200, .max_running = 4, .prefill_steps = 1, .n_ctx = 4096});
-    if (server_start(&config, &f->running, &error) != CL_OK) return -1;
-    f->port = server_port(f->running);
-    *state = f;
-    return 0;
-}
-
-static void a_server_without_the_page_has_none_of_it(void **state) {
-    const fixture *f = *state;
-    char *text = get_with(f->port, "/", as_browser);
-    assert_non_null(strstr(text, "Content-Type: text/plain"));
-    assert_non_null(strstr(text, "GET /openapi.json\n"));
-    assert_null(strstr(text, "/web/"));
-    free(text);
-    EXPECT_IN_REPLY(f->port, "/web/app.js", as_browser, " 404 ", "not_found");
-}
-
-/* ---- Methods ---- */
-
-static void a_wrong_method_learns_of_the_right_ones(void **state) {
-    const fixture *f = *state;
-    const int fd = client_connect(f->port);
-    client_send_last(fd, "PUT", "/v1/models", NULL);
-    char *text = client_read_all(fd);
-    assert_non_null(strstr(text, "Allow: GET, HEAD\r\n"));
-    assert_non_null(strstr(text, "use GET, HEAD"));
-    free(text);
-    close(fd);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_server_that_loads_says_so, set_up_loading, tear_down),
@@ -248,11 +136,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_server_that_never_served_stops, set_up_loading, tear_down),
         cmocka_unit_test_setup_teardown(tokens_are_answered_without_the_engine, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(tokenizing_holds_up_no_connection, set_up_fast, tear_down),
-        cmocka_unit_test_setup_teardown(embeddings_answer, set_up_fast, tear_down),
-        cmocka_unit_test_setup_teardown(browsers_get_the_page, set_up_guarded, tear_down),
-        cmocka_unit_test_setup_teardown(a_browser_that_has_a_file_is_not_sent_it_again, set_up_fast, tear_down),
-        cmocka_unit_test_setup_teardown(a_server_without_the_page_has_none_of_it, set_up_without_page, tear_down),
-        cmocka_unit_test_setup_teardown(a_wrong_method_learns_of_the_right_ones, set_up_fast, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

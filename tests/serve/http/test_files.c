@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "client.h"
-#include "serve/http/jobs.h"
+#include "serve/http/batches.h"
 #include "server_fixture.h"
 
 #define PART(name, more, text) "--XY\r\nContent-Disposition: form-data; name=\"" name "\"" more "\r\n\r\n" text "\r\n"
@@ -138,20 +138,7 @@ static void lists_have_limits(void **state) {
     assert_refused(f->port, "POST", "/v1/batches", "{}", 400, "input_file_id", "is missing");
 }
 
-static void without_a_folder_there_are_none(void **state) {
-    const fixture *f = *state;
-    char *reply;
-    assert_int_equal(send_form(f->port, FORM, PURPOSE FILE_PART("a") END, sizeof(PURPOSE FILE_PART("a") END) - 1, 100, &reply),
-                     404);
-    assert_non_null(strstr(reply, "--files-dir"));
-    free(reply);
-    assert_refused(f->port, "GET", "/v1/files", NULL, 404, NULL, "--files-dir");
-    assert_refused(f->port, "DELETE", "/v1/files/file-1", NULL, 404, NULL, "--files-dir");
-    assert_refused(f->port, "POST", "/v1/batches", "{}", 404, NULL, "--files-dir");
-    assert_refused(f->port, "GET", "/v1/batches/b", NULL, 404, NULL, "--files-dir");
-}
-
-/* While `no_download`, memory is lacking for what holds a server and a descriptor, as a file that is sent does. */
+/* While `no_download`, memory is lacking for the struct of a server and a descriptor, such as that of a file that is sent. */
 static atomic_bool no_download;
 void *__real_calloc(size_t n, size_t size);
 void *__wrap_calloc(size_t n, size_t size);
@@ -170,7 +157,7 @@ static void contents_are_sent_again_when_there_is_memory(void **state) {
     snprintf(path, sizeof path, "/v1/files/%.*s/content", (int)strcspn(id + 1, "\""), id + 1);
     free(reply);
     atomic_store(&no_download, true);
-    for (int i = 0; i < JOBS_MAX_TRANSFERS; i++) assert_refused(f->port, "GET", path, NULL, 503, NULL, "memory");
+    for (int i = 0; i < BATCHES_MAX_TRANSFERS; i++) assert_refused(f->port, "GET", path, NULL, 503, NULL, "memory");
     atomic_store(&no_download, false);
     assert_int_equal(client_call(f->port, "GET", path, NULL, &reply), 200);
     assert_string_equal(reply, "text");
@@ -183,7 +170,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_client_that_hangs_up_leaves_nothing, set_up_files, tear_down),
         cmocka_unit_test_setup_teardown(lists_have_limits, set_up_files, tear_down),
         cmocka_unit_test_setup_teardown(contents_are_sent_again_when_there_is_memory, set_up_files, tear_down),
-        cmocka_unit_test_setup_teardown(without_a_folder_there_are_none, set_up_fast, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The states of a generation, and what may follow on each. */
+/* The states of a generation, and the transitions between them. */
 #include "tests/support/testing.h"
 
 #include "serve/http/generation_state.h"
@@ -25,7 +25,7 @@ static void only_these_changes_are_legal(void **state) {
 static void the_first_end_stays(void **state) {
     (void)state;
     for (int order = 0; order < N * N * N * N; order++) {
-        generation g = {.state = GENERATION_PREPARING};
+        http_generation g = {.state = GENERATION_PREPARING};
         for (int rest = order, i = 0; i < 4; rest /= N, i++) {
             const generation_state before = g.state, to = (generation_state)(rest % N);
             generation_become(&g, to);

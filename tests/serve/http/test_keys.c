@@ -1,12 +1,14 @@
-/* Files of API keys, and which key a client sent. */
+/* Files of API keys, the search for a client's key, and the ring of keys that a server replaces. */
 #include "tests/support/testing.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "serve/http/keys.h"
+#include "serve/http/keyring.h"
 
 enum { ALICE = 1306897498, BOB = 325888088 }; /* the domains of these names */
 
@@ -16,7 +18,7 @@ static cl_status read_bytes(server_keys *keys, const char *text, size_t size, cl
     const int fd = mkstemp(path);
     assert_int_equal(write(fd, text, size), size);
     close(fd);
-    const cl_status status = server_keys_read(keys, path, error);
+    const cl_status status = server_keys_read(keys, path, -1, error);
     unlink(path);
     return status;
 }
@@ -169,10 +171,10 @@ static void wrong_lines_are_named(void **state) {
     }
     server_keys keys = {0};
     cl_error error;
-    assert_int_equal(server_keys_read(&keys, "/no/such/file", &error), CL_ERR_FILE);
+    assert_int_equal(server_keys_read(&keys, "/no/such/file", -1, &error), CL_ERR_FILE);
     assert_string_equal(error.message,
                         "cannot open /no/such/file: No such file or directory; name a file with a key on each line");
-    assert_int_equal(server_keys_read(&keys, "/", &error), CL_ERR_FILE);
+    assert_int_equal(server_keys_read(&keys, "/", -1, &error), CL_ERR_FILE);
     assert_string_equal(error.message, "cannot read /: Is a directory; name a file with a key on each line");
     assert_int_equal(server_keys_add(&keys, OPENAI_DEFAULT_TENANT, "", &error), CL_ERR_ARG);
     server_keys_free(&keys);
@@ -204,11 +206,82 @@ static void tenants_are_listed(void **state) {
     server_keys_free(&keys);
 }
 
+/* ---- The ring: keys that are replaced while they are looked up ---- */
+
+static server_keys make_keys(const char *const (*lines)[2], size_t n) {
+    server_keys keys = {0};
+    for (size_t i = 0; i < n; i++) assert_int_equal(server_keys_add(&keys, lines[i][0], lines[i][1], NULL), CL_OK);
+    return keys;
+}
+
+/* The domain of a key; -1: it is refused. */
+static int64_t domain_of(http_keyring *k, const char *key) {
+    uint32_t domain;
+    return keyring_find(k, key, strlen(key), &domain) ? (int64_t)domain : -1;
+}
+
+static void what_is_wrong_changes_nothing(void **state) {
+    (void)state;
+    static const char *const before[][2] = {{"team-337551", "a"}}, *const after[][2] = {{"bob", "b"}, {"team-366488", "c"}};
+    server_keys first = make_keys(before, 1), second = make_keys(after, 2), none = {0};
+    http_keyring k, open;
+    cl_error error;
+    assert_true(keyring_init(&k, &first) && keyring_init(&open, NULL));
+    assert_int_equal(keyring_replace(&k, &second, &error), CL_ERR_ARG);
+    assert_non_null(strstr(error.message, "'team-366488' has the same hash as 'team-337551'"));
+    assert_int_equal(second.n, 2);
+    assert_int_equal(keyring_replace(&k, &none, &error), CL_ERR_ARG);
+    assert_int_equal(keyring_replace(&open, &second, &error), CL_ERR_ARG);
+    assert_true(!open.needed && !keyring_has_tenants(&open) && domain_of(&open, "b") == -1);
+    assert_true(domain_of(&k, "a") >= 0 && domain_of(&k, "b") == -1);
+    assert_null(keyring_tenant(&k, BOB));
+    keyring_destroy(&k);
+    keyring_destroy(&open);
+    server_keys_free(&first);
+    server_keys_free(&second);
+}
+
+static atomic_bool ended;
+
+static void *look_up(void *k) {
+    while (!atomic_load(&ended)) {
+        const int64_t domain = domain_of(k, "a");
+        if (domain != ALICE || strcmp(keyring_tenant(k, ALICE), "alice") != 0) return k;
+        keyring_has_tenants(k);
+    }
+    return NULL;
+}
+
+static void threads_may_look_meanwhile(void **state) {
+    (void)state;
+    static const char *const lines[][2] = {{"alice", "a"}, {"bob", "b"}};
+    server_keys first = make_keys(lines, 2);
+    http_keyring k;
+    pthread_t threads[2];
+    assert_true(keyring_init(&k, &first));
+    for (size_t i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, look_up, &k), 0);
+    for (int i = 0; i < 200; i++) {
+        server_keys keys = make_keys(lines, 1 + (size_t)(i % 2));
+        assert_int_equal(keyring_replace(&k, &keys, NULL), CL_OK);
+        assert_int_equal(domain_of(&k, "b"), i % 2 ? BOB : -1);
+        if (i > 0) assert_string_equal(keyring_tenant(&k, BOB), "bob"); /* its requests may still run */
+    }
+    atomic_store(&ended, true);
+    for (size_t i = 0; i < 2; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+    keyring_destroy(&k);
+    server_keys_free(&first);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_name_key_and_weight),  cmocka_unit_test(quotas_follow_the_key),
-        cmocka_unit_test(a_plain_list_is_one_tenant), cmocka_unit_test(only_the_whole_key_is_right),
-        cmocka_unit_test(wrong_lines_are_named),      cmocka_unit_test(tenants_are_listed),
+        cmocka_unit_test(lines_name_key_and_weight),     cmocka_unit_test(quotas_follow_the_key),
+        cmocka_unit_test(a_plain_list_is_one_tenant),    cmocka_unit_test(only_the_whole_key_is_right),
+        cmocka_unit_test(wrong_lines_are_named),         cmocka_unit_test(tenants_are_listed),
+        cmocka_unit_test(what_is_wrong_changes_nothing), cmocka_unit_test(threads_may_look_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

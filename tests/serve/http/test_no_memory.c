@@ -31,7 +31,7 @@ void __wrap_openai_write_chunk(openai_writer *w, openai_result *result, size_t i
 /* Only the copy of an event with one character of text has this size. */
 void *__real_malloc(size_t size);
 void *__wrap_malloc(size_t size);
-void *__wrap_malloc(size_t size) { return no_event && size == sizeof(queued_event) + 1 ? NULL : __real_malloc(size); }
+void *__wrap_malloc(size_t size) { return no_event && size == sizeof(generation_event) + 1 ? NULL : __real_malloc(size); }
 
 /* ---- Tests ---- */
 

@@ -177,33 +177,12 @@ static void pins_end_without_requests(void **state) {
     assert_pins(f, 0, 0, 0);
 }
 
-/* The list of pins cannot tell salts apart. */
-static void requests_with_a_salt_pin_nothing(void **state) {
-    const fixture *f = *state;
-    json_t *reply;
-    static const char body[] = "{\"max_tokens\":2,\"cache_salt\":\"s\",\"system\":[" MARKED(
-        "abcdefgh", "5m") "],"
-                          "\"messages\":[{\"role\":\"user\",\"content\":\"ij\"}]}";
-    assert_int_equal(client_call_json(f->port, "POST", "/v1/messages", body, &reply), 200);
-    json_decref(reply);
-    assert_pins(f, 0, 0, 0);
-}
-
-/* Without room for pins marks have no effect. */
-static void marks_need_room_for_pins(void **state) {
-    const fixture *f = *state;
-    assert_int_equal(send_messages(f, MARKED("abcdefgh", "5m"), "{\"type\":\"text\",\"text\":\"ij\"}"), 0);
-    assert_pins(f, 0, 0, 0);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pin_ends_some_time_after_its_last_use),
         cmocka_unit_test(a_longer_pin_takes_the_place_of_a_shorter_one),
         cmocka_unit_test_setup_teardown(marked_prompts_stay_for_their_time, set_up_pins, tear_down),
         cmocka_unit_test_setup_teardown(pins_end_without_requests, set_up_pins, tear_down),
-        cmocka_unit_test_setup_teardown(requests_with_a_salt_pin_nothing, set_up_pins, tear_down),
-        cmocka_unit_test_setup_teardown(marks_need_room_for_pins, set_up_fast, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ static void prepare(preparer_task *task) {
 }
 
 typedef struct sender {
-    preparer *to;
+    http_preparer *to;
     int thread;
 } sender;
 
@@ -53,7 +53,7 @@ static void *send_tasks(void *arg) {
 
 static void tasks_keep_their_order(void **state) {
     (void)state;
-    preparer *p = preparer_create(prepare);
+    http_preparer *p = preparer_create(prepare);
     assert_non_null(p);
     sender senders[N_THREADS];
     pthread_t threads[N_THREADS];
@@ -90,7 +90,7 @@ static void tenants_take_turns(void **state) {
     (void)state;
     static const char added[] = "aAAAAAABBCB";
     numbered tasks[N_LETTERS];
-    preparer *p = preparer_create(note);
+    http_preparer *p = preparer_create(note);
     pthread_mutex_lock(&gate);
     for (int i = 0; i < N_LETTERS; i++) {
         tasks[i] = (numbered){.number = added[i], .task.domain = (uint32_t)toupper(added[i])};
@@ -104,7 +104,7 @@ static void tenants_take_turns(void **state) {
 
 static void none_is_fine(void **state) {
     (void)state;
-    preparer *p = preparer_create(prepare);
+    http_preparer *p = preparer_create(prepare);
     preparer_destroy(&p);
     preparer_destroy(&p);
     preparer_destroy(NULL);

@@ -43,10 +43,10 @@ static int tear_down(void **state) {
     return rmdir(folder);
 }
 
-static pressure *open_folder(void) {
+static http_pressure *open_folder(void) {
     char path[128];
     cl_error error = {.message = ""};
-    pressure *p;
+    http_pressure *p;
     snprintf(path, sizeof path, "%s/memory.pressure", folder);
     if (pressure_open(path, &p, &error) != CL_OK) fail_msg("%s", error.message);
     return p;
@@ -55,7 +55,7 @@ static pressure *open_folder(void) {
 static void stalls_are_a_part_of_the_time(void **state) {
     (void)state;
     put_stalls(5000000);
-    pressure *p = open_folder();
+    http_pressure *p = open_folder();
     assert_true(pressure_read(p, 100).stalled == 0); /* nothing to compare with */
     put_stalls(5500000);
     assert_float_equal(pressure_read(p, 102).stalled, 0.25, 1e-9);
@@ -80,7 +80,7 @@ static void used_memory_is_what_cannot_be_dropped(void **state) {
     put("memory.stat", "anon 500\nfile 400\nshmem 0\ninactive_file 300\nactive_file 100\n");
     put("memory.high", "max\n");
     put("memory.max", "max\n");
-    pressure *p = open_folder();
+    http_pressure *p = open_folder();
     assert_true(pressure_read(p, 1).used == 0);
     put("memory.max", "1200\n");
     assert_float_equal(pressure_read(p, 2).used, 0.5, 1e-9);
@@ -94,7 +94,7 @@ static void used_memory_is_what_cannot_be_dropped(void **state) {
 
 static void files_that_cannot_be_read_are_named(void **state) {
     (void)state;
-    pressure *p;
+    http_pressure *p;
     cl_error error;
     char path[128];
     snprintf(path, sizeof path, "%s/memory.pressure", folder);
@@ -109,7 +109,7 @@ static void files_that_cannot_be_read_are_named(void **state) {
 /* This machine's own file, where it has one. */
 static void the_systems_file_is_found(void **state) {
     (void)state;
-    pressure *p;
+    http_pressure *p;
     cl_error error;
     if (pressure_open("auto", &p, &error) != CL_OK) {
         print_message("%s\n", error.message);
@@ -132,7 +132,7 @@ static void pressure_lowers_and_calm_raises(void **state) {
     (void)state;
     pressure_budget b = {.whole = 8000, .bytes = 8000};
     assert_int_equal(decide(&b, 0.10, 0.95, 6000, 1), 8000); /* at the limits, and not beyond them */
-    assert_int_equal(decide(&b, 0.11, 0, 6000, 2), 4500);    /* of what is in use, so that memory returns */
+    assert_int_equal(decide(&b, 0.11, 0, 6000, 2), 4500);    /* of the memory in use, so that some returns */
     assert_int_equal(decide(&b, 0, 0.96, 6000, 3), 3375);    /* the engine has not followed yet */
     for (int i = 0; i < 10; i++) decide(&b, 1, 0, 3000, 4 + i);
     assert_int_equal(b.bytes, 1000); /* an eighth stays */

@@ -14,24 +14,24 @@ static void assert_left(const quota_left *q, int64_t left, double reset_s) {
         fail_msg("%lld are left, all in %g s, not %lld in %g", (long long)q->left, q->reset_s, (long long)left, reset_s);
 }
 
-static void assert_refused(quota *q, int64_t n_prompt, double now, const char *exceeded, double retry_s) {
+static void assert_refused(http_quota *q, int64_t n_prompt, double now, const char *exceeded, double retry_s) {
     const quota_state s = quota_take(q, ALICE, n_prompt, now);
     if (!s.exceeded || strcmp(s.exceeded, exceeded) != 0) fail_msg("%s at %g", s.exceeded ? s.exceeded : "admitted", now);
     if (s.retry_s < retry_s - 1e-3 || s.retry_s > retry_s + 1e-3) fail_msg("again in %g s, not %g", s.retry_s, retry_s);
 }
 
-static void assert_admitted(quota *q, int64_t n_prompt, double now) {
+static void assert_admitted(http_quota *q, int64_t n_prompt, double now) {
     const quota_state s = quota_take(q, ALICE, n_prompt, now);
     if (s.exceeded) fail_msg("too many %s at %g, again in %g s", s.exceeded, now, s.retry_s);
 }
 
-static void set(quota *q, const quota_limit *limits, size_t n) {
+static void set(http_quota *q, const quota_limit *limits, size_t n) {
     quota_entry *entries = quota_reserve(n);
     assert_non_null(entries);
     quota_set(q, entries, limits, n, 100);
 }
 
-static void set_up_quota(quota *q, int64_t requests, int64_t tokens) {
+static void set_up_quota(http_quota *q, int64_t requests, int64_t tokens) {
     const quota_limit limits[] = {{.domain = ALICE, .requests = requests, .tokens = tokens}, {.domain = BOB, .requests = 1}};
     quota_init(q);
     set(q, limits, 2);
@@ -39,7 +39,7 @@ static void set_up_quota(quota *q, int64_t requests, int64_t tokens) {
 
 static void requests_flow_off(void **state) {
     (void)state;
-    quota q;
+    http_quota q;
     set_up_quota(&q, 6, 0); /* one in 10 seconds */
     for (int i = 0; i < 6; i++) {
         const quota_state s = quota_take(&q, ALICE, 1000000, 100);
@@ -60,7 +60,7 @@ static void requests_flow_off(void **state) {
 
 static void tokens_of_prompts_and_answers_count(void **state) {
     (void)state;
-    quota q;
+    http_quota q;
     set_up_quota(&q, 0, 600); /* ten a second */
     quota_state s = quota_take(&q, ALICE, 500, 100);
     assert_true(!s.exceeded && s.tokens.limit == 600 && s.requests.limit == 0);
@@ -85,7 +85,7 @@ static void tokens_of_prompts_and_answers_count(void **state) {
 
 static void the_longer_wait_counts(void **state) {
     (void)state;
-    quota q;
+    http_quota q;
     set_up_quota(&q, 1, 600);
     assert_admitted(&q, 600, 100);
     assert_refused(&q, 600, 100, "requests", 60);
@@ -97,7 +97,7 @@ static void the_longer_wait_counts(void **state) {
 
 static void tenants_do_not_disturb_each_other(void **state) {
     (void)state;
-    quota q;
+    http_quota q;
     set_up_quota(&q, 1, 0);
     assert_admitted(&q, 1, 100);
     assert_refused(&q, 1, 100, "requests", 60);
@@ -113,7 +113,7 @@ static void tenants_do_not_disturb_each_other(void **state) {
 
 static void what_was_used_counts_under_new_limits(void **state) {
     (void)state;
-    quota q;
+    http_quota q;
     set_up_quota(&q, 10, 0);
     for (int i = 0; i < 6; i++) assert_admitted(&q, 100, 100);
     set(&q, &(quota_limit){.domain = ALICE, .requests = 8, .tokens = 600}, 1);
@@ -130,7 +130,7 @@ static void what_was_used_counts_under_new_limits(void **state) {
     quota_count(&q, ALICE, 6000, 100);
     set(&q, &(quota_limit){.domain = ALICE, .requests = 9}, 1);
     set(&q, &(quota_limit){.domain = ALICE, .requests = 9, .tokens = 600}, 1);
-    assert_admitted(&q, 600, 100); /* what was used of a limit that ended is forgotten */
+    assert_admitted(&q, 600, 100); /* the use of a limit that ended is forgotten */
     quota_destroy(&q);
 }
 
@@ -146,7 +146,7 @@ static void *take_many(void *q) {
 
 static void threads_share_a_limit(void **state) {
     (void)state;
-    quota q;
+    http_quota q;
     pthread_t threads[4];
     set_up_quota(&q, 1500, 0);
     for (size_t i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, take_many, &q), 0);

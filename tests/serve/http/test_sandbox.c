@@ -108,12 +108,12 @@ static int check_missing_model(void) {
 }
 
 /* Add a file to a store, read the list that has it, and remove it. */
-static int use_store(store *s) {
+static int use_store(batch_store *s) {
     openai_error error;
     openai_writer w = {0};
     char id[STORE_ID];
     int64_t size;
-    content c = content_begin(s);
+    batch_content c = content_begin(s);
     EXPECT(content_write(&c, "text", 4, &error));
     EXPECT(store_add_file(&c, &(store_owner){"default", 0}, "name", "batch", &w, &error));
     snprintf(id, sizeof id, "%s", c.id);
@@ -131,7 +131,7 @@ static int check_files(void) {
     const char *const paths[] = {model, NULL};
     char files[80];
     cl_error error;
-    store *s;
+    batch_store *s;
     snprintf(files, sizeof files, "%s/files", folder);
     EXPECT(sandbox_limit_files(paths, NULL, files, NULL) == CL_OK);
     EXPECT(store_open(files, &s, &error) == CL_OK);

@@ -1,4 +1,4 @@
-/* Messages to a service manager: whom NOTIFY_SOCKET names, and what happens if nobody takes them. */
+/* Messages to a service manager: the address in NOTIFY_SOCKET, and a manager that does not read them. */
 #include "serve/http/service_manager.h"
 
 #include "tests/support/testing.h"

@@ -21,7 +21,7 @@ static void wait_for_threads(int n) { WAIT_UNTIL(n_threads() == n); }
 
 typedef struct scene {
     cl_engine *engine;
-    server *running;
+    http_server *running;
     int n_files, n_threads; /* without a server */
     cl_error error;
 } scene;

@@ -1,4 +1,4 @@
-/* Scenes of the tests of dialects: see apis_fixture.h. */
+/* Scenes: see apis_fixture.h. */
 #include "apis_fixture.h"
 
 #include "tests/support/testing.h"
@@ -80,14 +80,25 @@ void scene_finish(scene *s, cl_engine_finish finish, int32_t stop) {
 
 /* ---- Answers ---- */
 
-json_t *scene_answer(scene *s) {
-    openai_writer w = {0};
-    s->dialect->write_answer(&w, NULL, &s->result);
-    char *text = writer_end(&w, NULL);
+static json_t *read_writer(openai_writer *w) {
+    char *text = writer_end(w, NULL);
     assert_non_null(text);
     json_t *json = json_loads(text, 0, NULL);
+    assert_non_null(json);
     free(text);
     return json;
+}
+
+json_t *scene_answer(const scene *s) {
+    openai_writer w = {0};
+    s->dialect->write_answer(&w, NULL, &s->result);
+    return read_writer(&w);
+}
+
+json_t *scene_chunk(scene *s, const cl_engine_event *event, size_t k) {
+    openai_writer w = {0};
+    openai_write_chunk(&w, &s->result, 0, event, k);
+    return read_writer(&w);
 }
 
 json_t *scene_events(scene *s) {
@@ -120,7 +131,8 @@ static const json_t *at_pointer(const json_t *json, const char *pointer) {
 
 void assert_at(const json_t *json, const char *pointer, const char *expected) {
     char *text = json_dumps(at_pointer(json, pointer), JSON_COMPACT | JSON_ENCODE_ANY);
-    if (!text || strcmp(text, expected) != 0) fail_msg("%s is %s, not %s", pointer, text ? text : "absent", expected);
+    if (!text != !expected || (text && strcmp(text, expected) != 0))
+        fail_msg("%s is %s, not %s", pointer, text ? text : "absent", expected ? expected : "absent");
     free(text);
 }
 

@@ -1,4 +1,4 @@
-/* What the tests of the dialects beside chat share: translated bodies, and answers whose items the test chooses. */
+/* Scenes of the tests of dialects: parsed bodies, and their answers, whose items a test may choose. */
 #ifndef TESTS_SERVE_PROTOCOL_APIS_FIXTURE_H
 #define TESTS_SERVE_PROTOCOL_APIS_FIXTURE_H
 
@@ -23,11 +23,14 @@ void scene_say(scene *s, cl_reply_kind kind, const char *text);
 /* The choice ends; stop: the index of the stop string, or -1. The stream reports it. */
 void scene_finish(scene *s, cl_engine_finish finish, int32_t stop);
 
-/* The whole answer, and what the stream has written: an array of [type, data]. The caller frees them. */
-json_t *scene_answer(scene *s);
+/* The whole answer, and the events of the stream: an array of [type, data]. The caller frees them. */
+json_t *scene_answer(const scene *s);
 json_t *scene_events(scene *s);
 
-/* The test fails unless the value of a JSON pointer such as "/output/0/text" is this JSON. */
+/* OpenAI's chunk k for an event of the first prompt, which was added to the result. The caller frees it. */
+json_t *scene_chunk(scene *s, const cl_engine_event *event, size_t k);
+
+/* The test fails unless the value of a JSON pointer such as "/output/0/text" is this JSON; NULL: there is no such value. */
 void assert_at(const json_t *json, const char *pointer, const char *expected);
 
 /* The test fails unless the types of the events are these, in order, ended by NULL. */

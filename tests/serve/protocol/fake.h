@@ -14,18 +14,18 @@ const cl_model *fake_model(void);
 /* The model's chat: it joins the contents of the messages. */
 cl_chat *fake_chat(void);
 /*
- * Append to this array what is passed to chats from now on, by the names in cl_chat_input; NULL: stop. argument_text: what
+ * Append to this array the inputs of chats from now on, by the names in cl_chat_input; NULL: stop. argument_text: what
  * cl_chat_takes_argument_text returns. On one thread only.
  */
 void fake_record_chats(json_t *chats, bool argument_text);
 
-/* Set what cl_chat_reply returns; NULL: the format of Hermes, without reasoning. Borrowed until the next call. */
+/* Set the result of cl_chat_reply; NULL: the format of Hermes, without reasoning. Borrowed until the next call. */
 void fake_set_reply(const cl_reply_format *format);
 
-/* Set what cl_tokenizer_shortens returns. The fake tokenizer never shortens text. */
+/* Set the result of cl_tokenizer_shortens. The fake tokenizer never shortens text. */
 void fake_shorten(bool shortens);
 
-/* Set what cl_tokenizer_adds_eos and cl_tokenizer_fim return. */
+/* Set the results of cl_tokenizer_adds_eos and cl_tokenizer_fim. */
 void fake_add_eos(bool adds);
 void fake_fill_gaps(bool fills);
 
@@ -43,7 +43,7 @@ typedef struct fake_config {
 } fake_config;
 
 /*
- * Its cache retains all prompts, from their submission on. All pins find room. Free with cl_engine_destroy. A request with
+ * Its cache is empty. All pins find room. Free with cl_engine_destroy. A request with
  * max_tokens < 0 gets n_ctx - n_prompt tokens. A prompt with the byte '!' fails with CL_ERR_NOMEM after its prefill. An
  * embedding is {number of tokens, last token, cl_engine_pooling}. retry_after_s of the statistics is half a second for each
  * request that waits, and at least one.

@@ -27,12 +27,6 @@ typedef struct fake_inspection {
     void *ctx;
 } fake_inspection;
 
-typedef struct fake_prompt {
-    uint32_t domain;
-    int64_t n;
-    int32_t tokens[];
-} fake_prompt;
-
 struct cl_engine {
     fake_config config;
     pthread_mutex_t lock;
@@ -43,7 +37,7 @@ struct cl_engine {
     uint64_t last_id;
     cl_engine_stats stats;
     bool stop;
-    cattn_cache *cache; /* has the prompts that were submitted */
+    cattn_cache *cache; /* empty */
     fake_inspection *inspections;
 };
 
@@ -252,27 +246,6 @@ void cl_engine_destroy(cl_engine **engine) {
     *engine = NULL;
 }
 
-/* On the engine's thread: let a prompt be retained. */
-static void keep(void *ctx, const cattn_cache *cache) {
-    fake_prompt *p = ctx;
-    cattn_cache *c = (cattn_cache *)cache; /* the fake engine's own */
-    cattn_join_options options;
-    cattn_join_options_init(&options);
-    options.domain = p->domain;
-    cattn_entry entry = {.max_rows = p->n};
-    if (cattn_seq_join(c, p->tokens, p->n, &options, &entry.seq, NULL, NULL) == CATTN_OK) {
-        cattn_step_begin(c, &entry, 1, 0, NULL);
-        cattn_step_end(c, NULL);
-        cattn_seq_leave(c, &entry.seq, NULL);
-    }
-    free(p);
-}
-
-static void drop(void *ctx, const cattn_cache *cache) {
-    (void)ctx;
-    cattn_cache_drop_retained((cattn_cache *)cache, NULL);
-}
-
 cl_status cl_engine_inspect(cl_engine *e, void (*fn)(void *ctx, const cattn_cache *cache), void *ctx, cl_error *error) {
     fake_inspection *i = malloc(sizeof *i);
     if (!i) return cl_fail(error, CL_ERR_NOMEM, "no memory for the inspection");
@@ -296,16 +269,9 @@ cl_status cl_engine_explain(cl_engine *e, const cl_engine_request *request, catt
     return CL_OK;
 }
 
-cl_status cl_engine_reset_cache(cl_engine *e, cl_error *error) { return cl_engine_inspect(e, drop, NULL, error); }
-
-static void keep_prompt(cl_engine *e, const cl_engine_request *request) {
-    const size_t bytes = (size_t)request->n_prompt * sizeof *request->prompt;
-    fake_prompt *p = malloc(sizeof *p + bytes);
-    if (!p) return;
-    p->domain = request->domain;
-    p->n = request->n_prompt;
-    memcpy(p->tokens, request->prompt, bytes);
-    if (cl_engine_inspect(e, keep, p, NULL) != CL_OK) free(p);
+cl_status cl_engine_reset_cache(cl_engine *e, cl_error *error) {
+    (void)e, (void)error;
+    return CL_OK;
 }
 
 cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint64_t *id, cl_error *error) {
@@ -321,7 +287,6 @@ cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint6
     }
     r->params = *request;
     if (r->params.max_tokens < 0) r->params.max_tokens = room;
-    keep_prompt(e, request);
     memcpy(r->prompt, request->prompt, (size_t)request->n_prompt * sizeof *r->prompt);
     r->wait = -1;
     r->deadline = request->timeout_s > 0 ? clock_seconds() + request->timeout_s : INFINITY;

@@ -1,4 +1,4 @@
-/* Anthropic's bodies become chats, and what a model writes becomes Anthropic's answers and events. */
+/* Anthropic's bodies become chats, and a model's text becomes Anthropic's answers and events. */
 #include "tests/support/testing.h"
 
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static void blocks_become_messages(void **state) {
          "[{\"role\":\"system\",\"content\":[" TEXT("be kind") "]}," USER("[" TEXT("hi") "]") "]"},
         {"\"system\":\"" HEADER "\",\"messages\":[" USER("\"hi\"") "]", "[" USER("[" TEXT("hi") "]") "]"},
         {"\"messages\":[" USER("\"a\"") "," USER("\"b\"") "]", "[" USER("[" TEXT("a") "," TEXT("b") "]") "]"},
-        /* a turn with thinking and two calls; the results, then what the user adds */
+        /* a turn with thinking and two calls; the results, then the user's addition */
         {"\"messages\":[" USER(
              "\"go\"") ",{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"hm\",\"signature\":"
                        "\"s\"},"

@@ -1,4 +1,4 @@
-/* What a chat's body passes to the chat template, and what of it is refused. */
+/* The inputs that a chat's body passes to the chat template, and the fields that are refused. */
 #include "tests/support/testing.h"
 
 #include <stdio.h>

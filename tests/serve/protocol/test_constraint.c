@@ -1,4 +1,4 @@
-/* The fields by which OpenAI's, vLLM's and llama-server's clients say what a text must match become one grammar of the engine.
+/* The fields by which OpenAI's, vLLM's and llama-server's clients constrain a text become one grammar of the engine.
  */
 #include "tests/support/testing.h"
 
@@ -107,7 +107,7 @@ static void what_is_wrong_is_refused(void **state) {
         assert_refused(&c, OPENAI_CHAT, cases[i].body, cases[i].param, cases[i].in_message);
 }
 
-/* A grammar may have 256 KiB; what it becomes, too. */
+/* A grammar may have 256 KiB, and so may its translation. */
 static void grammars_have_a_limit(void **state) {
     (void)state;
     const openai_context c = fake_context();

@@ -1,20 +1,11 @@
 /* Requests for embeddings become prompts of the engine, and its vectors an answer. */
 #include "tests/support/testing.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include <stdio.h>
 
+#include "apis_fixture.h"
 #include "fake.h"
 #include "openai_fixture.h"
-
-static bool parse_embedding(const openai_context *c, const char *body, openai_request *r, openai_error *error) {
-    json_t *json = json_loads(body, JSON_DECODE_ANY, NULL);
-    assert_non_null(json);
-    const bool ok = openai_embedding_parse(c, json, r, error);
-    json_decref(json);
-    return ok;
-}
 
 static void every_form_of_input_is_read(void **state) {
     (void)state;
@@ -28,17 +19,16 @@ static void every_form_of_input_is_read(void **state) {
         {"{\"input\":[1,2,3],\"pooling\":\"last\",\"encoding_format\":\"float\"}", 1, 3, CL_ENGINE_POOL_LAST},
         {"{\"input\":[[1,2],[3]],\"dimensions\":3,\"user\":\"u\"}", 2, 1, CL_ENGINE_POOL_LAST},
     };
-    const openai_context c = fake_context();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        openai_request r;
-        openai_error error;
-        if (!parse_embedding(&c, cases[i].body, &r, &error)) fail_msg("%s: %s", cases[i].body, error.message);
-        assert_int_equal(r.n_prompts, cases[i].n_prompts);
-        assert_int_equal(r.prompts[r.n_prompts - 1].tokens.n, cases[i].n_last);
-        assert_int_equal(r.params.pooling, cases[i].pooling);
-        assert_int_equal(r.params.max_tokens, 0);
-        assert_int_equal(r.dimensions, FAKE_EMBD);
-        openai_request_free(&r);
+        scene s;
+        scene_begin(&s, &openai_embedding, cases[i].body);
+        const openai_request *r = &s.request;
+        assert_int_equal(r->n_prompts, cases[i].n_prompts);
+        assert_int_equal(r->prompts[r->n_prompts - 1].tokens.n, cases[i].n_last);
+        assert_int_equal(r->params.pooling, cases[i].pooling);
+        assert_int_equal(r->params.max_tokens, 0);
+        assert_int_equal(r->dimensions, FAKE_EMBD);
+        scene_end(&s);
     }
 }
 
@@ -48,24 +38,24 @@ static void the_server_may_choose_the_pooling(void **state) {
     openai_request r;
     openai_error error;
     c.defaults.pooling = CL_ENGINE_POOL_MEAN;
-    assert_true(parse_embedding(&c, "{\"input\":\"a\"}", &r, &error));
+    json_t *body = json_pack("{s:s}", "input", "a");
+    assert_true(openai_embedding_parse(&c, body, &r, &error));
     assert_int_equal(r.params.pooling, CL_ENGINE_POOL_MEAN);
     openai_request_free(&r);
+    json_decref(body);
 }
 
 /* As the files of some models ask; text that ends with the token gets no second one. */
 static void an_end_token_may_come_behind(void **state) {
     (void)state;
-    const openai_context c = fake_context();
-    openai_request r;
-    openai_error error;
+    scene s;
     fake_add_eos(true);
-    assert_true(parse_embedding(&c, "{\"input\":[\"a\",[5,257]]}", &r, &error));
+    scene_begin(&s, &openai_embedding, "{\"input\":[\"a\",[5,257]]}");
     fake_add_eos(false);
-    assert_int_equal(r.prompts[0].tokens.n, 2);
-    assert_int_equal(r.prompts[0].tokens.ids[1], FAKE_END);
-    assert_int_equal(r.prompts[1].tokens.n, 2);
-    openai_request_free(&r);
+    assert_int_equal(s.request.prompts[0].tokens.n, 2);
+    assert_int_equal(s.request.prompts[0].tokens.ids[1], FAKE_END);
+    assert_int_equal(s.request.prompts[1].tokens.n, 2);
+    scene_end(&s);
 }
 
 static void wrong_fields_are_refused(void **state) {
@@ -86,91 +76,69 @@ static void wrong_fields_are_refused(void **state) {
         {"{\"input\":\"a\",\"dimensions\":0}", "dimensions", "from 1 to 3"},
         {"{\"input\":\"a\",\"model\":[]}", "model", "must be a string"},
     };
-    const openai_context c = fake_context();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        openai_request r;
-        openai_error error;
-        if (parse_embedding(&c, cases[i].body, &r, &error)) fail_msg("%s was accepted", cases[i].body);
-        assert_error(&error, cases[i].body, 400, cases[i].param, cases[i].message);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_body_refused(&openai_embedding, cases[i].body, 400, cases[i].param, cases[i].message);
 }
 
 /* The answer to a body with one input, whose embedding is {3, 4, 12} before it is normalised. */
-static char *answer(const char *body) {
+static json_t *answer(const char *body) {
     static const float x[] = {3, 4, 12};
-    const openai_context c = fake_context();
-    openai_request r;
-    openai_result result;
-    openai_error error;
-    if (!parse_embedding(&c, body, &r, &error)) fail_msg("%s", error.message);
-    assert_true(openai_result_init(&result, &c, &r));
-    strcpy(result.id, "id");
-    result.created = 1;
-    openai_result_add(&result, 0,
-                      &(cl_engine_event){.token = -1,
-                                         .text = "",
-                                         .finish = CL_ENGINE_LENGTH,
-                                         .last = true,
-                                         .n_prompt = 5,
-                                         .n_cached = 4,
-                                         .embedding = x,
-                                         .n_embedding = 3},
-                      0);
-    assert_true(openai_result_done(&result) && !result.failed);
-    openai_writer w = {0};
-    openai_write_embeddings(&w, NULL, &result);
-    openai_result_free(&result);
-    openai_request_free(&r);
-    return writer_end(&w, NULL);
+    const cl_engine_event event = {.token = -1,
+                                   .text = "",
+                                   .finish = CL_ENGINE_LENGTH,
+                                   .last = true,
+                                   .n_prompt = 5,
+                                   .n_cached = 4,
+                                   .embedding = x,
+                                   .n_embedding = 3};
+    scene s;
+    scene_begin(&s, &openai_embedding, body);
+    openai_result_add(&s.result, 0, &event, 0);
+    assert_true(openai_result_done(&s.result) && !s.result.failed);
+    json_t *json = scene_answer(&s);
+    scene_end(&s);
+    return json;
 }
 
 static void embeddings_have_length_one(void **state) {
     (void)state;
-    char *text = answer("{\"input\":\"a\"}");
-    json_t *json = json_loads(text, 0, NULL);
-    const char *id, *object, *model, *kind;
-    double x[3];
-    int created, index, prompt, completion, total, cached;
-    assert_int_equal(json_unpack(json, "{s:s, s:s, s:i, s:s, s:[{s:s, s:i, s:[F, F, F!]!}!], s:{s:i, s:i, s:i, s:{s:i!}!}!}",
-                                 "id", &id, "object", &object, "created", &created, "model", &model, "data", "object", &kind,
-                                 "index", &index, "embedding", &x[0], &x[1], &x[2], "usage", "prompt_tokens", &prompt,
-                                 "completion_tokens", &completion, "total_tokens", &total, "prompt_tokens_details",
-                                 "cached_tokens", &cached),
-                     0);
-    assert_string_equal(object, "list");
-    assert_string_equal(kind, "embedding");
-    assert_true(prompt == 5 && completion == 0 && total == 5 && cached == 4);
-    assert_true(x[0] == (double)(3.0f / 13) && x[1] == (double)(4.0f / 13) && x[2] == (double)(12.0f / 13));
+    json_t *json = answer("{\"input\":\"a\"}"),
+           *x = json_object_get(json_array_get(json_object_get(json, "data"), 0), "embedding");
+    const float expected[] = {3.0f / 13, 4.0f / 13, 12.0f / 13};
+    assert_int_equal(json_array_size(x), 3);
+    for (size_t i = 0; i < 3; i++) assert_true(json_real_value(json_array_get(x, i)) == (double)expected[i]);
+    assert_at(json, "/data/0/object", "\"embedding\"");
+    json_object_del(json, "data");
+    assert_at(json, "",
+              "{\"id\":\"embd-id\",\"object\":\"list\",\"created\":1,\"model\":\"fake\",\"usage\":{\"prompt_tokens\":5,"
+              "\"completion_tokens\":0,\"total_tokens\":5,\"prompt_tokens_details\":{\"cached_tokens\":4}}}");
     json_decref(json);
-    free(text);
 }
 
-static void fewer_dimensions_are_normalised_again(void **state) {
+/* Fewer dimensions are normalised again. Base64 is of little-endian f32: base64.b64encode(struct.pack('<2f', 0.6, 0.8)). */
+static void dimensions_and_formats(void **state) {
     (void)state;
-    char *text = answer("{\"input\":\"a\",\"dimensions\":2}");
-    char expected[96];
-    snprintf(expected, sizeof expected, "\"embedding\":[%.17g,%.17g]", (double)(float)(3.0 / 5), (double)(float)(4.0 / 5));
-    if (!strstr(text, expected)) fail_msg("%s does not say %s", text, expected);
-    free(text);
-}
-
-/* Written by Python: base64.b64encode(struct.pack('<2f', 0.6, 0.8)) and of '<1f', 1. */
-static void base64_is_little_endian_f32(void **state) {
-    (void)state;
-    char *text = answer("{\"input\":\"a\",\"dimensions\":2,\"encoding_format\":\"base64\"}");
-    if (!strstr(text, "\"embedding\":\"mpkZP83MTD8=\"")) fail_msg("%s", text);
-    free(text);
-    text = answer("{\"input\":\"a\",\"dimensions\":1,\"encoding_format\":\"base64\"}");
-    if (!strstr(text, "\"embedding\":\"AACAPw==\"")) fail_msg("%s", text);
-    free(text);
+    static const struct {
+        const char *fields, *expected;
+    } cases[] = {
+        {"\"dimensions\":2", "[0.60000002384185791,0.80000001192092896]"},
+        {"\"dimensions\":2,\"encoding_format\":\"base64\"", "\"mpkZP83MTD8=\""},
+        {"\"dimensions\":1,\"encoding_format\":\"base64\"", "\"AACAPw==\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[128];
+        snprintf(body, sizeof body, "{\"input\":\"a\",%s}", cases[i].fields);
+        json_t *json = answer(body);
+        assert_at(json, "/data/0/embedding", cases[i].expected);
+        json_decref(json);
+    }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_of_input_is_read),  cmocka_unit_test(the_server_may_choose_the_pooling),
         cmocka_unit_test(an_end_token_may_come_behind), cmocka_unit_test(wrong_fields_are_refused),
-        cmocka_unit_test(embeddings_have_length_one),   cmocka_unit_test(fewer_dimensions_are_normalised_again),
-        cmocka_unit_test(base64_is_little_endian_f32),
+        cmocka_unit_test(embeddings_have_length_one),   cmocka_unit_test(dimensions_and_formats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /*
- * GBNF becomes Lark: what it says, where its lexemes end, and what is wrong with it, by line. Lark is read by llguidance alone,
+ * GBNF becomes Lark: its meaning, the ends of its lexemes, and its errors, by line. Lark is read by llguidance alone,
  * so texts are compared; docs/experiments.md has the comparison of random grammars with llguidance's answers.
  */
 #include "tests/support/testing.h"
@@ -165,7 +165,7 @@ static void json_has_long_lexemes(void **state) {
     }
 }
 
-/* A blank may follow what may end with blanks, so these are characters; in C only blanks follow words that begin alike. */
+/* A blank may follow text that may end with blanks, so these are characters; in C only blanks follow words that begin alike. */
 static void lexemes_end_where_they_may(void **state) {
     (void)state;
     char *lark = convert(arithmetic);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "failing_malloc.h"
+#include "fake.h"
 #include "openai_fixture.h"
 #include "serve/protocol/batch_line.h"
 #include "serve/protocol/json.h"
@@ -52,9 +53,19 @@ static cl_engine_event end_of(int32_t choice, bool is_last) {
 
 enum { MAX_EVENTS = 64, N_TOKENS = 20 };
 
-/* The events of the only prompt: its tokens with echo and logprobs, N_TOKENS tokens for each choice, and the ends. */
+/*
+ * The events of the only prompt: its tokens with echo and logprobs, N_TOKENS tokens for each choice, and the ends; or its
+ * embedding.
+ */
 static size_t list_events(const openai_request *r, cl_engine_event *events) {
+    static const float embedding[FAKE_EMBD] = {3, 4, 12};
     size_t n = 0;
+    if (r->params.pooling) {
+        events[0] = end_of(0, true);
+        events[0].embedding = embedding;
+        events[0].n_embedding = FAKE_EMBD;
+        return 1;
+    }
     for (int32_t i = 0; r->params.prompt_logprobs && i < (int32_t)r->prompts[0].tokens.n; i++)
         events[n++] = token(0, r->prompts[0].tokens.ids[i], i, true);
     for (int32_t i = 0; i < N_TOKENS; i++)
@@ -78,7 +89,7 @@ typedef struct recipe {
     const openai_dialect *dialect;
     const char *body;
     char *(*write)(const struct recipe *recipe, bool *is_error); /* the answer's text, allocated */
-    const char *id;                                              /* of a batch record, as JSON */
+    const char *id;                                              /* of a batch output line, as JSON */
 } recipe;
 
 /* n and all: which allocations fail, counted from the first event; n == 0: none. */
@@ -136,7 +147,7 @@ static char *write_whole(const recipe *c, bool *is_error) {
     openai_writer w = {0};
     begin(c, &s);
     for (size_t i = 0; i < s.n_events; i++) openai_result_add(&s.result, 0, &s.events[i], 0);
-    c->dialect->write_answer(&w, NULL, &s.result);
+    if (!s.result.failed) c->dialect->write_answer(&w, NULL, &s.result);
     return finish(&s, &w, is_error);
 }
 
@@ -154,21 +165,22 @@ static char *write_events(const recipe *c, bool *is_error) {
     return finish(&s, &w, is_error);
 }
 
-/* A record is JSON, has its line's id, unless memory was lacking before the id was known, and has an error if it says so. */
-static void check_record(const recipe *c, const char *text, bool is_error) {
-    json_t *record = json_loads(text, 0, NULL), *expected = json_loads(c->id, JSON_DECODE_ANY, NULL);
-    if (!record) fail_msg("%s: not JSON: %s", c->name, text);
-    const bool openai_form = json_object_get(record, "custom_id");
-    const json_t *id = json_object_get(record, openai_form ? "custom_id" : "id");
+/* An output line is JSON, has its line's id, unless memory was lacking before the id was known, and has an error if it says so.
+ */
+static void check_output(const recipe *c, const char *text, bool is_error) {
+    json_t *output = json_loads(text, 0, NULL), *expected = json_loads(c->id, JSON_DECODE_ANY, NULL);
+    if (!output) fail_msg("%s: not JSON: %s", c->name, text);
+    const bool openai_form = json_object_get(output, "custom_id");
+    const json_t *id = json_object_get(output, openai_form ? "custom_id" : "id");
     const json_t *error =
-        json_object_get(openai_form ? json_object_get(json_object_get(record, "response"), "body") : record, "error");
+        json_object_get(openai_form ? json_object_get(json_object_get(output, "response"), "body") : output, "error");
     if (!json_equal(id, expected) && !(json_is_null(id) && is_error)) fail_msg("%s: another id: %s", c->name, text);
     assert_true(json_is_object(error) == is_error);
-    json_decref(record);
+    json_decref(output);
     json_decref(expected);
 }
 
-static char *write_record(const recipe *c, bool *is_error) {
+static char *write_output(const recipe *c, bool *is_error) {
     openai_context context = fake_context();
     context.can_pin = true;
     cl_engine_event events[MAX_EVENTS];
@@ -191,10 +203,42 @@ static char *write_record(const recipe *c, bool *is_error) {
     fclose(out);
     batch_line_free(&line);
     openai_tenants_free(&tenants);
-    check_record(c, text, says_error);
+    check_output(c, text, says_error);
     *is_error = says_error;
     return text;
 }
+
+typedef bool handler(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error);
+
+/* The answer of a function of tokens.c. */
+static char *write_handled(const recipe *c, handler *handle, bool *is_error) {
+    openai_context context = fake_context();
+    openai_writer w = {0};
+    openai_error error = {.status = 500};
+    json_t *body = json_loads(c->body, 0, NULL);
+    context.n_ctx = 40;
+    begin_failing();
+    const bool ok = handle(&context, body, &w, &error);
+    char *text = ok ? writer_end(&w, NULL) : NULL;
+    did_fail = mend_malloc();
+    writer_free(&w);
+    json_decref(body);
+    if (!ok && error.status < 500) fail_msg("%s: %s", c->name, error.message);
+    *is_error = !text;
+    return text;
+}
+
+static bool parse_embedding(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
+    openai_request r;
+    if (!openai_embedding_parse(context, body, &r, error)) return false;
+    openai_request_free(&r);
+    writer_raw(w, "parsed");
+    return true;
+}
+
+static char *write_parsed(const recipe *c, bool *is_error) { return write_handled(c, parse_embedding, is_error); }
+static char *write_tokenized(const recipe *c, bool *is_error) { return write_handled(c, openai_tokenize, is_error); }
+static char *write_detokenized(const recipe *c, bool *is_error) { return write_handled(c, openai_detokenize, is_error); }
 
 #define OPEN_LINE(fields) "{\"custom_id\":\"a\\u00e9\",\"tenant\":\"t\",\"body\":" fields "}"
 
@@ -208,7 +252,7 @@ static const recipe recipes[] = {
      "{\"id\":1,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tool_choice\":\"required\",\"tools\":[{\"type\":"
      "\"function\","
      "\"function\":{\"name\":\"add\",\"parameters\":{\"properties\":{\"a\":{\"type\":\"string\",\"description\":\"d\"}}}}}]}",
-     write_record, "1"},
+     write_output, "1"},
     {"completion", &openai_completion, COMPLETION("\"n\":3"), write_whole, NULL},
     {"completion with logprobs", &openai_completion,
      "{\"prompt\":[120,195,169],\"echo\":true,\"logprobs\":2,\"return_token_ids\":true}", write_whole, NULL},
@@ -221,10 +265,10 @@ static const recipe recipes[] = {
      write_events, NULL},
     {"calls", &openai_chat, CHAT(TOOLS ",\"n\":2"), write_whole, NULL},
     {"chunks of calls", &openai_chat, CHAT(TOOLS ",\"stream\":true"), write_events, NULL},
-    {"record of calls", &openai_chat, "{\"id\":1,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]," TOOLS "}", write_record,
+    {"record of calls", &openai_chat, "{\"id\":1,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]," TOOLS "}", write_output,
      "1"},
-    {"record of OpenAI's form", &openai_chat, OPEN_LINE(CHAT("\"n\":2,\"logprobs\":true")), write_record, "\"aé\""},
-    {"record of the short form", &openai_completion, "{\"id\":{\"a\":[1]},\"prompt\":\"xy\",\"logprobs\":2}", write_record,
+    {"record of OpenAI's form", &openai_chat, OPEN_LINE(CHAT("\"n\":2,\"logprobs\":true")), write_output, "\"aé\""},
+    {"record of the short form", &openai_completion, "{\"id\":{\"a\":[1]},\"prompt\":\"xy\",\"logprobs\":2}", write_output,
      "{\"a\": [1]}"},
     {"completion with prompt_logprobs", &openai_completion,
      "{\"prompt\":[120,195,169],\"prompt_logprobs\":2,\"logprobs\":1,\"return_tokens_as_token_ids\":true}", write_whole, NULL},
@@ -233,23 +277,23 @@ static const recipe recipes[] = {
     {"record of a request with rules", &openai_completion,
      "{\"prompt\":\"xy\",\"logit_bias\":[[5,1],[\"ab\",2]],\"allowed_token_ids\":[1,2],\"bad_words\":[\"ab\",\"c\"],"
      "\"cache_salt\":\"s\",\"request_id\":\"r\",\"truncate_prompt_tokens\":1,\"echo\":true}",
-     write_record, "7"},
+     write_output, "7"},
     {"record of a request with a schema", &openai_completion,
-     "{\"prompt\":\"xy\",\"structured_outputs\":{\"json\":\"{\\\"a\\\":1}\",\"disable_any_whitespace\":true}}", write_record,
+     "{\"prompt\":\"xy\",\"structured_outputs\":{\"json\":\"{\\\"a\\\":1}\",\"disable_any_whitespace\":true}}", write_output,
      "7"},
     {"record of a request with choices", &openai_completion, "{\"prompt\":\"xy\",\"guided_choice\":[\"a\",\"b\"]}",
-     write_record, "7"},
+     write_output, "7"},
     {"record of a request with a grammar", &openai_completion,
-     "{\"prompt\":\"xy\",\"grammar\":\"root ::= \\\"a\\\" root | [b-c]* <[5]> x\\nx ::= \\\"ab\\\"\"}", write_record, "7"},
-    {"record of a wrong request", &openai_completion, "{\"prompt\":\"xy\",\"temperature\":-9}", write_record, "7"},
-    {"record without an id", &openai_completion, "{\"prompt\":\"xy\"}", write_record, "7"},
+     "{\"prompt\":\"xy\",\"grammar\":\"root ::= \\\"a\\\" root | [b-c]* <[5]> x\\nx ::= \\\"ab\\\"\"}", write_output, "7"},
+    {"record of a wrong request", &openai_completion, "{\"prompt\":\"xy\",\"temperature\":-9}", write_output, "7"},
+    {"record without an id", &openai_completion, "{\"prompt\":\"xy\"}", write_output, "7"},
     {"record of a response", &openai_chat,
      "{\"custom_id\":\"a\",\"url\":\"/v1/"
      "responses\",\"body\":{\"instructions\":\"be\",\"input\":[{\"role\":\"user\",\"content\":"
      "\"x\"},{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"hm\"}]},{\"type\":\"function_call\","
      "\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"},{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":"
      "\"y\"}],\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{}}],\"metadata\":{\"a\":\"b\"}}}",
-     write_record, "\"a\""},
+     write_output, "\"a\""},
     {"record of a message", &openai_chat,
      "{\"custom_id\":\"a\",\"url\":\"/v1/"
      "messages\",\"body\":{\"system\":[{\"type\":\"text\",\"text\":\"be\"}],\"cache_control\":{\"type\":\"ephemeral\"},"
@@ -258,12 +302,19 @@ static const recipe recipes[] = {
      "\"type\":\"tool_use\",\"id\":\"c\",\"name\":\"f\",\"input\":{\"a\":1}}]},{\"role\":\"user\",\"content\":[{\"type\":"
      "\"tool_result\",\"tool_use_id\":\"c\",\"content\":\"y\"}]}],\"tools\":[{\"name\":\"f\",\"input_schema\":{}}],"
      "\"thinking\":{\"type\":\"disabled\"}}}",
-     write_record, "\"a\""},
+     write_output, "\"a\""},
     {"record of a wrong response", &openai_chat,
-     "{\"custom_id\":\"a\",\"url\":\"/v1/responses\",\"body\":{\"input\":\"x\",\"temperature\":-1}}", write_record, "\"a\""},
+     "{\"custom_id\":\"a\",\"url\":\"/v1/responses\",\"body\":{\"input\":\"x\",\"temperature\":-1}}", write_output, "\"a\""},
     {"events of a response", &openai_responses, "{\"input\":\"x\",\"instructions\":\"be\",\"stream\":true}", write_events,
      NULL},
     {"events of a message", &anthropic_messages, CHAT("\"stream\":true"), write_events, NULL},
+    {"embeddings", &openai_embedding, "{\"input\":\"ab\"}", write_whole, NULL},
+    {"request for embeddings", NULL, "{\"input\":[\"ab\",[1,2]],\"pooling\":\"mean\"}", write_parsed, NULL},
+    {"embeddings as base64", &openai_embedding, "{\"input\":\"ab\",\"encoding_format\":\"base64\"}", write_whole, NULL},
+    {"tokens with strings", NULL, "{\"prompt\":\"a</s>b\",\"return_token_strs\":true}", write_tokenized, NULL},
+    {"tokens of a chat", NULL, CHAT("\"max_tokens\":1"), write_tokenized, NULL},
+    {"tokens with pieces", NULL, "{\"content\":\"a\\u00e4\",\"with_pieces\":true}", write_tokenized, NULL},
+    {"text of tokens", NULL, "{\"tokens\":[97,257,98]}", write_detokenized, NULL},
 };
 
 /* The answer's text; NULL: an error in its place. */

@@ -1,4 +1,4 @@
-/* Responses' bodies become chats, and what a model writes becomes Responses' answers and events. */
+/* Responses' bodies become chats, and a model's text becomes Responses' answers and events. */
 #include "tests/support/testing.h"
 
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static void items_become_messages(void **state) {
                    "{\"id\":\"c2\",\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{\\\"x\\\":1}\"}}]},"
                    "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":[" TEXT(
                        "one") "]},{\"role\":\"tool\",\"tool_call_id\":\"c2\",\"content\":[" TEXT("two") "]}]"},
-        /* a summary stands for reasoning that was not shown; what this server cannot read is skipped */
+        /* a summary stands for reasoning that was not shown; parts that this server cannot read are skipped */
         {"\"input\":[{\"type\":\"reasoning\",\"id\":\"rs_1\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"short\"}]},"
          "{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"f\",\"arguments\":\"{}\"},{\"role\":\"assistant\","
          "\"content\":"

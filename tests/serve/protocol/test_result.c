@@ -5,27 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "apis_fixture.h"
 #include "openai_fixture.h"
-
-/* A request and its result. */
-typedef struct scene {
-    openai_context context;
-    openai_request request;
-    openai_result result;
-} scene;
-
-static void begin(scene *s, openai_endpoint endpoint, const char *body) {
-    s->context = fake_context();
-    parse_ok(&s->context, endpoint, body, &s->request);
-    assert_true(openai_result_init(&s->result, &s->context, &s->request));
-    strcpy(s->result.id, "id");
-    s->result.created = 1;
-}
-
-static void end(scene *s) {
-    openai_result_free(&s->result);
-    openai_request_free(&s->request);
-}
 
 static const cl_sampler_logprob top[2] = {{'a', -0.5f}, {0xc3, -INFINITY}};
 
@@ -55,59 +36,37 @@ static cl_engine_event last(int32_t choice, cl_engine_finish finish, const char 
                              .n_completion = n_completion};
 }
 
-static void assert_json(json_t *json, const char *expected) {
-    char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY);
-    assert_string_equal(text, expected);
-    free(text);
-    json_decref(json);
-}
-
-/* The text that a writer holds as JSON; the writer is empty afterwards. */
-static json_t *written(openai_writer *w) {
-    char *text = writer_end(w, NULL);
-    assert_non_null(text);
-    json_t *json = json_loads(text, JSON_DECODE_ANY, NULL);
-    assert_non_null(json);
-    free(text);
-    return json;
-}
-
-static void assert_written(openai_writer *w, const char *expected) {
-    char *text = writer_end(w, NULL);
-    assert_string_equal(text, expected);
-    free(text);
-}
-
 static void add(scene *s, cl_engine_event event) { openai_result_add(&s->result, 0, &event, 1); }
 
 static void chat_logprobs_have_bytes(void **state) {
     (void)state;
     scene s;
-    begin(&s, OPENAI_CHAT, CHAT("\"logprobs\":true,\"top_logprobs\":2"));
+    scene_begin(&s, &openai_chat, CHAT("\"logprobs\":true,\"top_logprobs\":2"));
     add(&s, token(0, 0xc3, 2, ""));
     add(&s, token(0, 0xa9, 3, "\xc3\xa9"));
     add(&s, last(0, CL_ENGINE_STOP, "", 2));
     assert_true(openai_result_done(&s.result));
-    openai_writer w = {0};
-    openai_write_answer(&w, NULL, &s.result);
-    assert_written(&w,
-                   "{\"id\":\"id\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"fake\",\"choices\":[{\"index\":0,"
-                   "\"message\":{\"role\":\"assistant\",\"content\":\"\xc3\xa9\",\"refusal\":null},\"logprobs\":{\"content\":["
-                   "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-1.5,\"bytes\":[195],\"top_logprobs\":["
-                   "{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]},{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0,"
-                   "\"bytes\":[195]}]},"
-                   "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-1.5,\"bytes\":[169],\"top_logprobs\":["
-                   "{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]},{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0,"
-                   "\"bytes\":[195]}]}"
-                   "],\"refusal\":null},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2,"
-                   "\"total_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":0}}}");
-    end(&s);
+    json_t *answer = scene_answer(&s);
+    assert_at(
+        answer, "",
+        "{\"id\":\"chatcmpl-id\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"fake\",\"choices\":[{\"index\":0,"
+        "\"message\":{\"role\":\"assistant\",\"content\":\"\xc3\xa9\",\"refusal\":null},\"logprobs\":{\"content\":["
+        "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-1.5,\"bytes\":[195],\"top_logprobs\":["
+        "{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]},{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0,"
+        "\"bytes\":[195]}]},"
+        "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-1.5,\"bytes\":[169],\"top_logprobs\":["
+        "{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]},{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0,"
+        "\"bytes\":[195]}]}"
+        "],\"refusal\":null},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2,"
+        "\"total_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":0}}}");
+    json_decref(answer);
+    scene_end(&s);
 }
 
 static void echo_reports_the_prompts_logprobs(void **state) {
     (void)state;
     scene s;
-    begin(&s, OPENAI_COMPLETION, "{\"prompt\":[120,195,169],\"echo\":true,\"logprobs\":2,\"return_token_ids\":true}");
+    scene_begin(&s, &openai_completion, "{\"prompt\":[120,195,169],\"echo\":true,\"logprobs\":2,\"return_token_ids\":true}");
     for (int i = 0; i < 3; i++) {
         cl_engine_event event = token(0, s.request.prompts[0].tokens.ids[i], i, "");
         event.prompt = true;
@@ -116,18 +75,15 @@ static void echo_reports_the_prompts_logprobs(void **state) {
     }
     add(&s, token(0, 'b', 3, "b"));
     add(&s, last(0, CL_ENGINE_LENGTH, "c", 1));
-    openai_writer w = {0};
-    openai_write_answer(&w, NULL, &s.result);
-    json_t *answer = written(&w);
-    json_t *choice = json_incref(json_array_get(json_object_get(answer, "choices"), 0));
+    json_t *answer = scene_answer(&s);
+    assert_at(answer, "/choices/0",
+              "{\"index\":0,\"text\":\"x\xc3\xa9"
+              "bc\",\"logprobs\":{\"tokens\":[\"x\",\"bytes:\\\\xc3\",\"bytes:\\\\xa9\",\"b\"],\"token_logprobs\":[null,-1.5,"
+              "-1.5,-1.5],\"top_logprobs\":[null,{\"a\":-0.5,\"bytes:\\\\xc3\":-1.5},{\"a\":-0.5,\"bytes:\\\\xc3\":-9999.0,"
+              "\"bytes:\\\\xa9\":-1.5},{\"a\":-0.5,\"bytes:\\\\xc3\":-9999.0,\"b\":-1.5}],\"text_offset\":[0,1,2,2]},"
+              "\"finish_reason\":\"length\",\"token_ids\":[98],\"prompt_token_ids\":[120,195,169]}");
     json_decref(answer);
-    assert_json(choice,
-                "{\"index\":0,\"text\":\"x\xc3\xa9"
-                "bc\",\"logprobs\":{\"tokens\":[\"x\",\"bytes:\\\\xc3\",\"bytes:\\\\xa9\",\"b\"],\"token_logprobs\":[null,-1.5,"
-                "-1.5,-1.5],\"top_logprobs\":[null,{\"a\":-0.5,\"bytes:\\\\xc3\":-1.5},{\"a\":-0.5,\"bytes:\\\\xc3\":-9999.0,"
-                "\"bytes:\\\\xa9\":-1.5},{\"a\":-0.5,\"bytes:\\\\xc3\":-9999.0,\"b\":-1.5}],\"text_offset\":[0,1,2,2]},"
-                "\"finish_reason\":\"length\",\"token_ids\":[98],\"prompt_token_ids\":[120,195,169]}");
-    end(&s);
+    scene_end(&s);
 }
 
 /* vLLM's: by token id, the prompt's token first, with ranks; more likely ones than the answer's logprobs show. */
@@ -138,9 +94,9 @@ static void prompt_logprobs_are_by_id(void **state) {
     for (int chat = 0; chat < 2; chat++) {
         scene s;
         if (chat)
-            begin(&s, OPENAI_CHAT, CHAT("\"prompt_logprobs\":2,\"logprobs\":true"));
+            scene_begin(&s, &openai_chat, CHAT("\"prompt_logprobs\":2,\"logprobs\":true"));
         else
-            begin(&s, OPENAI_COMPLETION, "{\"prompt\":[120,195],\"prompt_logprobs\":2,\"logprobs\":1}");
+            scene_begin(&s, &openai_completion, "{\"prompt\":[120,195],\"prompt_logprobs\":2,\"logprobs\":1}");
         assert_true(s.request.params.n_top == 2);
         for (int i = 0; i < 2; i++) {
             cl_engine_event event = token(0, i ? 0xc3 : 120, i, "");
@@ -150,45 +106,38 @@ static void prompt_logprobs_are_by_id(void **state) {
         }
         add(&s, token(0, 'b', 2, "b"));
         add(&s, last(0, CL_ENGINE_STOP, "", 1));
-        openai_writer w = {0};
-        openai_write_answer(&w, NULL, &s.result);
-        json_t *answer = written(&w), *choice = json_array_get(json_object_get(answer, "choices"), 0);
-        json_t *logprobs = json_object_get(choice, "logprobs");
-        assert_json(json_incref(json_object_get(chat ? answer : choice, "prompt_logprobs")), expected);
-        assert_json(json_incref(json_object_get(logprobs, chat ? "content" : "top_logprobs")),
-                    chat ? "[{\"token\":\"b\",\"logprob\":-1.5,\"bytes\":[98],\"top_logprobs\":[]}]"
-                         : "[{\"a\":-0.5,\"b\":-1.5}]");
+        json_t *answer = scene_answer(&s);
+        assert_at(answer, chat ? "/prompt_logprobs" : "/choices/0/prompt_logprobs", expected);
+        assert_at(answer, chat ? "/choices/0/logprobs/content" : "/choices/0/logprobs/top_logprobs",
+                  chat ? "[{\"token\":\"b\",\"logprob\":-1.5,\"bytes\":[98],\"top_logprobs\":[]}]"
+                       : "[{\"a\":-0.5,\"b\":-1.5}]");
         json_decref(answer);
-        end(&s);
+        scene_end(&s);
     }
 }
 
 static void tokens_are_named_by_ids(void **state) {
     (void)state;
     scene s;
-    begin(&s, OPENAI_COMPLETION, COMPLETION("\"logprobs\":2,\"return_tokens_as_token_ids\":true"));
+    scene_begin(&s, &openai_completion, COMPLETION("\"logprobs\":2,\"return_tokens_as_token_ids\":true"));
     add(&s, token(0, 'b', 1, "b"));
     add(&s, last(0, CL_ENGINE_STOP, "", 1));
-    openai_writer w = {0};
-    openai_write_answer(&w, NULL, &s.result);
-    json_t *answer = written(&w);
-    assert_json(json_incref(json_object_get(json_array_get(json_object_get(answer, "choices"), 0), "logprobs")),
-                "{\"tokens\":[\"token_id:98\"],\"token_logprobs\":[-1.5],\"top_logprobs\":[{\"token_id:97\":-0.5,"
-                "\"token_id:195\":-9999.0,\"token_id:98\":-1.5}],\"text_offset\":[0]}");
+    json_t *answer = scene_answer(&s);
+    assert_at(answer, "/choices/0/logprobs",
+              "{\"tokens\":[\"token_id:98\"],\"token_logprobs\":[-1.5],\"top_logprobs\":[{\"token_id:97\":-0.5,"
+              "\"token_id:195\":-9999.0,\"token_id:98\":-1.5}],\"text_offset\":[0]}");
     json_decref(answer);
-    end(&s);
-    begin(&s, OPENAI_CHAT, CHAT("\"logprobs\":true,\"return_tokens_as_token_ids\":true"));
+    scene_end(&s);
+    scene_begin(&s, &openai_chat, CHAT("\"logprobs\":true,\"return_tokens_as_token_ids\":true"));
     cl_engine_event event = token(0, 'b', 1, "b");
     event.n_top = 0;
     add(&s, event);
     add(&s, last(0, CL_ENGINE_STOP, "", 1));
-    openai_write_answer(&w, NULL, &s.result);
-    answer = written(&w);
-    json_t *logprobs = json_object_get(json_array_get(json_object_get(answer, "choices"), 0), "logprobs");
-    assert_json(json_incref(json_object_get(logprobs, "content")),
-                "[{\"token\":\"token_id:98\",\"logprob\":-1.5,\"bytes\":[98],\"top_logprobs\":[]}]");
+    answer = scene_answer(&s);
+    assert_at(answer, "/choices/0/logprobs/content",
+              "[{\"token\":\"token_id:98\",\"logprob\":-1.5,\"bytes\":[98],\"top_logprobs\":[]}]");
     json_decref(answer);
-    end(&s);
+    scene_end(&s);
 }
 
 static double number(const json_t *timings, const char *name) {
@@ -201,7 +150,7 @@ static double number(const json_t *timings, const char *name) {
 static void timings_are_measured(void **state) {
     (void)state;
     scene s;
-    begin(&s, OPENAI_COMPLETION, "{\"prompt\":\"abc\",\"timings\":true}");
+    scene_begin(&s, &openai_completion, "{\"prompt\":\"abc\",\"timings\":true}");
     s.result.times.begun = 10;
     for (int i = 0; i < 4; i++) {
         cl_engine_event event = token(0, 'b', 3 + i, "b");
@@ -214,16 +163,14 @@ static void timings_are_measured(void **state) {
     event.n_prompt = 3;
     event.n_cached = 1;
     openai_result_add(&s.result, 0, &event, 20); /* no token */
-    openai_writer w = {0};
-    openai_write_answer(&w, NULL, &s.result);
-    json_t *answer = written(&w);
+    json_t *answer = scene_answer(&s);
     const json_t *t = json_object_get(answer, "timings");
     assert_true(number(t, "cache_n") == 1 && number(t, "prompt_n") == 2 && number(t, "predicted_n") == 4);
     assert_true(number(t, "prompt_ms") == 500 && number(t, "prompt_per_token_ms") == 250);
     assert_true(number(t, "prompt_per_second") == 4 && number(t, "predicted_ms") == 2000);
     assert_true(number(t, "predicted_per_token_ms") == 500 && number(t, "predicted_per_second") == 2);
     json_decref(answer);
-    end(&s);
+    scene_end(&s);
 }
 
 /* A stream has them in the last chunk of a choice, or in all; a request that does not ask has none. */
@@ -239,18 +186,16 @@ static void streams_have_timings(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         scene s;
-        begin(&s, OPENAI_CHAT, cases[i].body);
+        scene_begin(&s, &openai_chat, cases[i].body);
         for (int k = 0; k < 2; k++) {
             const cl_engine_event event = k ? last(0, CL_ENGINE_STOP, "", 1) : token(0, 'a', 2, "a");
             add(&s, event);
-            openai_writer w = {0};
-            openai_write_chunk(&w, &s.result, 0, &event, 0);
-            json_t *chunk = written(&w);
+            json_t *chunk = scene_chunk(&s, &event, 0);
             assert_true((json_object_get(chunk, "timings") != NULL) == (k ? cases[i].last : cases[i].first));
             json_decref(chunk);
         }
         assert_true((s.result.times.first > 0) == cases[i].last);
-        end(&s);
+        scene_end(&s);
     }
 }
 
@@ -271,23 +216,20 @@ static void the_request_names_the_answer(void **state) {
     }
 }
 
-/* What a stream says about an event, without its head; NULL: nothing. */
+/* A stream's part for an event, without its head; NULL: nothing. */
 static void assert_chunk(scene *s, cl_engine_event event, const char *expected) {
     add(s, event);
     assert_int_equal(openai_n_chunks(&s->result, &event), expected != NULL);
     if (!expected) return;
-    openai_writer w = {0};
-    openai_write_chunk(&w, &s->result, 0, &event, 0);
-    json_t *chunk = written(&w);
-    json_t *choices = json_incref(json_object_get(chunk, "choices"));
+    json_t *chunk = scene_chunk(s, &event, 0);
+    assert_at(chunk, "/choices", expected);
     json_decref(chunk);
-    assert_json(choices, expected);
 }
 
 static void streams_tell_each_event(void **state) {
     (void)state;
     scene s;
-    begin(&s, OPENAI_CHAT, CHAT("\"n\":2,\"stream\":true"));
+    scene_begin(&s, &openai_chat, CHAT("\"n\":2,\"stream\":true"));
     assert_chunk(&s, token(1, 'a', 2, ""), NULL);
     assert_chunk(
         &s, token(1, 'b', 3, "ab"),
@@ -300,9 +242,9 @@ static void streams_tell_each_event(void **state) {
     assert_chunk(&s, last(1, CL_ENGINE_STOP, "d", 3),
                  "[{\"index\":1,\"delta\":{\"content\":\"d\"},\"logprobs\":null,\"finish_reason\":\"stop\"}]");
     assert_string_equal(s.result.choices[1].text.data, "abcd");
-    end(&s);
+    scene_end(&s);
 
-    begin(&s, OPENAI_COMPLETION, COMPLETION("\"echo\":true,\"logprobs\":0,\"stream\":true"));
+    scene_begin(&s, &openai_completion, COMPLETION("\"echo\":true,\"logprobs\":0,\"stream\":true"));
     cl_engine_event prompt = token(0, 'x', 0, "");
     prompt.prompt = true;
     assert_chunk(&s, prompt, NULL);
@@ -314,7 +256,24 @@ static void streams_tell_each_event(void **state) {
     assert_chunk(&s, event,
                  "[{\"index\":0,\"text\":\"\",\"logprobs\":{\"tokens\":[\"a\"],\"token_logprobs\":[-1.5],"
                  "\"top_logprobs\":[null],\"text_offset\":[2]},\"finish_reason\":null}]");
-    end(&s);
+    scene_end(&s);
+}
+
+static void chunks_may_report_the_usage_so_far(void **state) {
+    (void)state;
+    scene s;
+    scene_begin(&s, &openai_completion,
+                COMPLETION("\"stream\":true,\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":true}"));
+    for (int i = 1; i <= 2; i++) {
+        const cl_engine_event event = token(0, 'a', i, "a");
+        add(&s, event);
+        json_t *chunk = scene_chunk(&s, &event, 0);
+        assert_at(chunk, "/usage/prompt_tokens", "1");
+        assert_at(chunk, "/usage/completion_tokens", i == 1 ? "1" : "2");
+        assert_at(chunk, "/usage/total_tokens", i == 1 ? "2" : "3");
+        json_decref(chunk);
+    }
+    scene_end(&s);
 }
 
 /* A choice of n equal tokens; all choices but the last of a prompt end before it. */
@@ -335,7 +294,7 @@ static void add_choice(scene *s, size_t prompt, int32_t choice, int32_t id, floa
 static void the_best_choices_are_returned(void **state) {
     (void)state;
     scene s;
-    begin(&s, OPENAI_COMPLETION, "{\"prompt\":[\"x\",\"y\"],\"n\":2,\"best_of\":4}");
+    scene_begin(&s, &openai_completion, "{\"prompt\":[\"x\",\"y\"],\"n\":2,\"best_of\":4}");
     for (size_t prompt = 0; prompt < 2; prompt++) {
         const int32_t base = prompt ? 'A' : 'a';
         add_choice(&s, prompt, 0, base, -3, 1);
@@ -344,41 +303,37 @@ static void the_best_choices_are_returned(void **state) {
         add_choice(&s, prompt, 3, base + 3, -2, 1);
     }
     assert_true(openai_result_done(&s.result));
-    openai_writer w = {0};
-    openai_write_answer(&w, NULL, &s.result);
-    json_t *answer = written(&w);
-    json_t *choices = json_incref(json_object_get(answer, "choices")), *usage = json_incref(json_object_get(answer, "usage"));
+    json_t *answer = scene_answer(&s);
+    assert_at(answer, "/choices",
+              "[{\"index\":0,\"text\":\"ccc\",\"logprobs\":null,\"finish_reason\":\"stop\"},"
+              "{\"index\":1,\"text\":\"bbbbb\",\"logprobs\":null,\"finish_reason\":\"stop\"},"
+              "{\"index\":2,\"text\":\"BBBBB\",\"logprobs\":null,\"finish_reason\":\"stop\"},"
+              "{\"index\":3,\"text\":\"CCC\",\"logprobs\":null,\"finish_reason\":\"stop\"}]");
+    assert_at(answer, "/usage",
+              "{\"prompt_tokens\":2,\"completion_tokens\":20,\"total_tokens\":22,\"prompt_tokens_details\":{"
+              "\"cached_tokens\":0}}");
     json_decref(answer);
-    assert_json(choices, "[{\"index\":0,\"text\":\"ccc\",\"logprobs\":null,\"finish_reason\":\"stop\"},"
-                         "{\"index\":1,\"text\":\"bbbbb\",\"logprobs\":null,\"finish_reason\":\"stop\"},"
-                         "{\"index\":2,\"text\":\"BBBBB\",\"logprobs\":null,\"finish_reason\":\"stop\"},"
-                         "{\"index\":3,\"text\":\"CCC\",\"logprobs\":null,\"finish_reason\":\"stop\"}]");
-    assert_json(usage, "{\"prompt_tokens\":2,\"completion_tokens\":20,\"total_tokens\":22,\"prompt_tokens_details\":{"
-                       "\"cached_tokens\":0}}");
-    end(&s);
+    scene_end(&s);
 }
 
-/* What a beam search finds comes in order, whatever the means are. */
+/* The results of a beam search come in order, also with equal or missing means. */
 static void beams_stay_in_order(void **state) {
     (void)state;
     scene s;
-    begin(&s, OPENAI_COMPLETION, COMPLETION("\"n\":1,\"best_of\":2,\"use_beam_search\":true"));
+    scene_begin(&s, &openai_completion, COMPLETION("\"n\":1,\"best_of\":2,\"use_beam_search\":true"));
     add_choice(&s, 0, 0, 'a', -3, 1);
     add_choice(&s, 0, 1, 'b', -2, 1);
-    openai_writer w = {0};
-    openai_write_answer(&w, NULL, &s.result);
-    json_t *answer = written(&w);
-    json_t *choices = json_incref(json_object_get(answer, "choices"));
+    json_t *answer = scene_answer(&s);
+    assert_at(answer, "/choices", "[{\"index\":0,\"text\":\"a\",\"logprobs\":null,\"finish_reason\":\"stop\"}]");
     json_decref(answer);
-    assert_json(choices, "[{\"index\":0,\"text\":\"a\",\"logprobs\":null,\"finish_reason\":\"stop\"}]");
-    end(&s);
+    scene_end(&s);
 }
 
 /* A grammar's limit is not the context's, which makes clients shorten the conversation. */
 static void limits_of_grammars_name_the_grammar(void **state) {
     (void)state;
     scene s;
-    begin(&s, OPENAI_COMPLETION, COMPLETION("\"guided_regex\":\"a+\""));
+    scene_begin(&s, &openai_completion, COMPLETION("\"guided_regex\":\"a+\""));
     cl_engine_event event = last(0, CL_ENGINE_ERROR, "", 0);
     event.error = &(cl_error){.code = CL_ERR_LIMIT, .message = "grammar has too many expressions", .field = "grammar"};
     add(&s, event);
@@ -391,13 +346,13 @@ static void limits_of_grammars_name_the_grammar(void **state) {
     openai_fail_from_engine(&error, s.result.request, &cause);
     assert_string_equal(error.code, "context_length_exceeded");
     assert_string_equal(error.param, "");
-    end(&s);
+    scene_end(&s);
 }
 
 static void failures_become_errors(void **state) {
     (void)state;
     scene s;
-    begin(&s, OPENAI_COMPLETION, COMPLETION("\"n\":1"));
+    scene_begin(&s, &openai_completion, COMPLETION("\"n\":1"));
     cl_engine_event event = last(0, CL_ENGINE_ERROR, "", 0);
     event.error = &(cl_error){.code = CL_ERR_LIMIT, .message = "7 tokens, 5 allowed"};
     add(&s, event);
@@ -406,9 +361,12 @@ static void failures_become_errors(void **state) {
     writer_open(&w, NULL, '{');
     openai_write_error(&w, &s.result.error);
     writer_close(&w);
-    assert_written(&w, "{\"error\":{\"message\":\"7 tokens, 5 allowed\",\"type\":\"invalid_request_error\",\"param\":null,"
-                       "\"code\":\"context_length_exceeded\"}}");
-    end(&s);
+    char *text = writer_end(&w, NULL);
+    assert_string_equal(text,
+                        "{\"error\":{\"message\":\"7 tokens, 5 allowed\",\"type\":\"invalid_request_error\",\"param\":null,"
+                        "\"code\":\"context_length_exceeded\"}}");
+    free(text);
+    scene_end(&s);
 }
 
 int main(void) {
@@ -421,6 +379,7 @@ int main(void) {
         cmocka_unit_test(chat_logprobs_have_bytes),
         cmocka_unit_test(echo_reports_the_prompts_logprobs),
         cmocka_unit_test(streams_tell_each_event),
+        cmocka_unit_test(chunks_may_report_the_usage_so_far),
         cmocka_unit_test(the_best_choices_are_returned),
         cmocka_unit_test(beams_stay_in_order),
         cmocka_unit_test(limits_of_grammars_name_the_grammar),

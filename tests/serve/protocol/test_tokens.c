@@ -1,25 +1,13 @@
-/*
- * Requests about tokens: tokenize and detokenize in both forms, rendered requests, the tokenizer, and text around a gap; and
- * these, and embeddings, when memory is lacking.
- */
+/* Requests about tokens: tokenize and detokenize in both forms, rendered requests, the tokenizer, and text around a gap. */
 #include "tests/support/testing.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "failing_malloc.h"
 #include "fake.h"
 #include "openai_fixture.h"
 
 typedef bool handler(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error);
-
-static bool render_chat(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
-    return openai_render(context, OPENAI_CHAT, body, w, error);
-}
-
-static bool render_completion(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
-    return openai_render(context, OPENAI_COMPLETION, body, w, error);
-}
 
 static bool handle(handler *h, const char *body, openai_writer *w, openai_error *error) {
     openai_context c = fake_context();
@@ -107,7 +95,7 @@ static void requests_are_rendered_as_the_engine_would_get_them(void **state) {
     const char *id, *model, *stop;
     int first, last, n, max_tokens;
     double temperature;
-    json_t *chat = rendered(render_chat, CHAT("\"temperature\":0.5,\"n\":2,\"stop\":\"x\",\"stream\":true"));
+    json_t *chat = rendered(openai_render_chat, CHAT("\"temperature\":0.5,\"n\":2,\"stop\":\"x\",\"stream\":true"));
     assert_int_equal(json_unpack(chat, "{s:s, s:[i, i!], s:{s:i, s:F, s:i, s:[s!]}, s:s, s:b, s:i!}", "request_id", &id,
                                  "token_ids", &first, &last, "sampling_params", "n", &n, "temperature", &temperature,
                                  "max_tokens", &max_tokens, "stop", &stop, "model", &model, "stream", &(int){0}, "priority",
@@ -116,14 +104,14 @@ static void requests_are_rendered_as_the_engine_would_get_them(void **state) {
     assert_memory_equal(id, "chatcmpl-", 9);
     assert_true(first == 'x' && last == FAKE_END && n == 2 && max_tokens == 38 && temperature == 0.5);
     json_decref(chat);
-    json_t *completions = rendered(render_completion, "{\"prompt\":[\"a\",[7,8]],\"max_tokens\":3}");
+    json_t *completions = rendered(openai_render_completion, "{\"prompt\":[\"a\",[7,8]],\"max_tokens\":3}");
     assert_int_equal(json_array_size(completions), 2);
     assert_int_equal(json_unpack(completions, "[{s:[i!], s:{s:i}}, {s:[i, i!]}!]", "token_ids", &first, "sampling_params",
                                  "max_tokens", &max_tokens, "token_ids", &n, &last),
                      0);
     assert_true(first == 'a' && max_tokens == 3 && n == 7 && last == 8);
     json_decref(completions);
-    expect_refused(render_completion, "{\"prompt\":\"a\",\"n\":0}", "n", "from 1");
+    expect_refused(openai_render_completion, "{\"prompt\":\"a\",\"n\":0}", "n", "from 1");
 }
 
 /* All that decides on the next token has vLLM's name. */
@@ -155,7 +143,7 @@ static void rules_are_rendered(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char body[256];
         sprintf(body, "{\"prompt\":\"a\",\"max_tokens\":3,%s}", cases[i].fields);
-        json_t *answer = rendered(render_completion, body);
+        json_t *answer = rendered(openai_render_completion, body);
         json_t *sampling = json_object_get(json_array_get(answer, 0), "sampling_params");
         char *found = json_dumps(json_object_get(sampling, cases[i].name), JSON_COMPACT | JSON_ENCODE_ANY);
         if (cases[i].rendered ? !found || strcmp(found, cases[i].rendered) != 0 : found != NULL)
@@ -212,82 +200,6 @@ static void a_suffix_goes_behind_the_prompt(void **state) {
     assert_string_equal(error.param, "suffix");
 }
 
-/* ---- Memory ---- */
-
-/* The answer to a body; NULL: it was refused with *error, or memory was lacking for the text. */
-static char *answer(handler *h, const openai_context *c, const json_t *body, openai_error *error) {
-    openai_writer w = {0};
-    if (h(c, body, &w, error)) return writer_end(&w, NULL);
-    writer_free(&w);
-    return NULL;
-}
-
-static bool embed(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
-    static const float x[FAKE_EMBD] = {3, 4, 12};
-    openai_request r;
-    openai_result result = {0};
-    if (!openai_embedding_parse(context, body, &r, error)) return false;
-    bool ok = openai_result_init(&result, context, &r);
-    if (!ok) openai_fail_from(error, NULL, &(cl_error){.code = CL_ERR_NOMEM, .message = "no memory"});
-    for (size_t i = 0; ok && i < r.n_prompts; i++)
-        openai_result_add(
-            &result, i,
-            &(cl_engine_event){
-                .token = -1, .text = "", .finish = CL_ENGINE_LENGTH, .last = true, .embedding = x, .n_embedding = FAKE_EMBD},
-            0);
-    if (ok && result.failed) *error = result.error;
-    ok = ok && !result.failed;
-    if (ok) {
-        strcpy(result.id, "id");
-        result.created = 1;
-        openai_write_embeddings(w, NULL, &result);
-    }
-    if (result.request) openai_result_free(&result);
-    openai_request_free(&r);
-    return ok;
-}
-
-/* Whichever allocation fails, alone or with all later ones: the answer is whole, or there is none. */
-static void answers_are_whole_or_errors(void **state) {
-    (void)state;
-    static const struct {
-        handler *handle;
-        const char *body;
-    } cases[] = {
-        {openai_tokenize, "{\"prompt\":\"a</s>b\",\"return_token_strs\":true}"},
-        {openai_tokenize, "{\"messages\":[{\"role\":\"user\",\"content\":\"ab\"}]}"},
-        {openai_tokenize, "{\"content\":\"a\\u00e4\",\"with_pieces\":true}"},
-        {openai_detokenize, "{\"tokens\":[97,257,98]}"},
-        {embed, "{\"input\":[\"ab\",[1,2]]}"},
-        {embed, "{\"input\":\"ab\",\"encoding_format\":\"base64\"}"},
-    };
-    openai_context c = fake_context();
-    c.n_ctx = 40;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        json_t *body = json_loads(cases[i].body, 0, NULL);
-        openai_error error;
-        char *whole = answer(cases[i].handle, &c, body, &error);
-        assert_non_null(whole);
-        for (int all = 0; all < 2; all++) {
-            bool did_fail = true;
-            int n = 1;
-            for (; did_fail; n++) {
-                error = (openai_error){.status = 500};
-                fail_malloc(n, all);
-                char *text = answer(cases[i].handle, &c, body, &error);
-                did_fail = mend_malloc();
-                if (text) assert_string_equal(text, whole);
-                if (!text && error.status < 500) fail_msg("%s, allocation %d: %s", cases[i].body, n, error.message);
-                assert_true(text || did_fail);
-                free(text);
-            }
-            assert_true(n > 5);
-        }
-        free(whole);
-        json_decref(body);
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokenize_answers_in_the_form_of_the_request),
@@ -297,7 +209,6 @@ int main(void) {
         cmocka_unit_test(rules_are_rendered),
         cmocka_unit_test(the_tokenizer_is_described),
         cmocka_unit_test(a_suffix_goes_behind_the_prompt),
-        cmocka_unit_test(answers_are_whole_or_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "apis_fixture.h"
 #include "fake.h"
 #include "openai_fixture.h"
 
@@ -171,25 +172,16 @@ static void markers_are_found(void **state) {
 
 /* ---- Answers ---- */
 
-typedef struct scene {
-    openai_context context;
-    cl_reply_format format;
-    openai_request request;
-    openai_result result;
-} scene;
-
 static void begin(scene *s, const char *template, const char *body) {
-    s->context = fake_context();
-    s->format = format_of(template);
-    fake_set_reply(&s->format);
-    parse_ok(&s->context, OPENAI_CHAT, body, &s->request);
-    assert_true(openai_result_init(&s->result, &s->context, &s->request));
+    static cl_reply_format format;
+    format = format_of(template);
+    fake_set_reply(&format);
+    scene_begin(s, &openai_chat, body);
 }
 
 static void end(scene *s) {
     fake_set_reply(NULL);
-    openai_result_free(&s->result);
-    openai_request_free(&s->request);
+    scene_end(s);
 }
 
 /* Add text to a choice; finish: its last. */
@@ -207,37 +199,17 @@ static cl_engine_event add(scene *s, int32_t choice, const char *text, cl_engine
     for (size_t i = 0; i < s->result.choices[choice].n_calls; i++) {
         char *id = s->result.choices[choice].calls[i].id;
         if (strcmp(id, "id") != 0) {
-            assert_int_equal(strlen(id), s->format.syntax == CL_REPLY_MISTRAL ? 9 : 21);
+            assert_int_equal(strlen(id), s->request.reply.format->syntax == CL_REPLY_MISTRAL ? 9 : 21);
             strcpy(id, "id");
         }
     }
     return event;
 }
 
-static void assert_json(json_t *json, const char *key, const char *expected) {
-    char *text = json_dumps(json_object_get(json, key), JSON_COMPACT | JSON_ENCODE_ANY);
-    if (expected) /* otherwise there is no such field */
-        assert_string_equal(text, expected);
-    else
-        assert_null(text);
-    free(text);
-}
-
-static json_t *written(openai_writer *w) {
-    char *text = writer_end(w, NULL);
-    assert_non_null(text);
-    json_t *json = json_loads(text, 0, NULL);
-    assert_non_null(json);
-    free(text);
-    return json;
-}
-
 /* The message and the reason for the end of a choice in the whole answer. */
 static void assert_answer(const scene *s, size_t choice, const char *message, const char *finish) {
-    openai_writer w = {0};
-    openai_write_answer(&w, NULL, &s->result);
-    json_t *answer = written(&w), *found = json_array_get(json_object_get(answer, "choices"), choice);
-    assert_json(found, "message", message);
+    json_t *answer = scene_answer(s), *found = json_array_get(json_object_get(answer, "choices"), choice);
+    assert_at(found, "/message", message);
     assert_string_equal(json_string_value(json_object_get(found, "finish_reason")), finish);
     json_decref(answer);
 }
@@ -308,13 +280,11 @@ static void tokens_of_reasoning_are_counted(void **state) {
         static const char *const texts[] = {"<think>h", "m", "</think>", "yes", "."};
         char body[256];
         scene s;
-        openai_writer w = {0};
         sprintf(body, CHAT("%s"), fields[i]);
         begin(&s, "<think></think>", body);
         for (int k = 0; k < 5; k++) add(&s, 0, texts[k], k < 4 ? CL_ENGINE_RUNNING : CL_ENGINE_STOP);
-        openai_write_answer(&w, NULL, &s.result);
-        json_t *answer = written(&w);
-        assert_json(json_object_get(answer, "usage"), "completion_tokens_details", i < 2 ? "{\"reasoning_tokens\":3}" : NULL);
+        json_t *answer = scene_answer(&s);
+        assert_at(answer, "/usage/completion_tokens_details", i < 2 ? "{\"reasoning_tokens\":3}" : NULL);
         json_decref(answer);
         end(&s);
     }
@@ -342,9 +312,7 @@ static void assert_chunks(scene *s, const char *text, cl_engine_finish finish, c
     char found[1024] = "";
     const size_t n = openai_n_chunks(&s->result, &event);
     for (size_t k = 0; k < n; k++) {
-        openai_writer w = {0};
-        openai_write_chunk(&w, &s->result, 0, &event, k);
-        json_t *chunk = written(&w), *choice = json_array_get(json_object_get(chunk, "choices"), 0);
+        json_t *chunk = scene_chunk(s, &event, k), *choice = json_array_get(json_object_get(chunk, "choices"), 0);
         char *delta = json_dumps(json_object_get(choice, "delta"), JSON_COMPACT);
         strcat(strcat(found, delta), "\n");
         free(delta);

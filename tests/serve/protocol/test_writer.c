@@ -1,4 +1,4 @@
-/* The writer's JSON is read as what was written. */
+/* The writer's JSON is read as the values that were written. */
 #include "tests/support/testing.h"
 
 #include <jansson.h>

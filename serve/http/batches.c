@@ -1,5 +1,5 @@
 /* The endpoints /v1/files and /v1/batches. */
-#include "jobs.h"
+#include "batches.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static const char FILES_PATH[] = "/v1/files/", BATCHES_PATH[] = "/v1/batches/";
 
 /* ---- Start and end ---- */
 
-cl_status jobs_open(server *s, cl_error *error) {
+cl_status batches_open(http_server *s, cl_error *error) {
     const server_config *c = &s->config;
     if (!c->files_dir) return CL_OK;
     const cl_status status = store_open(c->files_dir, &s->files, error);
@@ -28,26 +28,24 @@ cl_status jobs_open(server *s, cl_error *error) {
     return worker_create(&config, &s->batches, error);
 }
 
-void jobs_close(server *s) {
+void batches_close(http_server *s) {
     preparer_destroy(&s->disk); /* its last tasks may wake the worker */
     worker_destroy(&s->batches);
     store_close(&s->files);
 }
 
-/* ---- Whose records, and which ---- */
+/* ---- The tenant, and the parameters of a list ---- */
 
-static store_owner owner_of(server *s, uint32_t domain) {
+static store_owner owner_of(http_server *s, uint32_t domain) {
     const char *name = keyring_tenant(&s->keys, domain);
     return (store_owner){.tenant = name ? name : OPENAI_DEFAULT_TENANT, .domain = domain};
 }
 
 /* Whether the server has a folder for files. False: *error says how to get one. */
-static bool has_files(const server *s, openai_error *error) {
+static bool has_files(const http_server *s, openai_error *error) {
     if (s->files) return true;
     openai_fail(error, NULL, "this server keeps no files, so it has no batches; start it with --files-dir");
-    error->status = MHD_HTTP_NOT_FOUND;
-    error->code = "files_disabled";
-    return false;
+    return openai_set_status(error, MHD_HTTP_NOT_FOUND, "files_disabled");
 }
 
 /* Copy the id in a path behind `prefix` to id [STORE_ID]; one that is too long for an id is cut, and then unknown. */
@@ -59,14 +57,14 @@ static void read_id(const char *path, const char *prefix, char *id) {
 
 /* ---- Reading ---- */
 
-/* Reply with what was written, or with the error if `ok` is false. */
-static enum MHD_Result reply(exchange *x, bool ok, openai_writer *w, const openai_error *error) {
+/* Reply with the written body, or with the error if `ok` is false. */
+static enum MHD_Result reply(http_exchange *x, bool ok, openai_writer *w, const openai_error *error) {
     if (ok) return http_reply_json(x, MHD_HTTP_OK, w);
     writer_free(w);
     return http_reply_error(x, error);
 }
 
-static enum MHD_Result get(exchange *x, store_kind kind, const char *prefix) {
+static enum MHD_Result get(http_exchange *x, store_kind kind, const char *prefix) {
     char id[STORE_ID];
     openai_writer w = {0};
     openai_error error;
@@ -75,41 +73,35 @@ static enum MHD_Result get(exchange *x, store_kind kind, const char *prefix) {
     return reply(x, ok, &w, &error);
 }
 
-enum MHD_Result jobs_get_file(exchange *x) { return get(x, STORE_FILE, FILES_PATH); }
-enum MHD_Result jobs_get_batch(exchange *x) { return get(x, STORE_BATCH, BATCHES_PATH); }
-
-/* A parameter of the query; NULL: it is absent. */
-static const char *parameter(const exchange *x, const char *name) {
-    return MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);
-}
+enum MHD_Result batches_get_file(http_exchange *x) { return get(x, STORE_FILE, FILES_PATH); }
+enum MHD_Result batches_get_batch(http_exchange *x) { return get(x, STORE_BATCH, BATCHES_PATH); }
 
 /* A parameter that may be empty, which is as if it were absent. */
-static const char *text_parameter(const exchange *x, const char *name) {
-    const char *value = parameter(x, name);
+static const char *text_parameter(const http_exchange *x, const char *name) {
+    const char *value = http_parameter(x, name);
     return value && *value ? value : NULL;
 }
 
-/* Read what a list has from the query. limit: that of a query without one. */
-static bool read_query(const exchange *x, int64_t limit, int64_t most, store_query *query, openai_error *error) {
-    const char *text = parameter(x, "limit"), *order = parameter(x, "order");
+/* Read the parameters of a list from the query. limit: that of a query without one. */
+static bool read_query(const http_exchange *x, int64_t limit, int64_t most, store_query *query, openai_error *error) {
+    const char *order = http_parameter(x, "order");
     query->after = text_parameter(x, "after");
-    query->limit = text ? strtoll(text, NULL, 10) : limit;
-    if (text && (text[strspn(text, "0123456789")] || query->limit < 1 || query->limit > most))
-        return openai_fail(error, "limit", "limit is '%.40s'; it must be an integer from 1 to %lld", text, (long long)most);
+    query->limit = limit;
+    if (!http_integer_parameter(x, "limit", 1, most, &query->limit, error)) return false;
     if (order && strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0)
         return openai_fail(error, "order", "order is '%.40s'; it must be asc or desc", order);
     query->oldest_first = order && strcmp(order, "asc") == 0;
     return true;
 }
 
-static enum MHD_Result list(exchange *x, store_kind kind, const store_query *query) {
+static enum MHD_Result list(http_exchange *x, store_kind kind, const store_query *query) {
     openai_writer w = {0};
     openai_error error;
     const bool ok = store_list(x->srv->files, kind, x->domain, query, &w, &error);
     return reply(x, ok, &w, &error);
 }
 
-enum MHD_Result jobs_list_files(exchange *x) {
+enum MHD_Result batches_list_files(http_exchange *x) {
     store_query query = {0};
     openai_error error;
     if (!has_files(x->srv, &error) || !read_query(x, 10000, 10000, &query, &error)) return http_reply_error(x, &error);
@@ -117,7 +109,7 @@ enum MHD_Result jobs_list_files(exchange *x) {
     return list(x, STORE_FILE, &query);
 }
 
-enum MHD_Result jobs_list_batches(exchange *x) {
+enum MHD_Result batches_list_batches(http_exchange *x) {
     store_query query = {0};
     openai_error error;
     if (!has_files(x->srv, &error) || !read_query(x, 20, 100, &query, &error)) return http_reply_error(x, &error);
@@ -127,22 +119,22 @@ enum MHD_Result jobs_list_batches(exchange *x) {
 /* ---- Contents ---- */
 
 /* Count a transfer; false: there are as many as there may be. */
-static bool begin_transfer(server *s) {
-    if (atomic_fetch_add(&s->n_transfers, 1) < JOBS_MAX_TRANSFERS) return true;
+static bool begin_transfer(http_server *s) {
+    if (atomic_fetch_add(&s->n_transfers, 1) < BATCHES_MAX_TRANSFERS) return true;
     atomic_fetch_sub(&s->n_transfers, 1);
     return false;
 }
 
-static void end_transfer(server *s) { atomic_fetch_sub(&s->n_transfers, 1); }
+static void end_transfer(http_server *s) { atomic_fetch_sub(&s->n_transfers, 1); }
 
-upload *jobs_begin_upload(exchange *x) {
+http_upload *batches_begin_upload(http_exchange *x) {
     if (!begin_transfer(x->srv)) return NULL;
-    upload *u = upload_begin(x->srv->files, x->connection, x->srv->config.max_file_bytes);
+    http_upload *u = upload_begin(x->srv->files, x->connection, x->srv->config.max_file_bytes);
     if (!u) end_transfer(x->srv);
     return u;
 }
 
-void jobs_end_upload(server *s, upload *u) {
+void batches_end_upload(http_server *s, http_upload *u) {
     if (!u) return;
     upload_free(u);
     end_transfer(s);
@@ -150,7 +142,7 @@ void jobs_end_upload(server *s, upload *u) {
 
 /* A file that is being sent. */
 typedef struct download {
-    server *srv;
+    http_server *srv;
     int fd;
 } download;
 
@@ -168,7 +160,7 @@ static void end_download(void *cls) {
 }
 
 /* A response with the contents of a file of this size; NULL: memory is lacking, or there are too many transfers. */
-static struct MHD_Response *content_response(server *s, int fd, uint64_t size) {
+static struct MHD_Response *content_response(http_server *s, int fd, uint64_t size) {
     const bool begun = begin_transfer(s);
     download *d = begun ? calloc(1, sizeof *d) : NULL;
     if (!d) {
@@ -182,7 +174,7 @@ static struct MHD_Response *content_response(server *s, int fd, uint64_t size) {
     return response;
 }
 
-enum MHD_Result jobs_get_content(exchange *x) {
+enum MHD_Result batches_get_content(http_exchange *x) {
     char id[STORE_ID];
     int64_t size;
     openai_error error;
@@ -198,7 +190,7 @@ enum MHD_Result jobs_get_content(exchange *x) {
 /* ---- Writing, on the thread for files ---- */
 
 /* g->own of the kinds whose path has an id: the id; NULL: memory is lacking. */
-static char *id_in(const exchange *x, const char *prefix) {
+static char *id_in(const http_exchange *x, const char *prefix) {
     char *id = calloc(1, STORE_ID);
     if (id) read_id(x->path, prefix, id);
     return id;
@@ -206,12 +198,12 @@ static char *id_in(const exchange *x, const char *prefix) {
 
 /* g->own of POST /v1/files. */
 typedef struct received {
-    server *srv;
-    upload *file; /* NULL: the server has no folder for it */
+    http_server *srv;
+    http_upload *file; /* NULL: the server has no folder for it */
 } received;
 
-/* Take over what the exchange has received; NULL: memory is lacking. */
-static received *take_upload(exchange *x) {
+/* Take over the received body; NULL: memory is lacking. */
+static received *take_upload(http_exchange *x) {
     received *r = calloc(1, sizeof *r);
     if (!r) return NULL;
     if (x->upload) upload_complete(x->upload);
@@ -222,18 +214,18 @@ static received *take_upload(exchange *x) {
 
 static void release_upload(void *own) {
     received *r = own;
-    jobs_end_upload(r->srv, r->file);
+    batches_end_upload(r->srv, r->file);
     free(r);
 }
 
-static bool create_file(generation *g, const json_t *body) {
+static bool create_file(http_generation *g, const json_t *body) {
     (void)body;
     received *r = g->own;
     const store_owner owner = owner_of(g->srv, g->task.domain);
     return has_files(g->srv, &g->error) && upload_end(r->file, &owner, &g->answer, &g->error);
 }
 
-static bool delete_file(generation *g, const json_t *body) {
+static bool delete_file(http_generation *g, const json_t *body) {
     (void)body;
     if (!has_files(g->srv, &g->error) || !store_remove_file(g->srv->files, g->task.domain, g->own, &g->error)) return false;
     writer_open(&g->answer, NULL, '{');
@@ -244,14 +236,14 @@ static bool delete_file(generation *g, const json_t *body) {
     return true;
 }
 
-static bool create_batch(generation *g, const json_t *body) {
+static bool create_batch(http_generation *g, const json_t *body) {
     const store_owner owner = owner_of(g->srv, g->task.domain);
     if (!has_files(g->srv, &g->error) || !batch_create(g->srv->files, &owner, body, &g->answer, &g->error)) return false;
     worker_wake(g->srv->batches);
     return true;
 }
 
-static bool cancel_batch(generation *g, const json_t *body) {
+static bool cancel_batch(http_generation *g, const json_t *body) {
     (void)body;
     if (!has_files(g->srv, &g->error) || !batch_cancel(g->srv->files, g->task.domain, g->own, &g->answer, &g->error))
         return false;
@@ -259,19 +251,19 @@ static bool cancel_batch(generation *g, const json_t *body) {
     return true;
 }
 
-const generation_kind jobs_create_batch = {.on_disk = true, .prepare = create_batch};
+const generation_kind batches_create_batch = {.on_disk = true, .prepare = create_batch};
 
-enum MHD_Result jobs_create_file(exchange *x) {
+enum MHD_Result batches_create_file(http_exchange *x) {
     static const generation_kind kind = {.on_disk = true, .no_body = true, .release = release_upload, .prepare = create_file};
     return generation_begin_with(x, &kind, take_upload(x));
 }
 
-enum MHD_Result jobs_delete_file(exchange *x) {
+enum MHD_Result batches_delete_file(http_exchange *x) {
     static const generation_kind kind = {.on_disk = true, .no_body = true, .prepare = delete_file};
     return generation_begin_with(x, &kind, id_in(x, FILES_PATH));
 }
 
-enum MHD_Result jobs_cancel_batch(exchange *x) {
+enum MHD_Result batches_cancel_batch(http_exchange *x) {
     static const generation_kind kind = {.on_disk = true, .no_body = true, .prepare = cancel_batch};
     return generation_begin_with(x, &kind, id_in(x, BATCHES_PATH));
 }

@@ -1,6 +1,6 @@
 /* A folder that is removed after the test, a disk whose calls fail, and files and batches in a store. */
-#ifndef TESTS_SERVE_BATCHES_JOBS_FIXTURE_H
-#define TESTS_SERVE_BATCHES_JOBS_FIXTURE_H
+#ifndef TESTS_SERVE_BATCHES_BATCHES_FIXTURE_H
+#define TESTS_SERVE_BATCHES_BATCHES_FIXTURE_H
 
 #include <stdbool.h>
 
@@ -30,23 +30,23 @@ bool mend_disk(void);
 static const store_owner nobody = {"default", 0}, alice = {"alice", 7};
 
 /* Open the store in a folder, which must succeed. */
-store *open_store(const char *path);
+batch_store *open_store(const char *path);
 
 /* Add a file of this text; its id goes to id [STORE_ID]. False with *error: the store refused it. */
-bool add_file(store *s, const store_owner *owner, const char *text, char *id, openai_error *error);
+bool add_file(batch_store *s, const store_owner *owner, const char *text, char *id, openai_error *error);
 
 /* The body of a request for a batch of a file with a completion_window. */
 json_t *batch_body(const char *file, const char *window);
 
 /* Add a batch of requests for completions; its id goes to id [STORE_ID]. */
-void add_batch(store *s, const store_owner *owner, const char *text, const char *window, char *id);
+void add_batch(batch_store *s, const store_owner *owner, const char *text, const char *window, char *id);
 
 /* The object of a file or batch. */
-json_t *object_of(store *s, store_kind kind, uint32_t domain, const char *id);
+json_t *object_of(batch_store *s, store_kind kind, uint32_t domain, const char *id);
 
 /* A tenant's list of up to 1000 files or batches. */
-json_t *list_of(store *s, store_kind kind, uint32_t domain);
-int count_of(store *s, store_kind kind, uint32_t domain);
+json_t *list_of(batch_store *s, store_kind kind, uint32_t domain);
+int count_of(batch_store *s, store_kind kind, uint32_t domain);
 
 bool has_status(const json_t *batch, const char *status);
 bool has_ended(const json_t *batch);
@@ -55,6 +55,6 @@ bool has_ended(const json_t *batch);
 int64_t n_requests(const json_t *batch, const char *which);
 
 /* The contents of a file, allocated; NULL: they cannot be read. */
-char *read_file(store *s, uint32_t domain, const char *id);
+char *read_file(batch_store *s, uint32_t domain, const char *id);
 
 #endif

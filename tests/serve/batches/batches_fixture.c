@@ -1,6 +1,6 @@
 /* Folders for tests, and calls of the disk that fail. */
 #define _GNU_SOURCE /* RTLD_NEXT */
-#include "jobs_fixture.h"
+#include "batches_fixture.h"
 
 #include "tests/support/testing.h"
 
@@ -107,8 +107,8 @@ int count_files(const char *path, const char *suffix) {
 
 /* ---- The store ---- */
 
-store *open_store(const char *path) {
-    store *s;
+batch_store *open_store(const char *path) {
+    batch_store *s;
     cl_error error;
     if (store_open(path, &s, &error) != CL_OK) fail_msg("%s", error.message);
     return s;
@@ -130,9 +130,9 @@ static void take_id(openai_writer *w, char *id) {
     json_decref(object);
 }
 
-bool add_file(store *s, const store_owner *owner, const char *text, char *id, openai_error *error) {
+bool add_file(batch_store *s, const store_owner *owner, const char *text, char *id, openai_error *error) {
     openai_writer w = {0};
-    content c = content_begin(s);
+    batch_content c = content_begin(s);
     const size_t half = strlen(text) / 2;
     const bool ok = content_write(&c, text, half, error) && content_write(&c, text + half, strlen(text) - half, error) &&
                     store_add_file(&c, owner, "in.jsonl", "batch", &w, error);
@@ -147,7 +147,7 @@ json_t *batch_body(const char *file, const char *window) {
                      window, "metadata", "a", "b");
 }
 
-void add_batch(store *s, const store_owner *owner, const char *text, const char *window, char *id) {
+void add_batch(batch_store *s, const store_owner *owner, const char *text, const char *window, char *id) {
     char file[STORE_ID];
     openai_error error;
     openai_writer w = {0};
@@ -158,21 +158,21 @@ void add_batch(store *s, const store_owner *owner, const char *text, const char 
     take_id(&w, id);
 }
 
-json_t *object_of(store *s, store_kind kind, uint32_t domain, const char *id) {
+json_t *object_of(batch_store *s, store_kind kind, uint32_t domain, const char *id) {
     openai_writer w = {0};
     openai_error error;
     if (!store_get(s, kind, domain, id, &w, &error)) fail_msg("%s", error.message);
     return parse(&w);
 }
 
-json_t *list_of(store *s, store_kind kind, uint32_t domain) {
+json_t *list_of(batch_store *s, store_kind kind, uint32_t domain) {
     openai_writer w = {0};
     openai_error error;
     if (!store_list(s, kind, domain, &(store_query){.limit = 1000}, &w, &error)) fail_msg("%s", error.message);
     return parse(&w);
 }
 
-int count_of(store *s, store_kind kind, uint32_t domain) {
+int count_of(batch_store *s, store_kind kind, uint32_t domain) {
     json_t *list = list_of(s, kind, domain);
     const int n = (int)json_array_size(json_object_get(list, "data"));
     json_decref(list);
@@ -192,7 +192,7 @@ int64_t n_requests(const json_t *batch, const char *which) {
     return json_integer_value(json_object_get(json_object_get(batch, "request_counts"), which));
 }
 
-char *read_file(store *s, uint32_t domain, const char *id) {
+char *read_file(batch_store *s, uint32_t domain, const char *id) {
     openai_error error;
     int64_t size = 0;
     const int fd = store_open_file(s, domain, id, &size, &error);
