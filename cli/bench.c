@@ -48,7 +48,7 @@ static cl_status compute(direct *d, const options *opt, direct_seq *seqs, int32_
     do {
         course_show(c);
         const double start = clock_seconds();
-        status = direct_step(d, seqs, n, opt->prefill_piece, WANT_LAST, error);
+        status = direct_step(d, seqs, n, opt->prefill_segment, WANT_LAST, error);
         *seconds += clock_seconds() - start;
         c->work_done += d->runner.n_rows;
     } while (status == CL_OK && d->runner.n_rows > 0 && !interrupted);

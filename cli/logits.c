@@ -75,7 +75,7 @@ static cl_status write_logits(direct *d, const options *opt, const cl_token_list
                                             .tokens = -1,
                                             .seconds = clock_seconds() - start,
                                             .part = (double)seq.n_ready / (double)tokens->n});
-        status = direct_step(d, &seq, 1, opt->prefill_piece, opt->last ? WANT_LAST : WANT_ALL, error);
+        status = direct_step(d, &seq, 1, opt->prefill_segment, opt->last ? WANT_LAST : WANT_ALL, error);
         const size_t n = status == CL_OK ? (size_t)d->runner.n_logits * n_vocab : 0;
         written = fwrite(d->runner.logits, sizeof(float), n, out) == n;
     }

@@ -30,7 +30,7 @@ static const char weights[] = "the types of the weights are those of the model's
 static const char sharing[] = "use --sharing private and --retention none";
 static const char grammars[] = "grammars are compiled by llguidance, whose file --grammar-library names; leave it out";
 static const char pinning[] = "use --pin-threads; limit the CPUs with taskset or the control group";
-static const char piece[] = "use --prefill-piece, the largest number of prompt tokens of a sequence in a step";
+static const char segment[] = "use --prefill-segment, the largest number of prompt tokens of a sequence in a step";
 static const char origin[] = "use --cors-origin, one origin or *";
 static const char key_password[] = "write a key without a password by 'openssl pkey -in FILE -out NEW', and leave it out";
 static const char client_certs[] = "clients show who they are by API keys, not by certificates; leave it out";
@@ -39,6 +39,7 @@ static const char kernels[] = "use --level, the highest kernel level, such as av
 const peer_option peer_options[] = {
     /* The model */
     ALIAS("--model-path", "model"),
+    ALIAS("--chunks", "passages"),
     ALIAS("-a", "model-name"),
     ALIAS("--alias", "model-name"),
     {"--served-model-name", "model-name", NULL, NULL, PEER_WORDS},
@@ -69,8 +70,8 @@ const peer_option peer_options[] = {
     ANSWER("--ubatch-size", step_rows),
     ANSWER("--max-num-batched-tokens", step_rows),
     ANSWER("--max-prefill-tokens", step_rows),
-    ANSWER("--chunked-prefill-size", piece),
-    ANSWER("--long-prefill-token-threshold", piece),
+    ANSWER("--chunked-prefill-size", segment),
+    ANSWER("--long-prefill-token-threshold", segment),
     ALWAYS("--enable-chunked-prefill"),
     ALWAYS("-cb"),
     ALWAYS("--cont-batching"),

@@ -1,8 +1,8 @@
 /*
  * `perplexity`: measures how well the model predicts a text, as the exponential of the mean negative log-likelihood.
  *
- * As in llama.cpp, the text is cut into chunks of n_ctx tokens, each begins with BOS if the model has one, and the second half
- * of each chunk counts.
+ * As in llama.cpp, the text is cut into passages of n_ctx tokens, each begins with BOS if the model has one, and the second
+ * half of each passage counts.
  */
 #include <jansson.h>
 #include <math.h>
@@ -27,9 +27,9 @@ typedef struct scoring {
     direct d;
     const options *opt;
     cl_token_list tokens;
-    tally sums;               /* of the chunks that are done */
-    int64_t n_done, n_chunks; /* chunks */
-    double start;             /* clock_seconds() */
+    tally sums;                 /* of the passages that are done */
+    int64_t n_done, n_passages; /* passages */
+    double start;               /* clock_seconds() */
     progress progress;
     char counts[64]; /* what it counts */
 } scoring;
@@ -47,22 +47,22 @@ static double nll_of(const float *logits, int32_t n_vocab, int32_t id) {
 static double perplexity(const tally *t) { return exp(t->nll / (double)t->n); }
 
 static void show_progress(scoring *s, int64_t n_ready) {
-    snprintf(s->counts, sizeof s->counts, "chunks");
-    if (s->sums.n) snprintf(s->counts, sizeof s->counts, "chunks, PPL %.4f so far", perplexity(&s->sums));
+    snprintf(s->counts, sizeof s->counts, "passages");
+    if (s->sums.n) snprintf(s->counts, sizeof s->counts, "passages, PPL %.4f so far", perplexity(&s->sums));
     s->progress.counts = s->counts;
-    progress_show(&s->progress,
-                  &(progress_state){.done = (size_t)s->n_done,
-                                    .total = (size_t)s->n_chunks,
-                                    .tokens = -1,
-                                    .seconds = clock_seconds() - s->start,
-                                    .part = ((double)s->n_done + (double)n_ready / (double)s->opt->ctx) / (double)s->n_chunks});
+    progress_show(&s->progress, &(progress_state){.done = (size_t)s->n_done,
+                                                  .total = (size_t)s->n_passages,
+                                                  .tokens = -1,
+                                                  .seconds = clock_seconds() - s->start,
+                                                  .part = ((double)s->n_done + (double)n_ready / (double)s->opt->ctx) /
+                                                          (double)s->n_passages});
 }
 
 /*
- * Score a chunk [n_ctx]: each position from n_ctx / 2 on counts for the token after it. *t: their sums. Ends early after an
+ * Score a passage [n_ctx]: each position from n_ctx / 2 on counts for the token after it. *t: their sums. Ends early after an
  * interrupt.
  */
-static cl_status score_chunk(scoring *s, const int32_t *tokens, tally *t, cl_error *error) {
+static cl_status score_passage(scoring *s, const int32_t *tokens, tally *t, cl_error *error) {
     const options *opt = s->opt;
     cl_runner *r = &s->d.runner;
     const int32_t n_vocab = s->d.s.model->params.n_vocab;
@@ -71,7 +71,7 @@ static cl_status score_chunk(scoring *s, const int32_t *tokens, tally *t, cl_err
     if (status != CL_OK) return status;
     while (status == CL_OK && seq.n_ready < seq.n_tokens && !interrupted) {
         show_progress(s, seq.n_ready);
-        status = direct_step(&s->d, &seq, 1, opt->prefill_piece, WANT_ALL, error);
+        status = direct_step(&s->d, &seq, 1, opt->prefill_segment, WANT_ALL, error);
         for (int32_t i = 0; status == CL_OK && i < r->n_rows; i++) {
             const int64_t position = r->positions[i];
             if (position < opt->ctx / 2 || position + 1 == opt->ctx) continue;
@@ -98,20 +98,21 @@ static void print_result(const scoring *s) {
         return;
     }
     json_t *line = json_pack("{s:f, s:f, s:I, s:I, s:I}", "perplexity", perplexity(t), "uncertainty", uncertainty(t), "n_ctx",
-                             (json_int_t)s->opt->ctx, "chunks", (json_int_t)s->n_done, "tokens_scored", (json_int_t)t->n);
+                             (json_int_t)s->opt->ctx, "passages", (json_int_t)s->n_done, "tokens_scored", (json_int_t)t->n);
     json_dumpf(line, stdout, 0);
     json_decref(line);
     printf("\n");
 }
 
 /*
- * Score the text chunk by chunk, up to an interrupt, and print the result. Overwrites the first token of each chunk with BOS.
+ * Score the text passage by passage, up to an interrupt, and print the result. Overwrites the first token of each passage with
+ * BOS.
  */
 static cl_status score_text(scoring *s, cl_error *error) {
     const options *opt = s->opt;
     const int64_t all = (int64_t)s->tokens.n / opt->ctx;
-    s->n_chunks = opt->chunks && opt->chunks < all ? opt->chunks : all;
-    if (!s->n_chunks)
+    s->n_passages = opt->passages && opt->passages < all ? opt->passages : all;
+    if (!s->n_passages)
         return cl_fail(error, CL_ERR_ARG,
                        "the text has %zu tokens, fewer than --ctx %lld; give a longer text or a smaller --ctx", s->tokens.n,
                        (long long)opt->ctx);
@@ -120,11 +121,11 @@ static cl_status score_text(scoring *s, cl_error *error) {
     progress_begin(&s->progress);
     /* On a terminal the bar shows the estimate so far, in the line in which the list would grow. */
     const bool lists = !opt->json && !(s->progress.terminal && isatty(STDOUT_FILENO));
-    while (s->n_done < s->n_chunks) {
-        int32_t *chunk = s->tokens.ids + s->n_done * opt->ctx;
+    while (s->n_done < s->n_passages) {
+        int32_t *passage = s->tokens.ids + s->n_done * opt->ctx;
         tally t = s->sums;
-        if (cl_tokenizer_adds_bos(tok)) chunk[0] = cl_tokenizer_bos(tok);
-        const cl_status status = score_chunk(s, chunk, &t, error);
+        if (cl_tokenizer_adds_bos(tok)) passage[0] = cl_tokenizer_bos(tok);
+        const cl_status status = score_passage(s, passage, &t, error);
         if (status != CL_OK) {
             progress_clear(&s->progress);
             return status;
@@ -158,9 +159,9 @@ int cmd_perplexity(const options *opt) {
     text_buffer_free(&t);
     cl_token_list_free(&s.tokens);
     direct_close(&s.d);
-    if (status == CL_OK && s.n_done < s.n_chunks)
+    if (status == CL_OK && s.n_done < s.n_passages)
         return interrupt_report(CMD_PERPLEXITY,
-                                "after %lld of %lld chunks%s; the same command begins anew, and --chunks N stops after N",
-                                (long long)s.n_done, (long long)s.n_chunks, s.n_done ? ", whose estimate is above" : "");
+                                "after %lld of %lld passages%s; the same command begins anew, and --passages N stops after N",
+                                (long long)s.n_done, (long long)s.n_passages, s.n_done ? ", whose estimate is above" : "");
     return status == CL_OK ? 0 : session_fail(CMD_PERPLEXITY, &error);
 }

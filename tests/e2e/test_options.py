@@ -118,7 +118,8 @@ def test_every_flag_of_others(chunkllama, request):
     source = (request.config.rootpath / "cli/options_peers.c").read_text()
     flags = [one or other for one, other in re.findall(r'(?:ALIAS|ALWAYS|HOLDS|ANSWER)\("(-[^"]+)"|\{"(-[^"]+)", ', source)]
     assert len(flags) > 100 and len(set(flags)) == len(flags)
-    options = set(re.findall(r"--[a-z-]+", chunkllama("serve", "--help").stdout + chunkllama("run", "--help").stdout))
+    helps = [chunkllama(command, "--help").stdout for command in ("serve", "run", "perplexity")]
+    options = set(re.findall(r"--[a-z-]+", "".join(helps)))
     aliases = re.findall(r'ALIAS\("-[^"]+", "([^"]+)"\)', source)
     assert len(aliases) > 20 and {"--" + name for name in aliases} <= options
     answers = re.findall(r'^static const char \w+\[\] =\s+"(.*)";$', source, re.M)
@@ -239,7 +240,7 @@ def test_bash_completion(chunkllama, tmp_path):
     script.write_text(chunkllama("completion", "bash").stdout)
     (tmp_path / "model.gguf").touch()
     lines = {"ser": "serve", "serve --kv-ty": "--kv-type", "serve --kv-type ": "f32 f16 bf16 int8", "bench s": "serve",
-             "bench serve --ur": "--url", "bench --p": "--pp --prefill-piece --pin-threads", "completion z": "zsh",
+             "bench serve --ur": "--url", "bench --p": "--pp --prefill-segment --pin-threads", "completion z": "zsh",
              f"run -m {tmp_path}/mod": f"{tmp_path}/model.gguf", "serve --port ": ""}
     calls = "".join('COMP_WORDS=(chunkllama %s); COMP_CWORD=%d; _chunkllama; echo "${COMPREPLY[*]}"\n' %
                     (" ".join(f"'{word}'" for word in line.split(" ")), len(line.split(" "))) for line in lines)
