@@ -49,7 +49,7 @@ static cl_status compute(cli_direct *d, const cli_options *opt, cli_direct_seq *
     do {
         progress_show(p);
         const double start = clock_seconds();
-        status = direct_step(d, seqs, n, opt->prefill_piece, WANT_LAST, error);
+        status = direct_step(d, seqs, n, opt->prefill_segment, WANT_LAST, error);
         *seconds += clock_seconds() - start;
         p->work_done += d->runner.n_rows;
     } while (status == CL_OK && d->runner.n_rows > 0 && !interrupted);

@@ -39,13 +39,13 @@ cl_status direct_join(cli_direct *d, const int32_t *tokens, int64_t n_tokens, cl
 }
 
 /* List an entry for each sequence that has tokens to compute, at most max_rows of them. */
-static void list_entries(cli_direct *d, const cli_direct_seq *seqs, int32_t n_seqs, int64_t piece) {
+static void list_entries(cli_direct *d, const cli_direct_seq *seqs, int32_t n_seqs, int64_t segment) {
     cl_runner_clear(&d->runner);
     for (int32_t i = 0; i < n_seqs && d->runner.n_entries < d->runner.max_rows; i++) {
         const int64_t left = seqs[i].n_tokens - seqs[i].n_ready;
         if (left <= 0) continue;
         d->entry_seq[d->runner.n_entries] = i;
-        cl_runner_add(&d->runner, seqs[i].seq, piece && piece < left ? piece : left, seqs[i].tokens);
+        cl_runner_add(&d->runner, seqs[i].seq, segment && segment < left ? segment : left, seqs[i].tokens);
     }
 }
 
@@ -66,11 +66,11 @@ static void choose_logits(void *ctx, cl_runner *r) {
     }
 }
 
-cl_status direct_step(cli_direct *d, cli_direct_seq *seqs, int32_t n_seqs, int64_t piece, cli_direct_want want,
+cl_status direct_step(cli_direct *d, cli_direct_seq *seqs, int32_t n_seqs, int64_t segment, cli_direct_want want,
                       cl_error *error) {
     cl_runner *r = &d->runner;
     r->n_rows = r->n_logits = 0;
-    list_entries(d, seqs, n_seqs, piece);
+    list_entries(d, seqs, n_seqs, segment);
     if (r->n_entries == 0) return CL_OK;
     cl_error cause;
     const cl_status status = cl_runner_step(r, r->max_rows, choose_logits, &(selection){d, seqs, want}, &cause);

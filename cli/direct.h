@@ -35,13 +35,13 @@ typedef enum cli_direct_want { WANT_ALL, WANT_LAST } cli_direct_want;
 cl_status direct_join(cli_direct *d, const int32_t *tokens, int64_t n_tokens, cli_direct_seq *seq, cl_error *error);
 
 /*
- * Run one step over seqs [n_seqs]: at most `piece` rows of each sequence that has tokens to compute (0: no limit), and at most
- * max_rows in all.
+ * Run one step over seqs [n_seqs]: at most `segment` rows of each sequence that has tokens to compute (0: no limit), and at
+ * most max_rows in all.
  *
  * Afterwards d->runner holds n_rows rows, and n_logits rows of logits in the order of the sequences. n_rows is 0 if no
  * sequence has tokens to compute.
  */
-cl_status direct_step(cli_direct *d, cli_direct_seq *seqs, int32_t n_seqs, int64_t piece, cli_direct_want want,
+cl_status direct_step(cli_direct *d, cli_direct_seq *seqs, int32_t n_seqs, int64_t segment, cli_direct_want want,
                       cl_error *error);
 
 /* Turn an error of the cache into one of the program. Returns its code. */

@@ -69,7 +69,7 @@ static cl_status write_logits(cli_direct *d, const cli_options *opt, const cl_to
         p.done = (size_t)seq.n_ready;
         p.work_done = (double)seq.n_ready;
         progress_show(&p);
-        status = direct_step(d, &seq, 1, opt->prefill_piece, opt->last ? WANT_LAST : WANT_ALL, error);
+        status = direct_step(d, &seq, 1, opt->prefill_segment, opt->last ? WANT_LAST : WANT_ALL, error);
         const size_t n = status == CL_OK ? (size_t)d->runner.n_logits * n_vocab : 0;
         written = fwrite(d->runner.logits, sizeof(float), n, out) == n;
     }

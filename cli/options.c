@@ -154,7 +154,7 @@ const cli_option option_table[] = {
     FLAG("bos", 0, bos, "begin with BOS if the model's file requires it", IN(TOKENIZE)),
     FLAG("last", 0, last, "write only the logits of the last position", IN(LOGITS)),
     FLAG("tensors", 0, tensors, "list every tensor", IN(INFO)),
-    INT("chunks", 0, chunks, "0", 0, INT_MAX, "stop after this many chunks of --ctx tokens; 0: use the whole text",
+    INT("passages", 0, passages, "0", 0, INT_MAX, "stop after this many passages of --ctx tokens; 0: use the whole text",
         IN(PERPLEXITY)),
     {"pp", 0, OPT_STRING, AT(pp), "512", 0, 0, NULL, "LIST", "numbers of prompt tokens of a sequence, separated by commas",
      IN(BENCH)},
@@ -252,7 +252,7 @@ const cli_option option_table[] = {
     INT("ctx", 'c', ctx, "512", 2, 1 << 24, "tokens of a chunk", IN(PERPLEXITY)),
     INT("max-seqs", 0, max_seqs, "32", 1, 4096, "largest number of sequences that run at once", IN(BATCH) | IN(SERVE)),
     INT("max-step-rows", 0, max_step_rows, "512", 1, 65536, "largest number of tokens computed in one step", STEPS),
-    INT("prefill-piece", 0, prefill_piece, "0", 0, INT_MAX,
+    INT("prefill-segment", 0, prefill_segment, "0", 0, INT_MAX,
         "largest number of prompt tokens of one sequence in a step; 0: only --max-step-rows limits it", STEPS),
     CHOICE("sharing", sharing, "shared", sharing_names,
            "shared: common prefixes are stored, computed and read once; shared_storage: they are stored and computed once, and "

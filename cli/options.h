@@ -46,7 +46,7 @@ struct cli_options {
     const char *grammar_library;
     const char *kv_tier;
     int64_t kv_tier_size;
-    int64_t kv_budget, chunk_size, ctx, max_seqs, max_step_rows, prefill_piece;
+    int64_t kv_budget, chunk_size, ctx, max_seqs, max_step_rows, prefill_segment;
     /* prompts and sampling */
     const char *prompt, *system, *chat_template, *chat_kwargs, *chat_format;
     bool raw, no_history;
@@ -70,7 +70,7 @@ struct cli_options {
     /* tokenize, logits, info, perplexity, bench */
     bool jsonl, special, bos, last, tensors, shared;
     bool json; /* also of bench serve */
-    int64_t chunks, tg, streams, rounds;
+    int64_t passages, tg, streams, rounds;
     const char *pp, *batch;
     /* bench serve */
     const char *url, *extra_body; /* url: also of explain */

@@ -19,7 +19,7 @@ static const struct {
     {"max_step_rows", "--max-step-rows"},
     {"n_ctx", "--ctx"},
     {"pin_bytes", "--pin-budget"},
-    {"prefill_piece", "--prefill-piece"},
+    {"prefill_segment", "--prefill-segment"},
     {"retention", "--retention"},
     {"sharing", "--sharing"},
     {"target_itl_s", "--target-itl"},

@@ -35,6 +35,7 @@ static const peer_option peer_options[] = {
 
     /* The model */
     ALIAS("--model-path", "model"),
+    ALIAS("--chunks", "passages"),
     ALIAS("-a --alias", "model-name"),
     {"--served-model-name", "model-name", NULL, NULL, PEER_WORDS},
     ANSWER("-hf --hf-repo -mu --model-url --tokenizer --tokenizer-path --revision --download-dir", one_file),
@@ -47,8 +48,8 @@ static const peer_option peer_options[] = {
     ALIAS("-np --parallel --max-num-seqs --max-running-requests", "max-seqs"),
     ANSWER("-b --batch-size -ub --ubatch-size --max-num-batched-tokens --max-prefill-tokens",
            "use --max-step-rows, the largest number of tokens computed in one step"),
-    ANSWER("--chunked-prefill-size --long-prefill-token-threshold",
-           "use --prefill-piece, the largest number of prompt tokens of a sequence in a step"),
+    ANSWER("--passageed-prefill-size --long-prefill-token-threshold",
+           "use --prefill-segment, the largest number of prompt tokens of a sequence in a step"),
 
     /* Keys and values */
     ALIAS("--block-size --page-size", "chunk-size"),

@@ -1,8 +1,8 @@
 /*
  * `perplexity`: measures how well the model predicts a text, as the exponential of the mean negative log-likelihood.
  *
- * As in llama.cpp, the text is cut into chunks of n_ctx tokens, each begins with BOS if the model has one, and the second half
- * of each chunk counts.
+ * As in llama.cpp, the text is cut into passages of n_ctx tokens, each begins with BOS if the model has one, and the second
+ * half of each passage counts.
  */
 #include <jansson.h>
 #include <math.h>
@@ -26,8 +26,8 @@ typedef struct scoring {
     cli_direct d;
     const cli_options *opt;
     cl_token_list tokens;
-    tally sums;            /* of the chunks that are done */
-    cli_progress progress; /* in chunks */
+    tally sums;            /* of the passages that are done */
+    cli_progress progress; /* in passages */
     char counts[64];       /* what it counts */
 } scoring;
 
@@ -44,17 +44,17 @@ static double nll_of(const float *logits, int32_t n_vocab, int32_t id) {
 static double perplexity(const tally *t) { return exp(t->nll / (double)t->n); }
 
 static void show_progress(scoring *s, int64_t n_ready) {
-    if (s->sums.n) snprintf(s->counts, sizeof s->counts, "chunks, PPL %.4f so far", perplexity(&s->sums));
-    s->progress.counts = s->sums.n ? s->counts : "chunks";
+    if (s->sums.n) snprintf(s->counts, sizeof s->counts, "passages, PPL %.4f so far", perplexity(&s->sums));
+    s->progress.counts = s->sums.n ? s->counts : "passages";
     s->progress.work_done = (double)s->progress.done + (double)n_ready / (double)s->opt->ctx;
     progress_show(&s->progress);
 }
 
 /*
- * Score a chunk [n_ctx]: each position from n_ctx / 2 on counts for the token after it. *t: their sums. Ends early after an
+ * Score a passage [n_ctx]: each position from n_ctx / 2 on counts for the token after it. *t: their sums. Ends early after an
  * interrupt.
  */
-static cl_status score_chunk(scoring *s, const int32_t *tokens, tally *t, cl_error *error) {
+static cl_status score_passage(scoring *s, const int32_t *tokens, tally *t, cl_error *error) {
     const cli_options *opt = s->opt;
     cl_runner *r = &s->d.runner;
     const int32_t n_vocab = s->d.s.model->params.n_vocab;
@@ -63,7 +63,7 @@ static cl_status score_chunk(scoring *s, const int32_t *tokens, tally *t, cl_err
     if (status != CL_OK) return status;
     while (status == CL_OK && seq.n_ready < seq.n_tokens && !interrupted) {
         show_progress(s, seq.n_ready);
-        status = direct_step(&s->d, &seq, 1, opt->prefill_piece, WANT_ALL, error);
+        status = direct_step(&s->d, &seq, 1, opt->prefill_segment, WANT_ALL, error);
         for (int32_t i = 0; status == CL_OK && i < r->n_rows; i++) {
             const int64_t position = r->positions[i];
             if (position < opt->ctx / 2 || position + 1 == opt->ctx) continue;
@@ -91,33 +91,34 @@ static void print_result(const scoring *s) {
     }
     json_t *line =
         json_pack("{s:f, s:f, s:I, s:I, s:I}", "perplexity", perplexity(t), "uncertainty", uncertainty(t), "n_ctx",
-                  (json_int_t)s->opt->ctx, "chunks", (json_int_t)s->progress.done, "tokens_scored", (json_int_t)t->n);
+                  (json_int_t)s->opt->ctx, "passages", (json_int_t)s->progress.done, "tokens_scored", (json_int_t)t->n);
     json_dumpf(line, stdout, 0);
     json_decref(line);
     printf("\n");
 }
 
 /*
- * Score the text chunk by chunk, up to an interrupt, and print the result. Overwrites the first token of each chunk with BOS.
+ * Score the text passage by passage, up to an interrupt, and print the result. Overwrites the first token of each passage with
+ * BOS.
  */
 static cl_status score_text(scoring *s, cl_error *error) {
     const cli_options *opt = s->opt;
     const int64_t all = (int64_t)s->tokens.n / opt->ctx;
-    const int64_t n_chunks = opt->chunks && opt->chunks < all ? opt->chunks : all;
+    const int64_t n_passages = opt->passages && opt->passages < all ? opt->passages : all;
     cli_progress *p = &s->progress;
-    if (!n_chunks)
+    if (!n_passages)
         return cl_fail(error, CL_ERR_ARG,
                        "the text has %zu tokens, fewer than --ctx %lld; give a longer text or a smaller --ctx", s->tokens.n,
                        (long long)opt->ctx);
     const cl_tokenizer *tok = s->d.s.model->tok;
-    *p = progress_begin("chunks", (size_t)n_chunks, (double)n_chunks);
+    *p = progress_begin("passages", (size_t)n_passages, (double)n_passages);
     /* On a terminal the bar shows the estimate so far, in the line in which the list would grow. */
     const bool lists = !opt->json && !(p->terminal && isatty(STDOUT_FILENO));
     while (p->done < p->total) {
-        int32_t *chunk = s->tokens.ids + p->done * (size_t)opt->ctx;
+        int32_t *passage = s->tokens.ids + p->done * (size_t)opt->ctx;
         tally t = s->sums;
-        if (cl_tokenizer_adds_bos(tok)) chunk[0] = cl_tokenizer_bos(tok);
-        const cl_status status = score_chunk(s, chunk, &t, error);
+        if (cl_tokenizer_adds_bos(tok)) passage[0] = cl_tokenizer_bos(tok);
+        const cl_status status = score_passage(s, passage, &t, error);
         if (status != CL_OK) {
             progress_clear(p);
             return status;
@@ -154,7 +155,7 @@ int cmd_perplexity(const cli_options *opt) {
     const cli_progress *p = &s.progress;
     if (status == CL_OK && p->done < p->total)
         return interrupt_report(CMD_PERPLEXITY,
-                                "after %zu of %zu chunks%s; the same command begins anew, and --chunks N stops after N",
+                                "after %zu of %zu passages%s; the same command begins anew, and --passages N stops after N",
                                 p->done, p->total, p->done ? ", whose estimate is above" : "");
     return status == CL_OK ? 0 : session_fail(CMD_PERPLEXITY, &error);
 }

@@ -142,7 +142,7 @@ cl_status session_engine_config(const cli_session *s, const cli_options *opt, in
     config->n_ctx = (int32_t)opt->ctx;
     config->max_seqs = (int32_t)max_seqs;
     config->max_step_rows = (int32_t)(opt->max_step_rows > max_seqs ? opt->max_step_rows : max_seqs);
-    config->prefill_piece = (int32_t)opt->prefill_piece;
+    config->prefill_segment = (int32_t)opt->prefill_segment;
     config->chunk_size = (int32_t)opt->chunk_size;
     config->speculate = opt->speculate != 0;
     config->draft_model = s->draft_model;

@@ -58,8 +58,8 @@ typedef enum cl_status {
 CL_API const char *cl_status_name(cl_status status);
 
 /*
- * What went wrong. Every function that takes a cl_error accepts NULL; on success it is left untouched. A failed call leaves
- * everything as it was unless its comment says otherwise.
+ * The description of a failure. Every function that takes a cl_error accepts NULL; on success it is left untouched. A failed
+ * call leaves everything as it was unless its comment says otherwise.
  */
 typedef struct cl_error {
     cl_status code;
@@ -249,7 +249,7 @@ typedef struct cl_engine_weight {
     float weight; /* 0.001 to 1000; that of other domains is 1 */
 } cl_engine_weight;
 
-/* Fill with cl_engine_config_init, then change what you need. */
+/* Fill with cl_engine_config_init, then change the fields that you need. */
 typedef struct cl_engine_config {
     size_t struct_size; /* set by cl_engine_config_init */
 
@@ -261,10 +261,10 @@ typedef struct cl_engine_config {
     uint64_t kv_budget_bytes;  /* for K/V, the cache's metadata and the workspace of attention; default 1 GiB */
 
     /* Limits. */
-    int32_t n_ctx;         /* tokens of the longest prompt with its completion; 0 (default): cl_model_n_ctx() */
-    int32_t max_seqs;      /* sequences that run at once: choices of all running requests; default 32 */
-    int32_t max_step_rows; /* tokens that a step computes at most, over all sequences; max_seqs to 2^20; default 512 */
-    int32_t prefill_piece; /* tokens of one prompt that a step computes at most; 0 (default): no limit but max_step_rows */
+    int32_t n_ctx;           /* tokens of the longest prompt with its completion; 0 (default): cl_model_n_ctx() */
+    int32_t max_seqs;        /* sequences that run at once: choices of all running requests; default 32 */
+    int32_t max_step_rows;   /* tokens that a step computes at most, over all sequences; max_seqs to 2^20; default 512 */
+    int32_t prefill_segment; /* tokens of one prompt that a step computes at most; 0 (default): no limit but max_step_rows */
 
     /*
      * Speculative decoding: a step verifies several drafted tokens of a sequence where that is worth its cost. It never changes
@@ -340,10 +340,10 @@ CL_API void cl_engine_destroy(cl_engine **engine);
 
 /*
  * Lower the K/V budget before the next step, or raise it again up to the configured one, for instance while the system lacks
- * memory. Memory that exceeds it returns to the system at once, retained tokens first. Running choices that find no room leave
- * the cache and continue later; one that is alone still gets what the configured budget allows, so no request fails because of
- * it. The draft model's cache follows in proportion; where it lacks room, nothing is drafted. Returns at once. Errors:
- * CL_ERR_ARG for NULL and for more than kv_budget_bytes.
+ * memory. Memory that exceeds it returns to the system at once, retained tokens first. Running choices that find no chunks
+ * leave the cache and continue later; one that is alone still gets what the configured budget allows, so no request fails
+ * because of it. The draft model's cache follows in proportion; where it lacks memory, nothing is drafted. Returns at once.
+ * Errors: CL_ERR_ARG for NULL and for more than kv_budget_bytes.
  */
 CL_API cl_status cl_engine_set_kv_budget(cl_engine *engine, uint64_t budget_bytes, cl_error *error);
 
@@ -361,10 +361,10 @@ typedef enum cl_engine_finish {
 } cl_engine_finish;
 
 /*
- * What the engine reports about a request. Of each choice: one event for each token, in order, then one without a token, whose
- * `finish` says why the choice ended, with the text that was still held back. Events of different choices interleave. With
- * prompt_logprobs, one event for each position of the prompt comes before all of these, in order, once for the whole request,
- * with choice 0. The event with `last` set is the request's last one.
+ * An event that the engine reports about a request. Of each choice: one event for each token, in order, then one without a
+ * token, whose `finish` says why the choice ended, with the text that was still held back. Events of different choices
+ * interleave. With prompt_logprobs, one event for each position of the prompt comes before all of these, in order, once for the
+ * whole request, with choice 0. The event with `last` set is the request's last one.
  *
  * The library fills it. All its pointers are valid until on_event returns.
  */
@@ -428,7 +428,7 @@ typedef enum cl_grammar_kind {
     CL_GRAMMAR_LARK,        /* a context-free grammar in Lark's notation, from its rule "start" */
 } cl_grammar_kind;
 
-/* Fill with cl_engine_request_init, set prompt, n_prompt and on_event, then change what you need. */
+/* Fill with cl_engine_request_init, set prompt, n_prompt and on_event, then change other fields as needed. */
 typedef struct cl_engine_request {
     size_t struct_size;    /* set by cl_engine_request_init */
     const int32_t *prompt; /* [n_prompt], required */
@@ -538,13 +538,13 @@ typedef struct cl_engine_request {
     cl_engine_pooling pooling;
 
     /*
-     * Pin this many of the prompt's first tokens as soon as the prompt is computed, if pin_bytes has room for them. Otherwise,
+     * Pin this many of the prompt's first tokens as soon as the prompt is computed, if pin_bytes holds them. Otherwise,
      * and where the prompt is not shared (prompt_logprobs, the mean of states), nothing is pinned, and the request continues
      * all the same; n_pinned of its events says so. The pin stays until cl_engine_unpin, but at least until the request has
      * ended. 2 to n_prompt; the last one of an odd number is not pinned. Not with `pin`. 0 (default): none.
      *
-     * pin_instead_of: the id of a request that has ended, and whose pin ends if this one begins, so that it needs room only for
-     * its further tokens. This holds if the other one's pinned tokens are the first of these, of the same domain and salt;
+     * pin_instead_of: the id of a request that has ended, and whose pin ends if this one begins, so that it needs bytes only
+     * for its further tokens. This holds if the other one's pinned tokens are the first of these, of the same domain and salt;
      * otherwise, and for unknown ids, it is ignored. 0 (default): none.
      */
     int64_t pin_tokens;
@@ -561,7 +561,7 @@ CL_API void cl_engine_request_init(cl_engine_request *request);
 
 /*
  * Queue a request, which is copied with all that it points to. Its choices are admitted as soon as max_seqs and the K/V budget
- * have room for the tokens that they have. Next is the domain that got the fewest tokens for its weight, and of its requests
+ * hold the tokens that they have. Next is the domain that got the fewest tokens for its weight, and of its requests
  * the first by priority and time; but at most 16 choices of later requests of the same priority, whose prefix is in the cache,
  * may go before a request. Where the budget does not hold what the choices generate, or a domain has more than its part while
  * others wait, the last choices leave the cache and continue later where they were: what they report is the same, but later.
@@ -668,10 +668,10 @@ CL_API cl_status cl_engine_explain(cl_engine *engine, const cl_engine_request *r
                                    cl_error *error);
 
 /*
- * Before the next step, drop what is retained in the cache, and the tokens of earlier requests from which drafts are made: for
- * measurements with an empty cache. Requests that run, and pins, keep what they use; the file tier keeps its file, from which
- * later requests may read. A cl_engine_inspect after this call finds the cache without what was retained. Returns at once.
- * CL_ERR_ARG for NULL.
+ * Before the next step, drop the retained chunks of the cache, and the tokens of earlier requests from which drafts are made:
+ * for measurements with an empty cache. Requests that run, and pins, keep what they use; the file tier keeps its file, from
+ * which later requests may read. A cl_engine_inspect after this call finds the cache without what was retained. Returns at
+ * once. CL_ERR_ARG for NULL.
  */
 CL_API cl_status cl_engine_reset_cache(cl_engine *engine, cl_error *error);
 

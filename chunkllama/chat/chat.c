@@ -1,4 +1,4 @@
-/* Makes the chats of a file, of a template and of the built-in ones: compiles their templates and finds out what they write. */
+/* Makes the chats of a file, of a template and of the built-in ones: compiles their templates and finds their abilities. */
 #include "chat.h"
 
 #include <stdio.h>
@@ -74,7 +74,7 @@ static cl_status new_chat(const char *name, const cl_model_file *file, const cl_
     return cl_fail(error, CL_ERR_NOMEM, "no memory for a chat template");
 }
 
-/* Compile a template and find out what it writes. `what` names it in messages. */
+/* Compile a template and find its abilities. `what` names it in messages. */
 static cl_status load(const cl_chat *chat, cl_chat_template *t, const char *what, cl_str text, cl_error *error) {
     cl_error cause;
     const cl_status status = cl_jinja_compile(text.data, text.size, &t->jinja, &cause);
@@ -110,7 +110,8 @@ cl_status cl_chat_of_file(const cl_model_file *file, const cl_tokenizer *tok, cl
     return status;
 }
 
-/* Take over what the file's own template writes before a chat without a system message, if it writes as this one otherwise. */
+/* Take over the text that the file's own template writes before a chat without a system message, if it writes as this one
+ * otherwise. */
 static cl_status set_start(const cl_chat *chat, const cl_model_file *file, cl_error *error) {
     cl_chat *own;
     cl_prompt start = {0};

@@ -1,6 +1,6 @@
 /*
- * Rewrites messages and tools for templates that cannot write all of them. What a template cannot write, the messages say in
- * the form that Hermes and Qwen models are trained on, as text:
+ * Rewrites messages and tools for templates that cannot write all of them. The parts that a template cannot write are said by
+ * the messages in the form that Hermes and Qwen models are trained on, as text:
  *
  *   tools        in the system message, one JSON object a line between <tools> and </tools>
  *   calls        in the content of the assistant's message, <tool_call> {"name", "arguments"} </tool_call>
@@ -15,7 +15,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* What a template writes (chat_probe.h). */
+/* The abilities of a template (chat_probe.h). */
 typedef struct cl_chat_abilities {
     bool system;        /* messages of the role system */
     bool developer;     /* messages of the role developer, which others know as system */

@@ -130,7 +130,7 @@ cl_status cl_chat_tokenize(const cl_chat *chat, const cl_chat_input *in, cl_toke
     return status;
 }
 
-/* A string in which what is not UTF-8 is replaced; NULL: memory is lacking. */
+/* A string in which bytes that are not UTF-8 are replaced; NULL: memory is lacking. */
 static json_t *mended_string(const char *text, size_t size) {
     size_t mended_size;
     char *mended = cl_utf8_mended(text, size, &mended_size);

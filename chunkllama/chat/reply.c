@@ -99,7 +99,7 @@ static void add_text(cl_reply *r, cl_reply_kind kind, const char *text, size_t s
     }
 }
 
-/* Report what the call's reader has. */
+/* Report the parts that the call's reader has. */
 static void add_call(cl_reply *r) {
     reply_call *c = &r->call;
     if (!c->begun) return;
@@ -112,15 +112,15 @@ static void add_call(cl_reply *r) {
     c->arguments.size = 0;
 }
 
-/* ---- What is held back ---- */
+/* ---- Text that is held back ---- */
 
-/* What was read is done with. */
+/* Forget the text that was read. */
 static void release(cl_reply *r) {
     r->start = r->at;
     r->n_plain = 0;
 }
 
-/* What was read is not what it seemed: its first n_plain bytes are plain text, and the others are read once more. */
+/* The text that was read is no marker or call: its first n_plain bytes are plain text, and the others are read once more. */
 static void give_up(cl_reply *r) {
     const cl_reply_kind kind = r->state == REPLY_IN_REASONING ? CL_REPLY_REASONING : CL_REPLY_CONTENT;
     if (r->state != REPLY_IN_REASONING) r->state = REPLY_IN_TEXT;
@@ -129,7 +129,7 @@ static void give_up(cl_reply *r) {
     release(r);
 }
 
-/* Read what was read once more, as text. */
+/* Read the text once more, as plain text. */
 static void read_again(cl_reply *r) {
     r->state = REPLY_IN_TEXT;
     r->at = r->start;
@@ -140,14 +140,14 @@ static void read_again(cl_reply *r) {
 
 typedef enum match { MATCH_NONE, MATCH_PART, MATCH_WHOLE } match;
 
-/* Whether what was read, from byte `from` on, is a marker or its beginning. */
+/* Whether the text that was read is a marker or its beginning, from byte `from` on. */
 static match match_marker(const cl_reply *r, const char *marker, size_t from) {
     const size_t size = strlen(marker), n = r->at - from;
     if (n > size || size == 0 || memcmp(marker, r->held.data + from, n) != 0) return MATCH_NONE;
     return n == size ? MATCH_WHOLE : MATCH_PART;
 }
 
-/* What follows what was read may be a call; otherwise that is plain. */
+/* A call may follow the text that was read; otherwise that text is plain. */
 static void begin_call(cl_reply *r, bool is_marked) {
     r->is_marked = is_marked;
     r->in_array = false;

@@ -83,7 +83,7 @@ typedef struct cl_reply_part {
 } cl_reply_part;
 
 enum {
-    CL_REPLY_MAX_CALLS = 128, /* what follows is content */
+    CL_REPLY_MAX_CALLS = 128, /* further ones are content */
     CL_REPLY_MAX_NAME = 256,  /* bytes */
     CL_REPLY_MAX_DEPTH = 128, /* levels of nested objects and arrays in arguments */
     CL_REPLY_MAX_HELD = 65536 /* bytes of a call before its name */

@@ -1,4 +1,4 @@
-/* What all forms of calls share, and the forms with JSON: that of most models, and Mistral's. */
+/* The functions that all forms of calls share, and the forms with JSON: that of most models, and Mistral's. */
 #include "reply_call.h"
 
 #include <stdlib.h>

@@ -23,7 +23,7 @@ void reply_text_add(reply_text *t, const char *bytes, size_t size);
 /* Append one byte of text as part of a JSON string: escaped if it must be. */
 void reply_text_add_escaped(reply_text *t, char byte);
 
-/* What a byte is to text that is read. */
+/* The role of a byte in the text that is read. */
 typedef enum reply_verdict {
     REPLY_MORE,  /* it belongs to the text, which goes on */
     REPLY_WHOLE, /* it belongs to the text, which ends with it */
@@ -49,7 +49,7 @@ typedef struct reply_json {
     int32_t depth;                             /* of open objects and arrays */
     uint8_t in_object[CL_REPLY_MAX_DEPTH / 8]; /* a bit for each of them */
     bool in_key;                               /* the string is a key */
-    const char *literal;                       /* what is left of true, false or null */
+    const char *literal;                       /* the rest of true, false or null */
     uint8_t n_hex;                             /* digits that are left of \uXXXX */
     uint8_t number;                            /* where in a number */
 } reply_json;
@@ -60,7 +60,7 @@ reply_verdict reply_json_read(reply_json *j, char byte);
 /* ---- Calls (reply_call.c) ---- */
 
 typedef enum reply_call_state {
-    CALL_OPEN, /* what the form begins with */
+    CALL_OPEN, /* the beginning of the form */
     CALL_KEY,
     CALL_KEY_STRING,
     CALL_COLON,
@@ -92,12 +92,12 @@ typedef struct reply_call {
     reply_text value;       /* of a parameter that may be any JSON */
     reply_json json;        /* of the arguments */
     const char *word;       /* that is expected, of which n_matched bytes were read */
-    size_t n_matched;       /* also of what ends a value */
+    size_t n_matched;       /* also of the end of a value */
     bool is_string;         /* in a string, in the forms without JSON */
     bool newline;           /* Qwen: it is held back, because a value does not include its last one */
     bool value_begun;       /* Qwen: so that a newline is not the first one, which is not included either */
     size_t n_parameters;
-    char quote; /* Python: what the string ends with */
+    char quote; /* Python: the quote that ends the string */
     bool escaped;
 } reply_call;
 
@@ -110,7 +110,7 @@ reply_verdict reply_call_read(reply_call *c, char byte);
 /* Whether memory was lacking. */
 bool reply_call_failed(const reply_call *c);
 
-/* ---- What the forms of calls share (reply_call.c), and the forms apart from JSON and Mistral's ---- */
+/* ---- Functions that the forms of calls share (reply_call.c), and the forms apart from JSON and Mistral's ---- */
 
 static inline bool reply_is_space(char byte) { return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r'; }
 
@@ -129,7 +129,7 @@ reply_verdict reply_call_begin_arguments(reply_call *c, char byte);
 /* Add JSON text to the arguments, which are whole with it if the verdict says so. */
 reply_verdict reply_call_add_json(reply_call *c, const char *text, size_t size);
 
-/* Read a byte behind what names the form. */
+/* Read a byte behind the name of the form. */
 reply_verdict reply_qwen_read(reply_call *c, char byte);   /* reply_call_qwen.c */
 reply_verdict reply_gemma_read(reply_call *c, char byte);  /* reply_call_literal.c */
 reply_verdict reply_python_read(reply_call *c, char byte); /* reply_call_literal.c */

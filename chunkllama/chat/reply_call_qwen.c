@@ -4,7 +4,7 @@
 
 static const char VALUE_END[] = "</parameter>";
 
-/* Whether a parameter may be a string, which is then written without quotes. So is what has no schema. */
+/* Whether a parameter may be a string, which is then written without quotes. So is one without a schema. */
 static bool may_be_string(const json_t *schema) {
     const json_t *type = json_object_get(schema, "type");
     if (json_is_string(type)) return strcmp(json_string_value(type), "string") == 0;
@@ -76,7 +76,7 @@ static void add_to_value(reply_call *c, char byte) {
     c->value_begun = true;
 }
 
-/* Add a value that may be any JSON; what is none is a string. */
+/* Add a value that may be any JSON; text that is no JSON is a string. */
 static void end_json_value(reply_call *c) {
     static const char *const python[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
     cl_str value = {c->value.data, c->value.size};

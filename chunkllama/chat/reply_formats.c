@@ -30,7 +30,7 @@ static bool is_of(cl_str template, const family *f) {
     return cl_str_contains(template, f->has[0]) && (!f->has[1] || cl_str_contains(template, f->has[1]));
 }
 
-/* What stands around reasoning. The template names the second, where it takes earlier reasoning out of the chat. */
+/* The markers around reasoning. The template names the second, where it takes earlier reasoning out of the chat. */
 static const char *const thoughts[][2] = {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}};
 
 bool cl_reply_format_find(cl_str template, bool has_tools, cl_reply_format *format) {

@@ -59,8 +59,8 @@ static bool is_one_of(const char *key, const char *const *names) {
 }
 
 /*
- * Remove what only describes values from a schema, or an array of schemas: it would only make the grammar longer. The depth of
- * a request's JSON is limited.
+ * Remove the members that only describe values from a schema, or an array of schemas: it would only make the grammar longer.
+ * The depth of a request's JSON is limited.
  */
 static void leave_annotations_out(json_t *schema) {
     static const char *const annotations[] = {"description", "title", "examples", "default", "$comment", NULL};
@@ -159,7 +159,7 @@ static void put_calls(reply_writer *w) {
     if (literal) reply_put_literal_values(w);
 }
 
-/* ---- What stands around calls: the rule "rest", behind the marker of their beginning ---- */
+/* ---- The text around calls: the rule "rest", behind the marker of their beginning ---- */
 
 /* Whether several calls are elements of one array. */
 static bool is_array(const cl_reply_format *f) {

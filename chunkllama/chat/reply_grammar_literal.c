@@ -1,6 +1,6 @@
 /*
  * The grammars of calls with values that are almost JSON. Arguments come in the order of the schema's properties, each with a
- * value of its type: a string, a number, true or false, one of an enum. What is in arrays and objects follows no schema.
+ * value of its type: a string, a number, true or false, one of an enum. The elements of arrays and objects follow no schema.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* What the files that write grammars of replies share. */
+/* The functions that the files which write grammars of replies share. */
 #ifndef CHUNKLLAMA_CHAT_REPLY_GRAMMAR_WRITER_H
 #define CHUNKLLAMA_CHAT_REPLY_GRAMMAR_WRITER_H
 

@@ -1,4 +1,4 @@
-/* Failures of ChunkLlama's modules: filling a cl_error, also from what is wrong with a caller's struct. */
+/* Failures of ChunkLlama's modules: filling a cl_error, also from a mistake in a caller's struct. */
 #ifndef CHUNKLLAMA_COMMON_ERROR_H
 #define CHUNKLLAMA_COMMON_ERROR_H
 
@@ -26,7 +26,7 @@ cl_name cl_item(const char *array, int64_t i);
 /* CL_ERR_ARG for a field. */
 #define cl_refuse(error, field, ...) cl_fail_field(error, CL_ERR_ARG, field, __VA_ARGS__)
 
-/* Inline, so that compilers and analysers see that what cl_fail returns is never CL_OK. */
+/* Inline, so that compilers and analysers see that cl_fail never returns CL_OK. */
 static inline cl_status cl_failed(cl_status code) { return code; }
 
 /*

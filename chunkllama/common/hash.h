@@ -42,7 +42,7 @@ typedef struct cl_str_map {
     cl_hash_key key;
 } cl_str_map;
 
-/* An empty map with room for n strings. Returns 0, or -1 if memory is lacking. */
+/* An empty map with capacity for n strings. Returns 0, or -1 if memory is lacking. */
 int cl_str_map_init(cl_str_map *map, size_t n);
 void cl_str_map_free(cl_str_map *map);
 

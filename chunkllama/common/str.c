@@ -19,7 +19,7 @@ void cl_str_disarm(char *text, size_t size) {
 
 const char *cl_str_show(cl_str s, char *buf, size_t size) {
     const bool cut = s.size >= size;
-    size_t n = cut ? size - 4 : s.size;                                    /* room for "..." and the terminator */
+    size_t n = cut ? size - 4 : s.size;                                    /* the rest is for "..." and the terminator */
     while (cut && n > 0 && ((unsigned char)s.data[n] & 0xc0) == 0x80) n--; /* do not cut a UTF-8 character */
     if (n) memcpy(buf, s.data, n);
     cl_str_disarm(buf, n);

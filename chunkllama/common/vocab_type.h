@@ -1,4 +1,4 @@
-/* What files and tokenizers agree on: the types of tokens, U+2581 for spaces, and byte tokens. */
+/* The conventions of files and tokenizers: the types of tokens, U+2581 for spaces, and byte tokens. */
 #ifndef CHUNKLLAMA_COMMON_VOCAB_TYPE_H
 #define CHUNKLLAMA_COMMON_VOCAB_TYPE_H
 

@@ -9,11 +9,8 @@
 #include "constraint.h"
 #include "runner.h"
 
-/*
- * The part of the expected need that must be free for a choice to join. Of 0, 0.5, 1, 1.5 and 2 it cost the least with a
- * quarter of the memory (docs/experiments.md); with a smaller part steps have more sequences, and more is computed again.
- */
-static const double EXPECTED_PART = 0.5;
+/* Chunks that stay free for each choice in the cache when another one joins: see admission.h. */
+enum { GROWTH_CHUNKS = 1 };
 
 /*
  * Domains from the first on belong to one request or choice each, those from the second on to salts. Those in requests are
@@ -136,50 +133,44 @@ static void count_sharing(const cl_admission *a, cl_choice *c) {
     }
 }
 
-/* ---- Room ---- */
+/* ---- Reserves ---- */
 
 /*
  * The length up to which a choice gets chunks: that of a step's tokens, to the end of the last one's chunk. A choice that
  * shares none gets all that it may need at once, before a step's workspace takes it.
  */
-static int64_t room_for(const cl_admission *a, const cl_choice *c) {
+static int64_t reserve_for(const cl_admission *a, const cl_choice *c) {
     const int64_t most = c->owner->params.n_prompt + c->owner->params.max_tokens, size = a->chunk_size;
     const int64_t end = (c->n_tokens + a->step_tokens + cl_constraint_n_forced(c) + size - 1) / size * size;
     return end < most && !c->shares_none ? end : most;
 }
 
-/* Chunks that a choice is expected to need until it ends, beside those up to its room. Without experience: one more. */
-static double expected_chunks(const cl_admission *a, const cl_choice *c, int64_t room_to) {
-    const double most = (double)(c->owner->params.n_prompt + c->owner->params.max_tokens), size = a->chunk_size;
-    const double left = cl_lengths_left(&a->lengths, c->n_tokens - c->owner->params.n_prompt, size);
-    const double end = (double)c->n_tokens + left;
-    return ((end < most ? end : most) - (double)room_to) / size;
-}
-
 /* Chunks that are in use or reserved. */
-static double chunks_taken(const cl_admission *a) {
+static int64_t chunks_taken(const cl_admission *a) {
     cattn_stats stats = {.struct_size = sizeof stats};
     cattn_cache_stats(a->cache, &stats);
-    return (double)(stats.chunks_live + stats.chunks_superseded + stats.chunks_reserved);
+    return (int64_t)(stats.chunks_live + stats.chunks_superseded + stats.chunks_reserved);
 }
 
-/* Whether n_more chunks are left beside those that the choices in the cache have, and this part of what they will need. */
-static bool fits(const cl_admission *a, double n_more, double part) {
-    double expected = 0;
-    for (int32_t i = 0; i < a->n_seqs; i++) {
-        const double n = expected_chunks(a, a->choices[i], a->choices[i]->room_to);
-        if (n > 0) expected += n;
+/* Whether n_more chunks are free beside those that the choices in the cache have, and beside those for their growth if that
+ * counts. */
+static bool fits(const cl_admission *a, int64_t n_more, bool growth_counts) {
+    int64_t n = chunks_taken(a) + n_more;
+    for (int32_t i = 0; i < a->n_seqs && growth_counts; i++) {
+        const cl_choice *c = a->choices[i];
+        const bool may_grow = c->reserved_to < c->owner->params.n_prompt + c->owner->params.max_tokens;
+        n += may_grow ? GROWTH_CHUNKS : 0;
     }
-    return chunks_taken(a) + part * expected + n_more <= (double)a->n_chunks;
+    return n <= a->n_chunks;
 }
 
 bool cl_admission_extend(cl_admission *a, cl_choice *c, cl_error *error) {
-    const int64_t room_to = room_for(a, c);
-    if (room_to <= c->room_to) return true;
+    const int64_t reserved_to = reserve_for(a, c);
+    if (reserved_to <= c->reserved_to) return true;
     cattn_error cause;
-    const cattn_status status = cattn_seq_reserve(a->cache, c->seq, room_to - c->n_tokens, &cause);
-    if (status == CATTN_OK && (cl_admission_is_alone(a, c) || chunks_taken(a) <= (double)a->n_chunks)) {
-        c->room_to = room_to;
+    const cattn_status status = cattn_seq_reserve(a->cache, c->seq, reserved_to - c->n_tokens, &cause);
+    if (status == CATTN_OK && (cl_admission_is_alone(a, c) || fits(a, 0, false))) {
+        c->reserved_to = reserved_to;
         return true;
     }
     if (status != CATTN_OK) cl_kv_fail(status, &cause, error);
@@ -223,23 +214,23 @@ static cattn_status join(cl_admission *a, cl_choice *c, int64_t n_reserved, catt
 }
 
 /* Whether a choice may fit, by the tokens that the cache has. It is cheaper than to join, for which others are evicted. */
-static bool may_fit(const cl_admission *a, const cl_choice *c, double part) {
+static bool may_fit(const cl_admission *a, const cl_choice *c, bool growth_counts) {
     const cattn_join_options options = options_of(cl_request_kv_domain(c->owner));
     cattn_join_result result = {0};
     const int32_t *tokens = c->tokens ? c->tokens : c->owner->params.prompt;
     cattn_cache_match(a->cache, tokens, c->n_tokens, &options, &result, NULL);
-    const double n_forks = cl_request_n_together(c->owner) - 1; /* a chunk each at least */
-    return fits(a, (double)(c->n_tokens - result.n_matched) / a->chunk_size + n_forks, part);
+    const int64_t n_forks = cl_request_n_together(c->owner) - 1; /* a chunk each at least */
+    return fits(a, (c->n_tokens - result.n_matched) / a->chunk_size + n_forks, growth_counts);
 }
 
 static cattn_status enter(cl_admission *a, cl_choice *c, cattn_error *error) {
     if (!cl_choice_start(c)) return CATTN_ERR_NOMEM;
     const cl_choice *leader = c->n_tokens == c->owner->params.n_prompt ? cl_request_leader(c->owner) : NULL;
-    const int64_t room_to = room_for(a, c), n_reserved = room_to - c->n_tokens;
+    const int64_t reserved_to = reserve_for(a, c), n_reserved = reserved_to - c->n_tokens;
     const cattn_status status =
         leader ? cattn_seq_fork(a->cache, leader->seq, n_reserved, &c->seq, error) : join(a, c, n_reserved, error);
     if (status != CATTN_OK) return status;
-    c->room_to = room_to;
+    c->reserved_to = reserved_to;
     c->n_joined = c->n_tokens;
     insert(a, c);
     return CATTN_OK;
@@ -266,9 +257,9 @@ static void share_none(cl_choice *c) {
 
 cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *error) {
     const bool alone = a->n_seqs == 0;
-    const double part = c->owner->tenant->n_in_cache > 0 ? EXPECTED_PART : 0; /* a tenant's first choice must not wait */
+    const bool growth_counts = c->owner->tenant->n_in_cache > 0; /* a tenant's first choice must not wait */
     if (!alone && (a->full || a->n_seqs + cl_request_n_together(c->owner) > a->max_seqs)) return CL_ADMISSION_WAITS;
-    if (!alone && !may_fit(a, c, part)) {
+    if (!alone && !may_fit(a, c, growth_counts)) {
         a->full = true;
         return CL_ADMISSION_WAITS;
     }
@@ -282,7 +273,7 @@ cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *e
         cattn_cache_drop_retained(a->cache, NULL);
         status = enter_together(a, c, &cause);
     }
-    if (status == CATTN_OK && (alone || fits(a, 0, part))) {
+    if (status == CATTN_OK && (alone || fits(a, 0, growth_counts))) {
         if (a->shares && c->owner->n_in_cache == cl_request_n_together(c->owner)) count_sharing(a, c);
         return CL_ADMISSION_JOINED;
     }
@@ -296,14 +287,14 @@ cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *e
 }
 
 bool cl_admission_fork(cl_admission *a, cl_choice *c, const cl_choice *from, cattn_error *error) {
-    const int64_t room_to = room_for(a, c);
-    if (cattn_seq_fork(a->cache, from->seq, room_to - (c->n_tokens - 1), &c->seq, error) != CATTN_OK) return false;
-    c->room_to = room_to;
+    const int64_t reserved_to = reserve_for(a, c);
+    if (cattn_seq_fork(a->cache, from->seq, reserved_to - (c->n_tokens - 1), &c->seq, error) != CATTN_OK) return false;
+    c->reserved_to = reserved_to;
     c->n_joined = from->n_joined;
     c->n_lost = from->n_lost;
     c->decoding = true;
     insert(a, c);
-    if (cl_admission_is_alone(a, c) || chunks_taken(a) <= (double)a->n_chunks) return true;
+    if (cl_admission_is_alone(a, c) || fits(a, 0, false)) return true;
     cl_admission_leave(a, c);
     return false;
 }
@@ -311,7 +302,7 @@ bool cl_admission_fork(cl_admission *a, cl_choice *c, const cl_choice *from, cat
 /* ---- Pins ---- */
 
 bool cl_admission_pin(cl_admission *a, const cl_choice *c, cl_request *r, int64_t n_tokens, cl_error *error) {
-    cattn_error cause = {.message = "pin_bytes leaves no room for the prompt to be pinned beside other pins: lower it"};
+    cattn_error cause = {.message = "pin_bytes does not hold the prompt to be pinned beside other pins: lower it"};
     const int64_t n = n_tokens / 2 * 2;
     const cattn_status status = c->shares_none ? CATTN_ERR_BUDGET : cattn_seq_pin(a->cache, c->seq, n, &r->pin, &cause);
     if (status != CATTN_OK) cl_kv_fail(status, &cause, error);
@@ -327,8 +318,6 @@ void cl_admission_leave(cl_admission *a, cl_choice *c) {
     /* Nobody can match tokens in a domain of its own. The prompt of a fork stays, until memory is needed. */
     if (cl_request_computes_all(c->owner) || c->shares_none) cattn_seq_truncate(a->cache, c->seq, 1, NULL);
     cattn_seq_leave(a->cache, &c->seq, NULL);
-    const int64_t length = c->n_tokens - c->owner->params.n_prompt;
-    if (length > 0 && (c->finish == CL_ENGINE_STOP || c->finish == CL_ENGINE_LENGTH)) cl_lengths_add(&a->lengths, length);
     erase(a, c);
     c->decoding = false;
     a->full = false;

@@ -1,5 +1,5 @@
 /*
- * Admission: choices join the K/V cache, get room there as they grow, and leave it.
+ * Admission: choices join the K/V cache, get chunks there as they grow, and leave it.
  *
  * A choice joins with all tokens that it has. The tree finds those that are still there; the K/V of the others are computed
  * like a prompt. So a choice that was preempted continues with the same bits. A choice that has no tokens of its own yet is
@@ -7,10 +7,11 @@
  *
  * The cache reserves chunks for the tokens that a choice may get in the next step, one chunk at a time, and not for all that it
  * may get some day. If there are none, the scheduler preempts another choice. A choice that is alone always
- * gets its room, since a request of which one choice exceeds the budget is refused when it is submitted.
+ * gets its chunks, since a request of which one choice exceeds the budget is refused when it is submitted.
  *
- * Still, a choice joins only if the budget has chunks for what the choices in the cache are expected to need until they end
- * (lengths.h), or if it is alone: one that is preempted soon costs more than one that waits.
+ * Still, a choice joins only if the budget also has one more chunk for each choice in the cache that may grow, or if it is
+ * alone: one that is preempted soon costs more than one that waits. Without that chunk, work where memory is short costs 10 %
+ * more on the workloads; what is expected from the lengths of earlier completions is no better (docs/experiments.md).
  *
  * The beams of a search join together or not at all, and leave together (beam.h says why).
  *
@@ -18,14 +19,13 @@
  * anything:
  *   - With prompt_logprobs, and for an embedding that is a mean, the whole prompt must be computed, so that every position has
  *     logits or a state. The domain is the request's.
- *   - If a choice is alone and finds no room, sharing a retained prefix takes copies that exceed the budget.
+ *   - If a choice is alone and finds no chunks, sharing a retained prefix takes copies that exceed the budget.
  *
  * Requests with a salt join in a domain of the salt (salts.h). Domains that requests do not name keep out of the file tier.
  */
 #ifndef CHUNKLLAMA_ENGINE_ADMISSION_H
 #define CHUNKLLAMA_ENGINE_ADMISSION_H
 
-#include "lengths.h"
 #include "queue.h"
 #include "salts.h"
 #include "speculation.h"
@@ -41,8 +41,7 @@ typedef struct cl_admission {
     int32_t chunk_size;                         /* tokens */
     bool shares;                                /* sequences with a common beginning store it once */
     int32_t step_tokens;                        /* tokens that a choice may get in a step */
-    cl_lengths lengths;                         /* of completions that ended */
-    bool full;                                  /* there was no room, and no choice has ended since */
+    bool full;                                  /* chunks were lacking, and no choice has ended since */
     uint32_t n_own_domains;                     /* domains of single requests and choices that were used so far */
     cl_salts salts;                             /* of requests in the roster */
 } cl_admission;
@@ -55,7 +54,7 @@ bool cl_admission_init(cl_admission *a, cattn_cache *cache, cl_speculation *sp, 
 void cl_admission_free(cl_admission *a);
 
 /*
- * Lower the budget, or raise it again up to the configured one. A choice that is alone and finds no room still gets the whole
+ * Lower the budget, or raise it again up to the configured one. A choice that is alone and finds no chunks still gets the whole
  * one, until the cache is empty.
  */
 void cl_admission_set_budget(cl_admission *a, uint64_t budget_bytes);
@@ -67,7 +66,7 @@ bool cl_admission_use_whole_budget(cl_admission *a);
 
 typedef enum cl_admission_answer {
     CL_ADMISSION_JOINED,
-    CL_ADMISSION_WAITS, /* there is no room until a choice leaves */
+    CL_ADMISSION_WAITS, /* chunks are lacking until a choice leaves */
     CL_ADMISSION_NEVER, /* it cannot run; the caller ends its request */
 } cl_admission_answer;
 
@@ -84,8 +83,8 @@ cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *e
 cattn_join_options cl_admission_join_options(const cl_admission *a, const cl_engine_request *r);
 
 /*
- * Reserve room for the tokens that a choice may get in the next step. False: there is none, or less than steps need for their
- * workspace would be left; *error is filled if the choice is alone.
+ * Reserve chunks for the tokens that a choice may get in the next step. False: there are none, or less than steps need for
+ * their workspace would be left; *error is filled if the choice is alone.
  */
 bool cl_admission_extend(cl_admission *a, cl_choice *c, cl_error *error);
 
@@ -108,16 +107,16 @@ static inline bool cl_admission_is_alone(const cl_admission *a, const cl_choice 
 
 /*
  * Let a beam whose last token was added to c->tokens join as a fork of the sequence of `from`, which has those before it.
- * False: there is no room.
+ * False: chunks are lacking.
  */
 bool cl_admission_fork(cl_admission *a, cl_choice *c, const cl_choice *from, cattn_error *error);
 
-/* Let a choice leave the cache that has ended, and learn from it. Does nothing if it is not there. */
+/* Let a choice leave the cache that has ended. Does nothing if it is not there. */
 void cl_admission_leave(cl_admission *a, cl_choice *c);
 
 /*
- * Let a choice leave that has not ended, with the other beams of its request, because room is lacking. It can only join again
- * when another has ended, or when the cache is empty; if it was alone, it shares none then.
+ * Let a choice leave that has not ended, with the other beams of its request, because chunks are lacking. It can only join
+ * again when another has ended, or when the cache is empty; if it was alone, it shares none then.
  */
 void cl_admission_preempt(cl_admission *a, cl_choice *c);
 

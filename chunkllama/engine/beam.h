@@ -29,7 +29,7 @@
  * Memory: a request is refused unless an empty cache could hold n sequences that share the prompt only. All beams join together
  * or none does, and if one is preempted, all are (admission.h). So no beam waits in the cache for one that waits outside it,
  * and no two searches wait for each other. Every join is followed by at least one advance, since the tokens of the next beams
- * are chosen before their sequences are forked: if there is no room for a fork, all beams leave, and join again with these
+ * are chosen before their sequences are forked: if chunks for a fork are lacking, all beams leave, and join again with these
  * tokens. If they were alone, they join in an empty cache, without what earlier forks have left, where n sequences fit.
  *
  * Nothing is reported before the end, but the logprobs of the prompt. Then each choice reports its tokens like one that drew

@@ -29,7 +29,7 @@ cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_en
         {"n_ctx", config->n_ctx, 0, INT32_MAX, "at least 1, or 0 for the model's"},
         {"max_seqs", config->max_seqs, 1, MAX_STEP_ROWS, NULL},
         {"max_step_rows", config->max_step_rows, config->max_seqs, MAX_STEP_ROWS, "from max_seqs to 1048576"},
-        {"prefill_piece", config->prefill_piece, 0, INT32_MAX, "at least 1, or 0 for no limit"},
+        {"prefill_segment", config->prefill_segment, 0, INT32_MAX, "at least 1, or 0 for no limit"},
         {"row_cost", config->row_cost, 0, INFINITY, "at least 0"},
         {"n_threads", config->n_threads, 0, INT32_MAX, "at least 1, or 0 for one for each CPU"},
         {"max_queued_requests", (double)config->max_queued_requests, 0, INFINITY, "at least 1, or 0 for no limit"},
@@ -120,8 +120,8 @@ static int64_t largest_completion(const cl_engine_limits *limits, const cl_engin
 }
 
 static cl_status check_size(const cl_engine_limits *limits, cl_engine_request *r, cl_error *error) {
-    const int64_t room = limits->n_ctx - r->n_prompt, wanted = r->max_tokens < 0 ? 1 : r->max_tokens;
-    if (wanted > room)
+    const int64_t left = limits->n_ctx - r->n_prompt, wanted = r->max_tokens < 0 ? 1 : r->max_tokens;
+    if (wanted > left)
         return cl_fail(error, CL_ERR_LIMIT,
                        CL_CONTEXT_LENGTH_MESSAGE
                        "; %lld prompt tokens and a completion of %lld are more: shorten the prompt or lower max_tokens",
@@ -142,7 +142,7 @@ static cl_status check_size(const cl_engine_limits *limits, cl_engine_request *r
             "%llu: shorten the request or raise the K/V budget",
             (long long)r->n_prompt, (long long)wanted, (unsigned long long)fit.bytes_needed,
             (unsigned long long)fit.bytes_available);
-    if (r->max_tokens < 0) r->max_tokens = largest < room ? largest : room;
+    if (r->max_tokens < 0) r->max_tokens = largest < left ? largest : left;
     return CL_OK;
 }
 
@@ -152,7 +152,7 @@ cl_status cl_check_request(const cl_engine_limits *limits, const cl_engine_reque
     cl_status status = CL_STRUCT_READ(cl_engine_request, ctx, request, from, error);
     if (status == CL_OK) status = check_fields(limits, request, error);
     if (status == CL_OK) status = check_size(limits, request, error);
-    if (!limits->can_pin) request->pin_tokens = 0; /* there is no room for pins */
+    if (!limits->can_pin) request->pin_tokens = 0; /* no bytes are kept for pins */
     return status;
 }
 

@@ -1,6 +1,6 @@
 /*
  * The engine's configuration and its requests as callers pass them: their defaults (cl_engine_config_init and
- * cl_engine_request_init of chunkllama.h), and the refusal of what can never run.
+ * cl_engine_request_init of chunkllama.h), and the refusal of requests that can never run.
  */
 #ifndef CHUNKLLAMA_ENGINE_CHECK_H
 #define CHUNKLLAMA_ENGINE_CHECK_H
@@ -13,7 +13,7 @@
  */
 cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_engine_config *config, cl_error *error);
 
-/* What bounds the requests of an engine; constant while it runs. */
+/* The limits of an engine's requests; constant while it runs. */
 typedef struct cl_engine_limits {
     int32_t n_vocab;
     int32_t n_end_tokens; /* of these, those that end a choice */
@@ -57,7 +57,7 @@ cl_status cl_check_tokens(const char *field, const int32_t *tokens, int64_t n, i
 /* Check the fields that say with which requests a request shares K/V: its domain and salt. CL_ERR_ARG names the field. */
 cl_status cl_check_domain(const cl_engine_request *r, cl_error *error);
 
-/* What waits when a request is submitted. */
+/* The load of the queue when a request is submitted. */
 typedef struct cl_queue_load {
     int64_t n_waiting;    /* requests of which no choice is in the cache */
     int64_t n_tokens;     /* of the prompts of those that were never in it */
@@ -66,7 +66,7 @@ typedef struct cl_queue_load {
 } cl_queue_load;
 
 /*
- * Whether the queue has room for a request with a prompt of n_prompt tokens. One request may always wait. CL_ERR_BUSY has the
+ * Whether the queue accepts a request with a prompt of n_prompt tokens. One request may always wait. CL_ERR_BUSY has the
  * limit, and the time after which the caller may try again.
  */
 cl_status cl_check_queue(const cl_engine_limits *limits, const cl_queue_load *load, int64_t n_prompt, cl_error *error);

@@ -6,7 +6,7 @@
 
 #include "chunkllama/common/str.h"
 
-/* Make room for `need` bytes in all. False if memory is lacking. */
+/* Reserve `need` bytes in all. False if memory is lacking. */
 static bool reserve(cl_text_bytes *b, size_t need) {
     if (need <= b->capacity) return true;
     const size_t capacity = need * 2 + 64;
@@ -23,7 +23,7 @@ void cl_text_free(cl_text *t) {
     memset(t, 0, sizeof *t);
 }
 
-char *cl_text_room(cl_text *t, size_t n) {
+char *cl_text_reserve(cl_text *t, size_t n) {
     const size_t size = t->held.size + n;
     if (!reserve(&t->held, size + 1)) return NULL; /* + 1: not NULL if n is 0 */
     /* A byte that is not UTF-8 comes out as three. */

@@ -1,4 +1,4 @@
-/* Draws and drafts what a grammar allows: see constraint.h. */
+/* Draws and drafts the tokens that a grammar allows: see constraint.h. */
 #include "constraint.h"
 
 #include <math.h>

@@ -28,7 +28,7 @@ typedef struct cl_constraint {
     bool failed; /* the matcher, which says why; or, if it is NULL, memory was lacking */
 } cl_constraint;
 
-/* What draws share: the end tokens of the vocabulary, and scratch memory for each worker. */
+/* The memory that draws share: the end tokens of the vocabulary, and scratch memory for each worker. */
 typedef struct cl_constraint_scratch {
     int32_t n_vocab;
     int32_t *end_tokens; /* [n_end_tokens] owned */
@@ -63,7 +63,7 @@ int32_t cl_constraint_count_valid(cl_choice *c, const int32_t *tokens, int32_t n
 /* Why a constraint has failed. */
 void cl_constraint_explain(const cl_choice *c, cl_error *error);
 
-/* The choice has ended: free what only its draws need. */
+/* The choice has ended: free the memory that only its draws need. */
 void cl_constraint_end(cl_choice *c);
 
 #endif

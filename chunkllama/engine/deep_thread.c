@@ -10,14 +10,14 @@
 #include "chunkattn/base/clock.h"
 #include "chunkattn/base/signals.h"
 
-/* Bytes of the stack, at whose end is a page that cannot be accessed; and what stays resident between calls. */
+/* Bytes of the stack, at whose end is a page that cannot be accessed; and the bytes that stay resident between calls. */
 static const size_t STACK = (size_t)256 << 20, GUARD = 1 << 16, KEPT = 1 << 17;
 
 struct cl_deep_thread {
     char *stack; /* [STACK] mapped, owned */
     pthread_t thread;
     pthread_mutex_t turn;  /* held by the thread whose call it is */
-    pthread_mutex_t mutex; /* guards what follows */
+    pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t changed;
     void (*run)(void *arg); /* NULL: nothing to do */
     void *arg;

@@ -11,7 +11,7 @@
 typedef struct cl_draft {
     cl_choice *choice;
     int32_t n_max; /* tokens that are wanted at most */
-    float worth;   /* what drafts may save until the choice ends, in steps; only where token_cost is not 0 */
+    float worth;   /* the savings of drafts until the choice ends, in steps; only where token_cost is not 0 */
     int32_t n;     /* tokens that were drafted */
     int32_t tokens[CL_DRAFT_MAX];
     uint8_t ranks[CL_DRAFT_MAX]; /* of each token's source, 1 to CL_CHANCE_RANKS - 1; see chance.h */

@@ -69,7 +69,7 @@ static bool join(draft_model *m, const cl_draft *d) {
     return !s->declined;
 }
 
-/* Make the sequence's tokens equal to the choice's. False: there is no room, or it is not worth the rows. */
+/* Make the sequence's tokens equal to the choice's. False: chunks are lacking, or it is not worth the rows. */
 static bool catch_up(draft_model *m, const cl_draft *d) {
     cl_choice *c = d->choice;
     cl_draft_seq *s = &c->model_seq;
@@ -166,7 +166,7 @@ static void leave(cl_drafter *base, cl_choice *c) { forget((draft_model *)base, 
 
 static void drop_left(cl_drafter *base) { cattn_cache_drop_retained(((draft_model *)base)->runner.cache, NULL); }
 
-/* Sequences that find no room under a lower budget leave when they are to draft next: see catch_up. */
+/* Sequences that find no chunks under a lower budget leave when they are to draft next: see catch_up. */
 static void set_budget(cl_drafter *base, double part) {
     draft_model *m = (draft_model *)base;
     cattn_cache_set_budget(m->runner.cache, (uint64_t)(part * (double)m->budget), NULL);
@@ -224,7 +224,7 @@ cl_status cl_draft_model_create(const cl_model *small, const cl_model *target, c
     cl_engine_config own = *config;
     own.kv_tier_dir = NULL; /* which K/V of drafts are worth a disk's time is not known */
     own.kv_tier_bytes = 0;
-    /* Room for as many tokens as the cache of the engine's model has. */
+    /* Memory for as many tokens as the cache of the engine's model has. */
     m->budget = config->kv_budget_bytes / kv_size(&target->params) * kv_size(&small->params);
     status = cl_runner_init(&m->runner, small, pool, &own, m->budget, config->max_seqs, config->max_step_rows, config->max_seqs,
                             error);

@@ -26,7 +26,7 @@ struct cl_engine {
     cl_request **live;     /* [n_live] all requests that have not ended; the array is owned */
     size_t n_live, live_capacity;
     bool cancels; /* a request was cancelled, or a pin ended, since the thread looked last */
-    bool resets;  /* the thread has not dropped yet what the cache retains */
+    bool resets;  /* the thread has not dropped the retained chunks yet */
     bool stop;
     cl_inspection *inspections; /* posted, and not taken by the thread yet; the last one first */
     bool idle;                  /* the thread waits for `wake`; other threads with the mutex may read the scheduler */
@@ -110,7 +110,7 @@ static void *run(void *arg) {
         if (resets) cl_scheduler_reset_cache(e->scheduler);
         cl_inspections_call(&e->due, cl_scheduler_cache(e->scheduler), stop ? INFINITY : MOST_INSPECTING);
         cl_scheduler_step(e->scheduler);
-        publish_stats(e); /* what is reported has been counted */
+        publish_stats(e); /* all tokens that are reported have been counted */
         cl_scheduler_report(e->scheduler);
         free_finished(e);
         publish_stats(e);
@@ -217,7 +217,7 @@ void cl_engine_destroy(cl_engine **ep) {
 
 /* ---- Requests ---- */
 
-/* Called with the mutex locked: whether the queue has room for a request. */
+/* Called with the mutex locked: whether the queue accepts a request. */
 static cl_status check_queue(const cl_engine *e, const cl_engine_request *r, cl_error *error) {
     const int64_t n_seqs = (int64_t)e->kv_stats.n_seqs - e->stats.n_pins;
     const int64_t n_free = e->stats.n_waiting == 0 ? e->limits.max_seqs - n_seqs : 0;

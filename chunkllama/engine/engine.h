@@ -1,7 +1,7 @@
 /*
- * Iteration-based batching: one thread of the engine's own runs steps that mix decode rows with prefill pieces under a token
- * budget; requests join and leave between any two steps. chunkllama.h has the public functions, and what they
- * guarantee; this header has what only this project's programs use.
+ * Iteration-based batching: one thread of the engine's own runs steps that mix decode rows with prefill segments under a token
+ * budget; requests join and leave between any two steps. chunkllama.h has the public functions, and their
+ * guarantees; this header has those that only this project's programs use.
  */
 #ifndef CHUNKLLAMA_ENGINE_ENGINE_H
 #define CHUNKLLAMA_ENGINE_ENGINE_H

@@ -18,7 +18,7 @@ enum { CL_STEP_FORCED_ROWS = 256 };
 
 typedef struct cl_step_entry {
     cl_choice *choice;
-    int64_t first_pos, n_rows; /* position of the first row, and rows: what the sequence was given */
+    int64_t first_pos, n_rows; /* position of the first row, and the number of rows, that the sequence got */
     int32_t first_row;         /* index of the first row in the step */
     int32_t last_row;          /* the row of the choice's last token, perhaps one of another entry; -1: not in this step */
     int32_t n_drawn; /* rows from last_row on after which tokens are drawn: one, one for each drafted token; 0: none */

@@ -2,8 +2,8 @@
  * The seam to a grammar engine, which knows which tokens may follow in a completion that must match a grammar.
  *
  *   library   the engine with a vocabulary; one for each cl_engine
- *   grammar   what a request's text was compiled to
- *   matcher   where one completion is in its grammar
+ *   grammar   the compiled form of a request's text
+ *   matcher   the place of one completion in its grammar
  *
  * The engine behind it is llguidance (grammar_llguidance.c). Another one takes its place by another cl_grammar_open. What a
  * choice does with its matcher is in constraint.h: tokens are only added that have been drawn, so nothing is taken back.

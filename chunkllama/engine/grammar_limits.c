@@ -16,7 +16,7 @@ static cl_status check_pattern(size_t size, cl_error *error) {
 
 /* ---- JSON schemas ---- */
 
-/* What has been found so far. */
+/* The largest counts so far. */
 typedef struct counts {
     size_t n_members;                /* of the largest object */
     size_t pattern, n_pattern_bytes; /* bytes of the longest pattern, and of all */
@@ -81,14 +81,15 @@ typedef struct lark {
 
 static bool is_name(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
-/* The end of what begins at *at and ends with the character `end`, which a backslash before it makes an ordinary one. */
+/* The end of a literal that begins at *at and ends with the character `end`, which a backslash before it makes an ordinary one.
+ */
 static const char *skip(const char *at, const char *limit, char end) {
     for (at++; at < limit && *at != end && *at != '\n'; at++)
         if (*at == '\\') at++;
     return at < limit ? at + 1 : limit;
 }
 
-/* Read what stands in a definition, up to the end of its line. t: NULL in a rule. */
+/* Read a definition up to the end of its line. t: NULL in a rule. */
 static const char *read_line(lark *l, terminal *t, const char *at, const char *limit) {
     while (at < limit && *at != '\n') {
         const char *start = at;

@@ -22,7 +22,7 @@
 
 typedef struct llg_tokenizer llg_tokenizer;
 typedef struct llg_matcher llg_matcher;
-typedef struct llg_cancellation llg_cancellation; /* cancels what its matcher computes, from any thread */
+typedef struct llg_cancellation llg_cancellation; /* cancels a call of its matcher, from any thread */
 
 /* Encode bytes [n_bytes]: write at most `capacity` tokens, and return the number that there are. */
 typedef size_t llg_encode_fn(const void *ctx, const uint8_t *bytes, size_t n_bytes, uint32_t *tokens, size_t capacity);
@@ -177,7 +177,7 @@ static size_t encode(const void *tok, const uint8_t *bytes, size_t n_bytes, uint
     return n;
 }
 
-/* What llguidance reads of the vocabulary while it makes a tokenizer. */
+/* The arrays of the vocabulary that llguidance reads while it makes a tokenizer. */
 typedef struct vocabulary {
     uint32_t *sizes, *end_tokens; /* [n_vocab] each */
     uint32_t n_end_tokens;
@@ -220,7 +220,7 @@ static cl_status make_tokenizer(library *l, const vocabulary *v, cl_error *error
 
 /* ---- Errors ---- */
 
-/* What llguidance says where a grammar exceeds its limits, and what is said in its place; NULL: the same. */
+/* A word of llguidance's message where a grammar exceeds its limits, and the message in its place; NULL: the same. */
 static const struct {
     const char *word, *message;
 } limit_messages[] = {
@@ -373,7 +373,7 @@ static void free_grammar(cl_grammar *base) {
     free(g);
 }
 
-/* What a JSON schema begins with, unless it says itself how JSON is written: whitespace is bounded, so that no model gets lost.
+/* The beginning of a JSON schema, unless it says itself how JSON is written: whitespace is bounded, so that no model gets lost.
  */
 static const char json_options[] = "{\"x-guidance\":{\"whitespace_pattern\":\" |(\\\\r?\\\\n){1,2}[ \\\\t]{0,40}\"}";
 

@@ -23,7 +23,7 @@ void cl_inspection_free(cl_inspection *inspection);
 /* Add one to a list of those that are posted. */
 void cl_inspections_post(cl_inspection **posted, cl_inspection *inspection);
 
-/* Move what is posted behind those that are due. */
+/* Move the posted ones behind those that are due. */
 void cl_inspections_append(cl_inspection **due, cl_inspection **posted);
 
 /* Call and free those that are due, the first of them and others until `seconds` have passed. */

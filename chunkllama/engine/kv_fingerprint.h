@@ -1,5 +1,5 @@
 /*
- * What K/V of equal tokens depend on: the fingerprint with which an engine opens a file tier.
+ * The hash of all that K/V of equal tokens depend on: the fingerprint with which an engine opens a file tier.
  */
 #ifndef CHUNKLLAMA_ENGINE_KV_FINGERPRINT_H
 #define CHUNKLLAMA_ENGINE_KV_FINGERPRINT_H

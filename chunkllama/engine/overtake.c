@@ -1,17 +1,17 @@
 /* Chooses requests whose prefix is in the cache: see overtake.h. */
 #include "overtake.h"
 
-enum { WINDOW = 64 }; /* requests that are looked at, the first by rank: each costs a search of the tree */
+enum { REACH = 64 }; /* requests that are looked at, the first by rank: each costs a search of the tree */
 
-/* The first requests of a tenant by rank, in order; returns their number, at most WINDOW. */
+/* The first requests of a tenant by rank, in order; returns their number, at most REACH. */
 static int list_first(const cl_tenant *t, cl_request **first) {
     int n = 0;
     for (size_t i = 0; i < t->n_waiting; i++) {
         cl_request *r = t->waiting[i];
-        int k = n < WINDOW ? n++ : WINDOW;
+        int k = n < REACH ? n++ : REACH;
         for (; k > 0 && cl_request_is_before(r, first[k - 1]); k--)
-            if (k < WINDOW) first[k] = first[k - 1];
-        if (k < WINDOW) first[k] = r;
+            if (k < REACH) first[k] = first[k - 1];
+        if (k < REACH) first[k] = r;
     }
     return n;
 }
@@ -28,7 +28,7 @@ static bool is_cached(const cl_admission *a, const cl_request *r) {
 }
 
 cl_request *cl_overtake_choose(const cl_admission *a, cl_request *first) {
-    cl_request *requests[WINDOW];
+    cl_request *requests[REACH];
     if (a->n_seqs == a->max_seqs || (a->full && a->n_seqs > 0)) return first; /* nothing is admitted anyway */
     const int n = list_first(first->tenant, requests);
     int32_t most = 0; /* choices that overtook one of those before */

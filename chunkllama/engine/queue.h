@@ -54,7 +54,7 @@ cl_request *cl_queue_first(const cl_queue *q);
 /* Count tokens that were computed for a tenant. */
 static inline void cl_tenant_charge(cl_tenant *t, int64_t n_tokens) { t->served += (double)n_tokens / t->weight; }
 
-/* What a tenant occupies with n choices in the cache, in relation to its weight. */
+/* The share of the cache that a tenant has with n choices there, in relation to its weight. */
 static inline double cl_tenant_share(const cl_tenant *t, int32_t n) { return (double)n / t->weight; }
 
 #endif

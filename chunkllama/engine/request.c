@@ -243,9 +243,9 @@ static bool is_stoppable(const cl_choice *c, int32_t n) {
 /* Add the text of the next token to c->text. *stopped: a stop string is complete. False if memory is lacking. */
 static bool detokenize(cl_choice *c, const cl_tokenizer *tok, int32_t token, bool *stopped) {
     const size_t n = get_piece(c->owner, tok, token, NULL, 0);
-    char *room = cl_text_room(&c->text, n);
-    if (!room) return false;
-    get_piece(c->owner, tok, token, room, n);
+    char *scratch = cl_text_reserve(&c->text, n);
+    if (!scratch) return false;
+    get_piece(c->owner, tok, token, scratch, n);
     *stopped = cl_text_added(&c->text, n, is_stoppable(c, 1));
     return true;
 }
@@ -257,10 +257,10 @@ static bool detokenize(cl_choice *c, const cl_tokenizer *tok, int32_t token, boo
 static bool completes_stop(cl_choice *c, const cl_tokenizer *tok, const int32_t *tokens, int32_t n) {
     size_t size = 0, used = 0, passed = 0; /* passed: of the tokens that no stop string may end with */
     for (int32_t i = 0; i < n; i++) size += get_piece(c->owner, tok, tokens[i], NULL, 0);
-    char *room = cl_text_room(&c->text, size);
-    if (!room) return true;
+    char *scratch = cl_text_reserve(&c->text, size);
+    if (!scratch) return true;
     for (int32_t i = 0; i < n; i++) {
-        used += get_piece(c->owner, tok, tokens[i], room + used, size - used);
+        used += get_piece(c->owner, tok, tokens[i], scratch + used, size - used);
         if (!is_stoppable(c, i + 1)) passed = used;
     }
     return cl_text_completes(&c->text, size, passed);

@@ -1,8 +1,9 @@
 /*
  * A request and its choices: its parameters, its tokens so far, and the events that report them.
  *
- * A choice is what the engine schedules. It is in the cache, where it has a sequence, or outside it, where it waits. It may
- * leave the cache and join again later, with all tokens that it has by then. A request ends when all its choices have ended.
+ * A choice is the unit that the engine schedules. It is in the cache, where it has a sequence, or outside it, where it waits.
+ * It may leave the cache and join again later, with all tokens that it has by then. A request ends when all its choices have
+ * ended.
  *
  * Choices of one request that are in the cache and have no tokens of their own yet compute the prompt once: the first of them,
  * its leader, does it for all, and all draw their first token from the same logits. In a beam search (beam.h) the choices are
@@ -45,10 +46,10 @@ typedef struct cl_choice {
     cattn_seq seq;                     /* 0: not in the cache */
     int32_t *tokens;                   /* [n_prompt + max_tokens] owned; NULL until cl_choice_start */
     int64_t n_tokens;                  /* those of them that are known: prompt and completion */
-    int64_t room_to;                   /* the length, in tokens, up to which its sequence has chunks */
+    int64_t reserved_to;               /* the length, in tokens, up to which its sequence has chunks */
     int64_t n_joined;                  /* n_tokens when it joined last */
     int64_t n_lost;                    /* leading tokens whose K/V existed when it was preempted last */
-    bool shares_none;                  /* it joins in a domain of its own, because it found no room otherwise */
+    bool shares_none;                  /* it joins in a domain of its own, because it found no chunks otherwise */
     bool decoding;                     /* only its last token lacks K/V */
     int32_t n_drafted;                 /* drafted tokens, after the n_tokens in `tokens` and in the sequence; 0 between steps */
     bool drafts_forced;                /* the grammar forces them; otherwise they are guesses of at most CL_DRAFT_MAX tokens */
@@ -78,7 +79,7 @@ struct cl_request {
     atomic_bool ended;              /* set by the engine's thread: all that is left is its pin, if it has one */
     cattn_seq pin;                  /* keeps tokens of its prompt in the cache, also after its end; 0: none */
     int64_t n_pinned;               /* these tokens */
-    bool pin_tried;                 /* params.pin_tokens were to be pinned; they are unless there was no room */
+    bool pin_tried;                 /* params.pin_tokens were to be pinned; they are unless pin_bytes lacked the bytes */
     cl_choice *choices;             /* [params.n] owned */
     cl_embedding *embedding;        /* of the prompt, with params.pooling; owned; NULL: none */
     cl_beams *beams;                /* of a beam search, whose beams the choices are; owned; NULL: none */
@@ -148,7 +149,7 @@ cl_request *cl_request_create(const cl_engine_request *params);
 /* With min_tokens: list the tokens that end its choices, given those of the vocabulary that do. False if memory is lacking. */
 bool cl_request_list_ends(cl_request *r, const int32_t *end_tokens, int32_t n_end_tokens);
 /*
- * Give a new request what its grammar was compiled to, which it owns from then on, also after a failure. False if memory is
+ * Give a new request its compiled grammar, which it owns from then on, also after a failure. False if memory is
  * lacking.
  */
 bool cl_request_set_grammar(cl_request *r, cl_grammar *grammar);

@@ -1,9 +1,9 @@
 /*
  * The requests of an engine: those that wait, those of which choices are in the cache, and those that have ended.
  *
- * Choices are admitted as long as max_seqs and the K/V budget have room for the tokens that they have and for the next ones
+ * Choices are admitted as long as max_seqs and the K/V budget hold the tokens that they have and for the next ones
  * (admission.h). The one that is next (queue.h, overtake.h) holds up all others, so that small ones cannot starve a large one.
- * When choices in the cache find no room for their next tokens, one is preempted: the worst by rank of the tenant with the
+ * When choices in the cache find no chunks for their next tokens, one is preempted: the worst by rank of the tenant with the
  * largest share. It leaves, waits for another to end, and continues. A choice is also preempted for a tenant with a smaller
  * share whose choice waits.
  *
@@ -38,20 +38,20 @@ void cl_roster_add(cl_roster *ro, cl_request *r, bool complete);
 /* As cl_scheduler_drop. */
 void cl_roster_drop(cl_roster *ro, bool cancels, bool all);
 
-/* Reserve room for the next tokens of all choices in the cache, the best first; some may leave for it. */
+/* Reserve chunks for the next tokens of all choices in the cache, the best first; some may leave for it. */
 void cl_roster_extend(cl_roster *ro);
 
-/* Admit the choices that there is room for, and end the requests that have waited too long for that. */
+/* Admit the choices that fit, and end the requests that have waited too long for that. */
 void cl_roster_admit(cl_roster *ro);
 
 /*
- * Room is lacking, and one choice at least is in the cache: the worst one leaves. One that is alone gets the whole budget; with
- * that, and if it shares none, it cannot continue, and its request ends with the error.
+ * Chunks are lacking, and one choice at least is in the cache: the worst one leaves. One that is alone gets the whole budget;
+ * with that, and if it shares none, it cannot continue, and its request ends with the error.
  */
-void cl_roster_make_room(cl_roster *ro, const cl_error *error);
+void cl_roster_free_chunks(cl_roster *ro, const cl_error *error);
 
 /*
- * The beams of a request in the cache have advanced: their sequences follow. If room is lacking, others may leave for it, or
+ * The beams of a request in the cache have advanced: their sequences follow. If chunks are lacking, others may leave for it, or
  * all beams of the request.
  */
 void cl_roster_advance(cl_roster *ro, cl_request *r);
@@ -62,7 +62,7 @@ void cl_roster_let_go(cl_roster *ro, cl_choice *c);
 /* A request without completion ends with its prompt, which c has computed, and pins it if it is to. */
 void cl_roster_end_prompt(cl_roster *ro, cl_choice *c);
 
-/* Pin what params.pin_tokens says of a prompt that c has computed, if there is room, unless that was tried before. */
+/* Pin what params.pin_tokens says of a prompt that c has computed, if pin_bytes holds it, unless that was tried before. */
 void cl_roster_pin_prefix(cl_roster *ro, cl_choice *c);
 
 /* End a choice, or the choices of a request that have not ended. error: with CL_ENGINE_ERROR; otherwise NULL. */

@@ -30,7 +30,7 @@ typedef struct cl_salts {
     void *by_name; /* a tree of tsearch; owns the salts */
     cl_salt_list used, unused;
     uint32_t first_domain, n_domains, n_given; /* domains are first_domain + 0 to n_domains - 1; the next one */
-    void (*clear)(void *ctx);                  /* remove what no running request uses */
+    void (*clear)(void *ctx);                  /* remove all K/V that no running request uses */
     void *ctx;
 } cl_salts;
 

@@ -176,8 +176,8 @@ void cl_scheduler_reset_cache(cl_scheduler *s) {
 
 /* ---- A step ---- */
 
-static int64_t prefill_piece(const cl_scheduler *s) {
-    return s->config.prefill_piece > 0 ? s->config.prefill_piece : s->config.max_step_rows;
+static int64_t prefill_segment(const cl_scheduler *s) {
+    return s->config.prefill_segment > 0 ? s->config.prefill_segment : s->config.max_step_rows;
 }
 
 /* Whether a step computes rows of a choice in the cache, and not its leader for both. */
@@ -197,12 +197,12 @@ static int32_t at_most(int64_t n, int32_t limit) { return n < limit ? (int32_t)n
 /* Most forced tokens that a step can compute of a choice: the last token of a completion is drawn, and needs no row. */
 static int32_t most_forced(const cl_choice *c) {
     const int64_t length = c->owner->params.n_prompt + c->owner->params.max_tokens;
-    return at_most((c->room_to < length ? c->room_to : length) - c->n_tokens - 1, CL_FORCED_MAX);
+    return at_most((c->reserved_to < length ? c->reserved_to : length) - c->n_tokens - 1, CL_FORCED_MAX);
 }
 
 /*
- * Draft what grammars force, in rows that decoding leaves free: it is as good as drawn, so it comes before prefill. Returns the
- * rows; *n_logits: those of them whose logits are computed.
+ * Draft the tokens that grammars force, in rows that decoding leaves free: it is as good as drawn, so it comes before prefill.
+ * Returns the rows; *n_logits: those of them whose logits are computed.
  */
 static int32_t draft_forced(cl_scheduler *s, int32_t n_left, int32_t *n_logits) {
     int32_t n = 0;
@@ -221,7 +221,7 @@ static int32_t draft_forced(cl_scheduler *s, int32_t n_left, int32_t *n_logits) 
     return n;
 }
 
-/* Draft for the choices that decode: what grammars force, and guesses in rows that neither decoding nor prefill needs. */
+/* Draft for the choices that decode: forced tokens, and guesses in rows that neither decoding nor prefill needs. */
 static void draft_tokens(cl_scheduler *s, int32_t n_decoding) {
     int32_t n_logits;
     int64_t n_left = s->max_rows - n_decoding;
@@ -233,8 +233,8 @@ static void draft_tokens(cl_scheduler *s, int32_t n_decoding) {
         if (decodes(c)) {
             if (!c->owner->beams && cl_constraint_n_forced(c) == 0) cl_speculation_add(s->speculation, c);
         } else if (!c->decoding && computes(c)) {
-            const int64_t n_missing = cl_step_n_missing(&s->step, c), piece = prefill_piece(s);
-            n_left -= n_missing < piece ? n_missing : piece;
+            const int64_t n_missing = cl_step_n_missing(&s->step, c), segment = prefill_segment(s);
+            n_left -= n_missing < segment ? n_missing : segment;
         }
     }
     n_left = at_most(n_left, CL_STEP_DRAFTED_ROWS - n_logits);
@@ -242,8 +242,9 @@ static void draft_tokens(cl_scheduler *s, int32_t n_decoding) {
 }
 
 /*
- * What orders the prompts of tenants: the counter, and up to the rows of two steps for the part of the sequences that a tenant
- * has in the cache. So a prompt that takes two steps is not interrupted for those of a flood.
+ * The key by which the prompts of tenants are ordered: the counter, and up to the rows of two steps for the part of the
+ * sequences that a tenant has in the cache. So a prompt that takes two steps is not interrupted for those of a flood (14 % of
+ * the time to its first token: docs/experiments.md, "Scheduling").
  */
 static double turn_of(const cl_scheduler *s, const cl_choice *c) {
     const cl_tenant *t = c->owner->tenant;
@@ -272,10 +273,10 @@ static int32_t rows_of_step(const cl_scheduler *s, int32_t n_prefills) {
     for (int32_t i = 0; i < s->step.n_entries; i++) n += 1 + s->step.entries[i].choice->n_drafted;
     for (int32_t i = 0; i + 1 < n_prefills; i++) {
         const cl_tenant *t = s->prefills[i]->owner->tenant, *next = s->prefills[i + 1]->owner->tenant;
-        const int64_t n_missing = cl_step_n_missing(&s->step, s->prefills[i]), piece = prefill_piece(s);
-        n += n_missing < piece ? n_missing : piece;
+        const int64_t n_missing = cl_step_n_missing(&s->step, s->prefills[i]), segment = prefill_segment(s);
+        n += n_missing < segment ? n_missing : segment;
         if (n >= s->max_rows) break;
-        if (n_missing <= piece && cl_tenant_share(next, next->n_in_cache) >= 2 * cl_tenant_share(t, t->n_in_cache))
+        if (n_missing <= segment && cl_tenant_share(next, next->n_in_cache) >= 2 * cl_tenant_share(t, t->n_in_cache))
             return (int32_t)n;
     }
     return s->max_rows;
@@ -287,7 +288,7 @@ static void list_entries(cl_scheduler *s) {
         if (decodes(a->choices[i])) cl_step_add(&s->step, a->choices[i], 1 + a->choices[i]->n_drafted);
     const int32_t n_prefills = list_prefills(s);
     s->max_rows = rows_of_step(s, n_prefills);
-    for (int32_t i = 0; i < n_prefills; i++) cl_step_add(&s->step, s->prefills[i], prefill_piece(s));
+    for (int32_t i = 0; i < n_prefills; i++) cl_step_add(&s->step, s->prefills[i], prefill_segment(s));
 }
 
 /* End a choice because the cache failed. */
@@ -398,7 +399,7 @@ void cl_scheduler_step(cl_scheduler *s) {
         status = cl_step_run(&s->step, rows, &error); /* fewer rows need less workspace */
     if (status != CL_OK) {
         cl_step_clear(&s->step);
-        cl_roster_make_room(&s->roster, &error); /* without the worst choice, the next step may succeed */
+        cl_roster_free_chunks(&s->roster, &error); /* without the worst choice, the next step may succeed */
         return;
     }
     if (s->step.n_rows == 0) {
@@ -441,7 +442,7 @@ static void report(cl_scheduler *s, const cl_draw *d) {
     if (!d->drafted && cattn_seq_append(s->runner.cache, c->seq, &d->token, 1, &cause) != CATTN_OK) fail_choice(s, c, &cause);
 }
 
-/* The search of a request has ended: report what it found. */
+/* The search of a request has ended: report its completions. */
 static void report_beams(cl_scheduler *s, cl_request *r) {
     if (cl_request_is_queued(r)) cl_queue_remove(&s->roster.queue, r);
     for (int32_t i = 0; i < r->params.n; i++) {
@@ -450,7 +451,7 @@ static void report_beams(cl_scheduler *s, cl_request *r) {
     }
 }
 
-/* Do what is pending of a request's beams, if it is this. */
+/* Do the pending action of a request's beams, if it is this one. */
 static void follow_beams(cl_scheduler *s, cl_request *r, cl_beams_answer pending) {
     if (!r->beams || cl_beams_pending(r) != pending) return;
     cl_beams_settle(r);

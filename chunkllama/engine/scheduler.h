@@ -1,7 +1,7 @@
 /*
  * Decides which sequences get rows in a step, and runs the step; which requests run is decided by roster.h.
  *
- * If the budget lacks room for a step's workspace, the step becomes smaller; if it still fails, the worst choice is preempted.
+ * If the budget does not hold a step's workspace, the step becomes smaller; if it still fails, the worst choice is preempted.
  *
  * A step gives rows first to the choices that decode, then to prompts in the order of their tenants' counters, then of rank.
  * Some prompts wait for a prefix that another request is computing: they get no rows until it is ready, or the remaining rows
@@ -38,14 +38,14 @@ bool cl_scheduler_idle(const cl_scheduler *s);
  */
 void cl_scheduler_drop(cl_scheduler *s, bool cancels, bool all);
 
-/* Admit the requests that there is room for, compute one step, draw and count its tokens. Reports nothing. */
+/* Admit the requests that fit, compute one step, draw and count its tokens. Reports nothing. */
 void cl_scheduler_step(cl_scheduler *s);
 
 /* Report the results of the step. */
 void cl_scheduler_report(cl_scheduler *s);
 
 /*
- * For an idle engine: make a piece of the memory resident that future requests will use, which takes about a millisecond.
+ * For an idle engine: make a part of the memory resident that future requests will use, which takes about a millisecond.
  * False: enough is resident.
  */
 bool cl_scheduler_prefault(cl_scheduler *s);
@@ -59,7 +59,7 @@ const cattn_cache *cl_scheduler_cache(const cl_scheduler *s);
 /* As cl_admission_join_options. */
 cattn_join_options cl_scheduler_join_options(const cl_scheduler *s, const cl_engine_request *r);
 
-/* Drop what the cache retains, and what the drafter keeps of choices that have left. */
+/* Drop the retained chunks of the cache, and the tokens that the drafter keeps of choices that have left. */
 void cl_scheduler_reset_cache(cl_scheduler *s);
 
 /* The requests whose last event was reported; the caller takes and frees them. */

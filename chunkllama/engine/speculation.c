@@ -102,7 +102,7 @@ static void limit_draft(cl_speculation *sp, cl_draft *d, int32_t n_decoding) {
     d->worth = (alone - spent / n_tokens) * (float)n_left(c) / 2;
 }
 
-/* Cut the drafts before what grammars forbid. */
+/* Cut the drafts before the first token that a grammar forbids. */
 static void cut_drafts(cl_speculation *sp) {
     for (int32_t i = 0; i < sp->n_drafts; i++) {
         cl_draft *d = &sp->drafts[i];

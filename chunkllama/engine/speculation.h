@@ -2,9 +2,10 @@
  * Speculative decoding: decides which drafted tokens a step verifies.
  *
  * Between two steps no sequence holds drafted tokens. Before a step, a draft is appended to the choice's sequence, within the
- * room that the choice has reserved. The step computes it after the choice's last token, in rows that decoding and prefill
- * leave free. What the draws disagree with is truncated before any request joins, leaves or gets an event (scheduler.c). So the
- * output is that of one token a step. A draft ends before the first token that the choice's grammar forbids.
+ * chunks that the choice has reserved. The step computes it after the choice's last token, in rows that decoding and prefill
+ * leave free. Drafted tokens that differ from the draws are truncated before any request joins, leaves or gets an event
+ * (scheduler.c). So the output is that of one token a step. A draft ends before the first token that the choice's grammar
+ * forbids.
  *
  * A row is spent on a drafted token if the token is probable enough, given the cost of rows (cl_engine_config.row_cost).
  */

@@ -1,4 +1,4 @@
-/* Looks at what it watches a few times in the time limit: see watchdog.h. */
+/* Looks at the watched calls a few times in the time limit: see watchdog.h. */
 #include "watchdog.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 struct cl_watchdog {
     double limit; /* seconds */
     pthread_t thread;
-    pthread_mutex_t mutex; /* guards what follows */
+    pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t changed;
     cl_watched *first;
     bool stops;

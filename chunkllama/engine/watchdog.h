@@ -1,5 +1,5 @@
 /*
- * A thread that ends calls which take too long. What it watches says when a call of it begins and ends, without a lock or a
+ * A thread that ends calls which take too long. The watched object says when a call of it begins and ends, without a lock or a
  * system call. Time is that of the CPU, so nothing is ended because the machine is busy.
  */
 #ifndef CHUNKLLAMA_ENGINE_WATCHDOG_H

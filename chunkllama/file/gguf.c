@@ -253,7 +253,7 @@ static int by_place(const void *a, const void *b) {
     return s->data < t->data ? -1 : s->data > t->data;
 }
 
-/* placed: room for all tensors. Tensors of unknown types, whose size is unknown too, have no data. */
+/* placed: scratch, [n_tensors]. Tensors of unknown types, whose size is unknown too, have no data. */
 static cl_status check_places(reader *r, const cl_model_file *file, size_t start, const cl_tensor **placed) {
     size_t n = 0;
     for (size_t i = 0; i < file->n_tensors; i++)

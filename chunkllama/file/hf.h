@@ -8,7 +8,7 @@
 #include "chunkllama/common/json_doc.h"
 #include "model_file_data.h"
 
-/* What the readers of tensors and tokenizer need of config.json. */
+/* The fields of config.json that the readers of tensors and tokenizer need. */
 typedef struct cl_hf_config {
     cl_json_doc doc;    /* config.json, open */
     const char *arch;   /* general.architecture in GGUF; static */

@@ -115,7 +115,7 @@ static void put_number(const cl_hf_config *c, cl_model_file *file, const char *s
     cl_meta_put_f64(file, key_of(c, key, suffix), value);
 }
 
-/* ---- What is not supported ---- */
+/* ---- Unsupported fields ---- */
 
 static void refuse(cl_hf_config *c, const hf_class *class) {
     static const char *const flags[] = {"attention_bias", "mlp_bias", "use_sliding_window"};

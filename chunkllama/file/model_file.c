@@ -197,7 +197,7 @@ static void print_one(const cl_meta_key *key, cl_meta_type type, size_t i, char 
 
 void cl_model_file_print_value(const cl_model_file *file, size_t i, char *buf, size_t size) {
     const cl_meta_key *key = &file->keys[i];
-    if (size < 8) { /* no room for a value */
+    if (size < 8) { /* too small for a value */
         if (size) buf[0] = 0;
         return;
     }

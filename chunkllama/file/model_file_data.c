@@ -61,7 +61,7 @@ cl_str cl_meta_copy(cl_model_file *file, cl_str text) {
     return (cl_str){copy, text.size};
 }
 
-/* Add a key with room for its value. NULL if memory is lacking. */
+/* Add a key with memory for its value. NULL if memory is lacking. */
 static cl_meta_key *put(cl_model_file *file, const char *name, cl_meta_type type, size_t size) {
     assert(file->n_keys < CL_META_MAX_KEYS);
     const cl_str copy = cl_meta_copy(file, cl_str_of(name));

@@ -50,7 +50,7 @@ struct cl_model_file {
 size_t cl_meta_size(uint32_t type);
 
 /*
- * Metadata for formats that name it differently from GGUF. cl_meta_init makes room for CL_META_MAX_KEYS keys. Each name is put
+ * Metadata for formats that name it differently from GGUF. cl_meta_init reserves CL_META_MAX_KEYS keys. Each name is put
  * once. Names and values are copied into the handle. If memory is lacking, the key is left out and file->no_memory is set,
  * which the caller checks at the end.
  */

@@ -1,4 +1,4 @@
-/* Finds what templates can call, matches arguments with parameters, and looks up attributes. */
+/* Finds the functions that templates can call, matches arguments with parameters, and looks up attributes. */
 #include "builtins.h"
 
 #include "print.h"
@@ -101,7 +101,7 @@ static cj_value loop_attribute(cj_run *r, const cj_loop *loop, cl_str name) {
     return other >= 0 && other < n ? loop->items->at[other] : cj_undefined(cj_own(name));
 }
 
-/* What Python's getattr finds; CJ_ABSENT: nothing. */
+/* The result of Python's getattr; CJ_ABSENT: none. */
 static cj_value attribute_of(cj_run *r, const cj_value *object, cl_str name) {
     if (object->kind == CJ_UNDEFINED) cj_fail_undefined(r, object);
     if (object->kind == CJ_LOOP) return loop_attribute(r, object->loop, name);
@@ -115,7 +115,7 @@ static cj_value attribute_of(cj_run *r, const cj_value *object, cl_str name) {
     return method ? cj_bound(r, method, object) : (cj_value){.kind = CJ_ABSENT};
 }
 
-/* What Python's object[key] finds; CJ_ABSENT: nothing. */
+/* The result of Python's object[key]; CJ_ABSENT: none. */
 static cj_value item_of(cj_run *r, const cj_value *object, const cj_value *key) {
     int64_t i;
     if (object->kind == CJ_UNDEFINED) cj_fail_undefined(r, object);

@@ -1,4 +1,4 @@
-/* What templates can call: filters, tests, functions, and methods of strings and collections. */
+/* The functions that templates can call: filters, tests, functions, and methods of strings and collections. */
 #ifndef CHUNKLLAMA_JINJA_BUILTINS_H
 #define CHUNKLLAMA_JINJA_BUILTINS_H
 
@@ -8,7 +8,7 @@
 typedef struct cj_args {
     const cj_value *at; /* [n] */
     size_t n;
-    const cj_text *names;  /* [n_named] of the template, or the keys of a dict that was passed as **dict */
+    const cj_text *names;  /* [n_named] */
     const cj_value *named; /* [n_named] */
     size_t n_named;
 } cj_args;

@@ -45,16 +45,6 @@ static cj_args eval_arguments(cj_context *c, const cj_arguments *arguments, cj_s
         const cj_list *list = cj_elements(r, &v);
         for (size_t i = 0; i < list->n; i++) CJ_PUSH(r, at, n, capacity, list->at[i]);
     }
-    if (arguments->dict) {
-        const cj_value v = cj_eval(c, arguments->dict, scope);
-        if (v.kind != CJ_DICT) cj_fail(r, CL_ERR_ARG, "the argument after '**' must be a mapping, not '%s'", cj_type(&v));
-        for (size_t i = 0; i < v.dict->n; i++) {
-            const cj_value *key = &v.dict->at[i].key;
-            if (key->kind != CJ_STRING) cj_fail(r, CL_ERR_ARG, "names of arguments must be strings");
-            CJ_PUSH(r, named, n_named, named_capacity, v.dict->at[i].value);
-            CJ_PUSH(r, names, n_names, names_capacity, key->text);
-        }
-    }
     if (caller) {
         CJ_PUSH(r, named, n_named, named_capacity, *caller);
         CJ_PUSH(r, names, n_names, names_capacity, cj_own(cl_str_of("caller")));
@@ -65,7 +55,7 @@ static cj_args eval_arguments(cj_context *c, const cj_arguments *arguments, cj_s
     return (cj_args){.at = at, .n = n, .names = names, .named = named, .n_named = n_named};
 }
 
-/* Fail because what is called is undefined. */
+/* Fail because the callee is undefined. */
 _Noreturn static void fail_call(cj_context *c, const cj_node *callee, cj_scope *scope, const cj_value *undefined) {
     char shown[64];
     if (callee->kind != CJ_NAME && callee->kind != CJ_ATTRIBUTE) cj_fail_undefined(c->r, undefined);

@@ -12,11 +12,11 @@ typedef struct cj_scope {
     bool captured; /* a macro refers to it, so it cannot be used again */
 } cj_scope;
 
-/* What rendering a template needs. */
+/* The state of rendering a template. */
 typedef struct cj_context {
     cj_run *r;
     const cj_dict *own, *variables; /* the caller's names; the first hide the second */
-    cj_value piped;                 /* what the filters of a block filter */
+    cj_value piped;                 /* the value that the filters of a block get */
 } cj_context;
 
 /* A macro, or the body of a call block, with the scope in which it stands. */

@@ -106,8 +106,8 @@ static void set_parameters(cj_context *c, const cj_node *node, cj_scope *scope, 
     }
 }
 
-/* The arguments beyond the parameters: caller, varargs and kwargs, if the macro's body names them. */
-static void set_others(cj_context *c, const cj_node *node, cj_scope *scope, const cj_args *args, bool *used) {
+/* The argument `caller`, if the macro's body names it, and no others beyond the parameters. */
+static void set_caller(cj_context *c, const cj_node *node, cj_scope *scope, const cj_args *args, bool *used) {
     cj_run *r = c->r;
     char shown[64], name[64];
     cl_str_show(node->name, name, sizeof name);
@@ -117,20 +117,12 @@ static void set_others(cj_context *c, const cj_node *node, cj_scope *scope, cons
         take_named(args, caller, used, &v);
         set(c, scope, caller, v);
     }
-    if (args->n > node->n_parameters && !node->uses_varargs)
+    if (args->n > node->n_parameters)
         cj_fail(r, CL_ERR_ARG, "macro '%s' takes at most %zu arguments", name, node->n_parameters);
-    cj_list *varargs = cj_list_new(r, 0);
-    for (size_t i = node->n_parameters; i < args->n; i++) cj_list_add(r, varargs, args->at[i]);
-    if (node->uses_varargs) set(c, scope, cl_str_of("varargs"), cj_sequence(CJ_TUPLE, varargs));
-    cj_dict *kwargs = cj_dict_new(r);
-    for (size_t i = 0; i < args->n_named; i++) {
-        if (used[i]) continue;
-        if (!node->uses_kwargs)
+    for (size_t i = 0; i < args->n_named; i++)
+        if (!used[i])
             cj_fail(r, CL_ERR_ARG, "macro '%s' takes no argument '%s'", name,
                     cl_str_show((cl_str){args->names[i].data, args->names[i].size}, shown, sizeof shown));
-        cj_dict_set(r, kwargs, cj_string(args->names[i]), args->named[i]);
-    }
-    if (node->uses_kwargs) set(c, scope, cl_str_of("kwargs"), (cj_value){.kind = CJ_DICT, .dict = kwargs});
 }
 
 cj_value cj_call_macro(cj_run *r, const cj_macro *macro, const cj_args *args) {
@@ -141,7 +133,7 @@ cj_value cj_call_macro(cj_run *r, const cj_macro *macro, const cj_args *args) {
     cj_enter(r);
     cj_scope *scope = new_scope(c, macro->scope, &node->cleared);
     set_parameters(c, node, scope, args, used);
-    set_others(c, node, scope, args, used);
+    set_caller(c, node, scope, args, used);
     cj_execute(c, &node->body, scope, &out);
     cj_leave(r);
     return cj_string(cj_built(&out));

@@ -147,16 +147,13 @@ static cj_value rejectattr(cj_run *r, const cj_args *a) { return select_elements
 
 /* ---- Order ---- */
 
-/* What an element is ordered by: itself, but in lower case. */
+/* The key by which an element is ordered: itself, but in lower case. */
 static cj_value key_of(cj_run *r, cj_value v) {
     return v.kind == CJ_STRING ? cj_string(cj_change_case(r, v.text, CJ_LOWER)) : v;
 }
 
 /* Equal keys need no order between them. */
-static bool is_less(cj_run *r, const cj_value *a, const cj_value *b) {
-    bool unordered;
-    return !cj_equal(r, a, b) && cj_compare(r, a, b, &unordered) < 0;
-}
+static bool is_less(cj_run *r, const cj_value *a, const cj_value *b) { return !cj_equal(r, a, b) && cj_compare(r, a, b) < 0; }
 
 /*
  * The elements in the order of their keys; equal ones keep theirs. It merges ever longer runs. The C library's sort may hold
@@ -207,9 +204,8 @@ static cj_value min(cj_run *r, const cj_args *a) {
     if (from->n == 0) return cj_undefined(cj_own(cl_str_of("the least of no elements")));
     size_t least = 0;
     for (size_t i = 1; i < from->n; i++) {
-        bool unordered;
         const cj_value key = key_of(r, from->at[i]), least_key = key_of(r, from->at[least]);
-        if (cj_compare(r, &key, &least_key, &unordered) < 0) least = i;
+        if (cj_compare(r, &key, &least_key) < 0) least = i;
     }
     return from->at[least];
 }

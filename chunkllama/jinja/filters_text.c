@@ -1,6 +1,5 @@
 /* The filters of strings, and those that make strings and integers. */
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 
 #include "builtins.h"
@@ -53,41 +52,23 @@ static cj_value safe(cj_run *r, const cj_args *a) {
 
 /* ---- Integers ---- */
 
-/* A string as Python's int() and float() accept it: no white space around, and '_' only between digits. NULL: it is neither. */
-static const char *number_text(cj_run *r, cj_text t) {
-    t = cj_strip(t, NULL, CJ_LEFT | CJ_RIGHT);
-    char *copy = cj_alloc(r, t.size + 1, 1);
-    size_t n = 0;
-    for (size_t i = 0; i < t.size; i++) {
-        const char c = t.data[i];
-        if ((unsigned char)c <= ' ' || (unsigned char)c >= 0x7f) return NULL;
-        if (c == 'x' || c == 'X' || c == '(') return NULL; /* C reads hexadecimal numbers and nan(...), Python does not */
-        if (c != '_') {
-            copy[n++] = c;
-            continue;
-        }
-        if (i == 0 || i + 1 == t.size || t.data[i - 1] == '_' || t.data[i + 1] == '_') return NULL;
-    }
-    copy[n] = 0;
-    return n > 0 ? copy : NULL;
-}
-
-static cj_value int_of_float(cj_run *r, double f) {
-    if (isnan(f) || isinf(f)) return cj_int(0);
-    if (fabs(f) >= 0x1p63) cj_fail(r, CL_ERR_LIMIT, "an integer is beyond 64 bits");
-    return cj_int((int64_t)f);
-}
-
+/* Text that is no number becomes 0, as in Jinja. */
 static cj_value int_of_text(cj_run *r, cj_text t) {
-    const char *text = number_text(r, t);
-    char *end;
-    if (!text) return cj_int(0);
+    char digits[24] = "";
+    t = cj_strip(t, NULL, CJ_LEFT | CJ_RIGHT);
+    size_t n_number = 0, n_digits = 0;
+    for (size_t i = 0; i < t.size; i++) {
+        n_digits += t.data[i] >= '0' && t.data[i] <= '9';
+        n_number += t.data[i] && strchr("0123456789+-._eE", t.data[i]);
+    }
+    if (n_number < t.size || n_digits == 0) return cj_int(0);
+    if (n_digits < t.size - (t.data[0] == '-' || t.data[0] == '+'))
+        cj_fail(r, CL_ERR_UNSUPPORTED, "filter 'int' supports no strings but those of digits");
     errno = 0;
-    const long long i = strtoll(text, &end, 10);
-    if (*end == 0 && errno == ERANGE) cj_fail(r, CL_ERR_LIMIT, "an integer is beyond 64 bits");
-    if (*end == 0) return cj_int(i);
-    const double f = strtod(text, &end);
-    return *end == 0 ? int_of_float(r, f) : cj_int(0);
+    if (t.size < sizeof digits) memcpy(digits, t.data, t.size);
+    const long long i = strtoll(digits, NULL, 10);
+    if (t.size >= sizeof digits || errno == ERANGE) cj_fail(r, CL_ERR_LIMIT, "an integer is beyond 64 bits");
+    return cj_int(i);
 }
 
 static cj_value int_(cj_run *r, const cj_args *a) {
@@ -95,9 +76,8 @@ static cj_value int_(cj_run *r, const cj_args *a) {
     int64_t i;
     if (v->kind == CJ_UNDEFINED) cj_fail_undefined(r, v);
     if (v->kind == CJ_STRING) return int_of_text(r, v->text);
-    if (v->kind != CJ_FLOAT) return cj_int(cj_is_int(v, &i) ? i : 0);
-    if (isinf(v->real)) cj_fail(r, CL_ERR_ARG, "infinity is no integer");
-    return int_of_float(r, v->real);
+    if (v->kind == CJ_FLOAT) cj_fail(r, CL_ERR_UNSUPPORTED, "filter 'int' does not support floats");
+    return cj_int(cj_is_int(v, &i) ? i : 0);
 }
 
 /* ---- JSON ---- */

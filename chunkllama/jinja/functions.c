@@ -19,9 +19,6 @@ static cj_value range(cj_run *r, const cj_args *a) {
     if (n > MAX_RANGE) cj_fail(r, CL_ERR_LIMIT, "range has more than the allowed %d elements", MAX_RANGE);
     cj_step_elements(r, (size_t)n);
     cj_list *list = cj_list_new(r, (size_t)n);
-    list->start = start;
-    list->stop = stop;
-    list->stride = stride;
     for (int64_t i = 0; i < n; i++) cj_list_add(r, list, cj_int(start + i * stride));
     return cj_sequence(CJ_RANGE, list);
 }

@@ -18,7 +18,7 @@ struct cl_jinja {
     cj_program program;
 };
 
-/* What parsing takes and makes. */
+/* The arguments and results of parsing. */
 typedef struct compilation {
     cl_str text;
     cj_program program;
@@ -140,7 +140,7 @@ static bool append(cl_prompt *out, cj_text t) {
     return false;
 }
 
-/* What rendering takes and makes. */
+/* The arguments and results of rendering. */
 typedef struct rendering {
     const cl_jinja *t;
     const json_t *variables, *own;

@@ -6,7 +6,7 @@
  * A template is foreign code, and so are its variables. It can only compute text from them: no file, no network, no memory
  * beyond a limit, no time beyond a limit. Each byte of the text carries its origin: it is the template's *own* (a literal of
  * the template, or a value in `own` below), or it comes from the caller, also after slicing, joining, replacing, changing case
- * or writing as JSON. What Jinja itself writes, such as the digits of a number and the braces of JSON, counts as the
+ * or writing as JSON. The text that Jinja itself writes, such as the digits of a number and the braces of JSON, counts as the
  * caller's.
  *
  * Different from Jinja: integers have 64 bits, and more is an error; statements, filters, tests, functions and methods that

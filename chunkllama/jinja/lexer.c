@@ -6,6 +6,7 @@
 #define _GNU_SOURCE /* memmem */
 #include "syntax.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,12 @@
 _Noreturn static void fail(cj_lexer *l, const char *what) {
     l->r->line = l->line;
     cj_fail(l->r, CL_ERR_FORMAT, "%s", what);
+}
+
+/* Fail because of a part of Jinja that is not supported. */
+_Noreturn static void refuse(cj_lexer *l, const char *what) {
+    l->r->line = l->line;
+    cj_fail(l->r, CL_ERR_UNSUPPORTED, "%s", what);
 }
 
 cj_lexer cj_lexer_of(cj_run *r, const char *text, size_t size) {
@@ -126,117 +133,42 @@ static cj_token next_in_data(cj_lexer *l) {
 
 /* ---- Inside tags ---- */
 
-static bool is_name_char(cj_text t, size_t at) {
-    const int32_t c = cj_char(t, at);
-    return c == '_' || cj_is_alpha(c) || cj_is_digit(c);
-}
-
-static bool is_digit_of(char c, int base) {
-    if (base == 16 && ((c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'))) return true;
-    return c >= '0' && c < '0' + (base < 10 ? base : 10);
-}
-
-/* The end of digits at an offset, which may be separated by '_', or the offset if there are none. */
-static size_t digits_end(const cj_lexer *l, size_t at, int base) {
-    size_t end = at;
-    while (end < l->size) {
-        if (is_digit_of(l->text[end], base))
-            end++;
-        else if (end > at && l->text[end] == '_' && end + 1 < l->size && is_digit_of(l->text[end + 1], base))
-            end += 2;
-        else
-            break;
-    }
-    return end;
-}
-
-/* The end of a number with a fraction or an exponent at an offset, or the offset. */
-static size_t real_end(const cj_lexer *l, size_t at) {
-    if (at > 0 && l->text[at - 1] == '.') return at; /* a.0.1 is (a.0).1 */
-    const size_t whole = digits_end(l, at, 10);
-    size_t end = whole;
-    if (end < l->size && l->text[end] == '.' && digits_end(l, end + 1, 10) > end + 1) end = digits_end(l, end + 1, 10);
-    if (end < l->size && (l->text[end] == 'e' || l->text[end] == 'E')) {
-        size_t exponent = end + 1;
-        if (exponent < l->size && (l->text[exponent] == '+' || l->text[exponent] == '-')) exponent++;
-        if (digits_end(l, exponent, 10) > exponent) end = digits_end(l, exponent, 10);
-    }
-    return end > whole ? end : at;
-}
+static bool is_name_char(char c) { return c == '_' || isalnum((unsigned char)c); }
 
 static void read_number(cj_lexer *l, cj_token *token) {
-    size_t end = real_end(l, l->at), begin = l->at;
-    const bool real = end > begin;
-    int base = 10;
-    if (!real) {
-        const char kind = begin + 1 < l->size && l->text[begin] == '0' ? l->text[begin + 1] | 0x20 : 0;
-        base = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 10;
-        if (base != 10 && digits_end(l, begin + 2, base) > begin + 2)
-            begin += 2;
-        else
-            base = 10;
-        end = digits_end(l, begin, base);
-        if (base == 10 && l->text[begin] == '0') /* only zeros may follow */
-            for (end = begin + 1; end < l->size && l->text[end] == '0';) end++;
-    }
-    char digits[400];
-    size_t n = 0;
-    for (size_t i = begin; i < end; i++)
-        if (l->text[i] != '_' && n < sizeof digits) digits[n++] = l->text[i];
-    if (n == sizeof digits) fail(l, "a number has more than 399 digits");
-    digits[n] = 0;
+    const size_t begin = l->at;
+    const bool of_index = begin > 0 && l->text[begin - 1] == '.'; /* a.0.1 is (a.0).1 */
+    char digits[24] = "";
+    size_t end = begin;
+    while (isdigit((unsigned char)l->text[end])) end++;
+    if (is_name_char(l->text[end]) || (!of_index && l->text[end] == '.' && isdigit((unsigned char)l->text[end + 1])))
+        refuse(l, "numbers that are not written in decimal digits alone are not supported");
+    if (end - begin < sizeof digits) memcpy(digits, l->text + begin, end - begin);
     errno = 0;
-    token->value = real ? cj_float(strtod(digits, NULL)) : cj_int(strtoll(digits, NULL, base));
-    if (!real && errno == ERANGE) fail(l, "an integer is beyond 64 bits");
+    token->value = cj_int(strtoll(digits, NULL, 10));
+    if (end - begin >= sizeof digits || errno == ERANGE) fail(l, "an integer is beyond 64 bits");
     token->kind = CJ_T_NUMBER;
-    token->text = (cl_str){l->text + l->at, end - l->at};
+    token->text = (cl_str){l->text + begin, end - begin};
     move(l, end);
-}
-
-/* The code point of n hexadecimal digits. */
-static int32_t read_hex(cj_lexer *l, const char *at, const char *end, int n) {
-    int64_t c = 0;
-    for (int i = 0; i < n; i++) {
-        if (at + i >= end || !is_digit_of(at[i], 16)) fail(l, "an escape of a string lacks hexadecimal digits");
-        c = c * 16 + (at[i] <= '9' ? at[i] - '0' : (at[i] | 0x20) - 'a' + 10);
-    }
-    if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) fail(l, "an escape of a string is no character of Unicode");
-    return (int32_t)c;
 }
 
 /* The string between quotes, with its escapes resolved as Python does. */
 static cj_text unescaped(cj_lexer *l, const char *at, const char *end) {
     static const char names[] = "a\ab\bf\fn\nr\rt\tv\v\\\\''\"\"";
     if (!memchr(at, '\\', (size_t)(end - at))) return cj_own((cl_str){at, (size_t)(end - at)});
-    char *out = cj_alloc(l->r, (size_t)(end - at) + 4, 1);
+    char *out = cj_alloc(l->r, (size_t)(end - at), 1);
     size_t n = 0;
     while (at < end) {
         if (*at != '\\') {
             out[n++] = *at++;
             continue;
         }
-        const char c = *++at; /* the string's end is not escaped */
         const char *name = names;
-        while (*name && *name != c) name += 2;
+        at++; /* the string's end is not escaped */
+        while (*name && *name != *at) name += 2;
+        if (!*name) refuse(l, "escapes of strings other than \\a \\b \\f \\n \\r \\t \\v \\\\ \\' \\\" are not supported");
+        out[n++] = name[1];
         at++;
-        if (*name) {
-            out[n++] = name[1];
-        } else if (c == '\n') {
-            continue;
-        } else if (c == 'x' || c == 'u' || c == 'U') {
-            const int digits = c == 'x' ? 2 : c == 'u' ? 4 : 8;
-            n += cj_encode(read_hex(l, at, end, digits), out + n);
-            at += digits;
-        } else if (c >= '0' && c <= '7') {
-            int code = c - '0';
-            for (int i = 0; i < 2 && at < end && *at >= '0' && *at <= '7'; i++) code = code * 8 + *at++ - '0';
-            n += cj_encode(code, out + n);
-        } else if (c == 'N') {
-            fail(l, "names of characters in strings are not supported; write \\u and four digits");
-        } else {
-            out[n++] = '\\';
-            out[n++] = c;
-        }
     }
     return cj_own((cl_str){out, n});
 }
@@ -296,7 +228,6 @@ static bool ends_tag(cj_lexer *l) {
 
 cj_token cj_next_token(cj_lexer *l) {
     if (l->state == CJ_IN_DATA) return next_in_data(l);
-    const cj_text text = {.data = l->text, .size = l->size};
     move(l, after_spaces(l, l->at));
     cj_token token = {.line = l->line};
     if (l->at >= l->size) fail(l, l->state == CJ_IN_PRINT ? "'{{' has no '}}'" : "'{%' has no '%}'");
@@ -308,9 +239,9 @@ cj_token cj_next_token(cj_lexer *l) {
         read_number(l, &token);
     else if (c == '\'' || c == '"')
         read_string(l, &token);
-    else if (is_name_char(text, l->at)) {
+    else if (is_name_char(c)) {
         size_t end = l->at;
-        while (end < l->size && is_name_char(text, end)) end += cj_char_size(l->text[end]);
+        while (is_name_char(l->text[end])) end++;
         token.kind = CJ_T_NAME;
         token.text = (cl_str){l->text + l->at, end - l->at};
         move(l, end);

@@ -62,11 +62,9 @@ static cj_node *parse_name(cj_parser *p) {
         node->kind = CJ_CONST;
         node->value = constants[i].value;
     }
-    if (p->macro) {
-        p->macro->uses_kwargs |= cl_str_is(node->name, "kwargs");
-        p->macro->uses_varargs |= cl_str_is(node->name, "varargs");
-        p->macro->uses_caller |= cl_str_is(node->name, "caller");
-    }
+    if (p->macro && (cl_str_is(node->name, "kwargs") || cl_str_is(node->name, "varargs")))
+        cj_fail_unsupported(p->r, "variable", node->name);
+    if (p->macro) p->macro->uses_caller |= cl_str_is(node->name, "caller");
     cj_advance(p);
     return node;
 }
@@ -101,12 +99,12 @@ static void parse_arguments(cj_parser *p, cj_node *node) {
     for (bool first = true; !cj_at_op(p, ")"); first = false) {
         if (!first) cj_expect_op(p, ",");
         if (cj_at_op(p, ")")) break;
-        cj_node **spread = cj_at_op(p, "*") ? &a->list : cj_at_op(p, "**") ? &a->dict : NULL;
-        if (spread) {
-            if (*spread || a->dict) cj_unexpected(p, "')'");
+        if (cj_at_op(p, "**")) cj_fail_unsupported(p->r, "operator", p->token.text);
+        if (cj_at_op(p, "*")) {
+            if (a->list) cj_unexpected(p, "')'");
             cj_advance(p);
-            *spread = cj_parse_expression(p);
-            cj_above(p, node, *spread);
+            a->list = cj_parse_expression(p);
+            cj_above(p, node, a->list);
             continue;
         }
         cl_str name = {0};
@@ -116,7 +114,7 @@ static void parse_arguments(cj_parser *p, cj_node *node) {
             cj_advance(p);
             named = true;
         }
-        if (a->dict || (!name.data && (named || a->list))) cj_unexpected(p, "an argument with a name");
+        if (!name.data && (named || a->list)) cj_unexpected(p, "an argument with a name");
         cj_node *value = cj_parse_expression(p);
         CJ_PUSH(p->r, a->names, n_names, name_capacity, name);
         CJ_PUSH(p->r, a->at, a->n, capacity, value);
@@ -131,7 +129,12 @@ static cj_node *parse_call(cj_parser *p, cj_node *callee) {
     return node;
 }
 
-/* The name of a filter or test, which may contain dots. */
+static void find_builtin(cj_parser *p, cj_node *node, bool filter) {
+    node->builtin = filter ? cj_find_filter(node->name) : cj_find_test(node->name);
+    if (!node->builtin && p->n_if == 0) cj_fail_unsupported(p->r, filter ? "filter" : "test", node->name);
+}
+
+/* The name of a filter, which may contain dots. */
 static cl_str parse_dotted_name(cj_parser *p) {
     cl_str name = cj_expect_name(p);
     while (cj_skip_op(p, ".")) {
@@ -139,11 +142,6 @@ static cl_str parse_dotted_name(cj_parser *p) {
         name.size = (size_t)(part.data + part.size - name.data);
     }
     return name;
-}
-
-static void find_builtin(cj_parser *p, cj_node *node, bool filter) {
-    node->builtin = filter ? cj_find_filter(node->name) : cj_find_test(node->name);
-    if (!node->builtin && p->n_if == 0) cj_fail_unsupported(p->r, filter ? "filter" : "test", node->name);
 }
 
 /* A filter after its '|'. */
@@ -161,25 +159,15 @@ cj_node *cj_parse_filters(cj_parser *p) {
     return node;
 }
 
-static cj_node *parse_postfix(cj_parser *p, cj_node *node);
-
 /* A test after its 'is'. */
 static cj_node *parse_test(cj_parser *p, cj_node *value) {
     const bool negated = cj_skip_name(p, "not");
     cj_node *node = above(p, CJ_TEST, value, NULL);
-    node->name = parse_dotted_name(p);
-    const bool starts_operand = p->token.kind == CJ_T_NAME || p->token.kind == CJ_T_STRING || p->token.kind == CJ_T_NUMBER ||
-                                cj_at_op(p, "[") || cj_at_op(p, "{");
-    if (cj_at_op(p, "(")) {
-        parse_arguments(p, node);
-    } else if (starts_operand && !cj_at_name(p, "else") && !cj_at_name(p, "or") && !cj_at_name(p, "and")) {
-        if (cj_at_name(p, "is")) cj_fail(p->r, CL_ERR_FORMAT, "tests with 'is' cannot be chained");
-        cj_node *operand = parse_postfix(p, cj_parse_primary(p));
-        size_t capacity = 0, name_capacity = 0, n_names = 0;
-        CJ_PUSH(p->r, node->arguments.names, n_names, name_capacity, (cl_str){0});
-        CJ_PUSH(p->r, node->arguments.at, node->arguments.n, capacity, operand);
-        cj_above(p, node, operand);
-    }
+    node->name = cj_expect_name(p);
+    const bool ends = cj_at_name(p, "else") || cj_at_name(p, "or") || cj_at_name(p, "and");
+    const bool has_argument = (p->token.kind == CJ_T_NAME && !ends) || p->token.kind == CJ_T_STRING ||
+                              p->token.kind == CJ_T_NUMBER || cj_at_op(p, "(") || cj_at_op(p, "[") || cj_at_op(p, "{");
+    if (has_argument) cj_fail(p->r, CL_ERR_UNSUPPORTED, "arguments of tests after 'is' are not supported");
     find_builtin(p, node, false);
     return negated ? above(p, CJ_NOT, node, NULL) : node;
 }
@@ -199,7 +187,7 @@ static cj_node *parse_slice(cj_parser *p, cj_node *a, cj_node *first) {
     return node;
 }
 
-/* What stands in brackets after a: an index, a slice, or indices that are one tuple. */
+/* The contents of brackets after a: an index, a slice, or indices that are one tuple. */
 static cj_node *parse_index(cj_parser *p, cj_node *a) {
     if (cj_at_op(p, ":")) return parse_slice(p, a, NULL);
     cj_node *tuple = cj_parser_node(p, CJ_TUPLE_OF);
@@ -258,8 +246,6 @@ static cj_node *parse_unary(cj_parser *p, bool with_filters) {
             node = parse_filter(p, node);
         else if (cj_skip_name(p, "is"))
             node = parse_test(p, node);
-        else if (cj_at_op(p, "("))
-            node = parse_call(p, node);
         else
             break;
     }
@@ -283,19 +269,14 @@ static cj_node *make_binary(cj_parser *p, cj_op op, cj_node *a, cj_node *b) {
     return node;
 }
 
-static cj_node *parse_power(cj_parser *p) {
-    cj_node *node = parse_unary(p, true);
-    while (cj_skip_op(p, "**")) node = make_binary(p, CJ_POW, node, parse_unary(p, true));
-    return node;
-}
-
 static cj_node *parse_product(cj_parser *p) {
-    static const binary level[] = {{"*", CJ_MUL}, {"/", CJ_DIV}, {"//", CJ_FLOOR_DIV}, {"%", CJ_MOD}, {0}};
-    cj_node *node = parse_power(p);
+    static const binary level[] = {{"*", CJ_MUL}, {"%", CJ_MOD}, {0}};
+    cj_node *node = parse_unary(p, true);
     for (const binary *b; (b = at_binary(p, level)) != NULL;) {
         cj_advance(p);
-        node = make_binary(p, b->op, node, parse_power(p));
+        node = make_binary(p, b->op, node, parse_unary(p, true));
     }
+    if (cj_at_op(p, "/") || cj_at_op(p, "//") || cj_at_op(p, "**")) cj_fail_unsupported(p->r, "operator", p->token.text);
     return node;
 }
 
@@ -416,21 +397,15 @@ cj_node *cj_parse_target(cj_parser *p, bool with_namespace) {
     for (;;) {
         cj_node *item = cj_parser_node(p, CJ_NAME);
         if (node && (p->token.kind == CJ_T_CLOSE || cj_at_op(p, ")") || cj_at_name(p, "in"))) break;
-        if (cj_skip_op(p, "(")) {
-            cj_enter(p->r);
-            item = cj_parse_target(p, with_namespace);
-            cj_leave(p->r);
-            cj_expect_op(p, ")");
-        } else {
-            item->name = cj_expect_name(p);
-            static const char *const fixed[] = {"true", "false", "none", "True", "False", "None"};
-            for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
-                if (cl_str_is(item->name, fixed[i])) cj_fail(p->r, CL_ERR_FORMAT, "cannot assign to '%s'", fixed[i]);
-            if (with_namespace && cj_skip_op(p, ".")) {
-                item->kind = CJ_NAMESPACE_ATTRIBUTE;
-                const cl_str attribute = cj_expect_name(p);
-                item->value = cj_string(cj_own(attribute));
-            }
+        if (cj_at_op(p, "(")) cj_fail(p->r, CL_ERR_UNSUPPORTED, "parentheses around names to assign to are not supported");
+        item->name = cj_expect_name(p);
+        static const char *const fixed[] = {"true", "false", "none", "True", "False", "None"};
+        for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+            if (cl_str_is(item->name, fixed[i])) cj_fail(p->r, CL_ERR_FORMAT, "cannot assign to '%s'", fixed[i]);
+        if (with_namespace && cj_skip_op(p, ".")) {
+            item->kind = CJ_NAMESPACE_ATTRIBUTE;
+            const cl_str attribute = cj_expect_name(p);
+            item->value = cj_string(cj_own(attribute));
         }
         if (!node && !cj_at_op(p, ",")) return item;
         if (!node) node = cj_parser_node(p, CJ_TUPLE_OF);

@@ -141,8 +141,6 @@ static void parse_macro_body(cj_parser *p, cj_node *node, const char *end) {
     p->n_for = n_for;
     if (!outer) return;
     outer->uses_caller |= node->uses_caller;
-    outer->uses_kwargs |= node->uses_kwargs;
-    outer->uses_varargs |= node->uses_varargs;
 }
 
 static cj_node *parse_macro(cj_parser *p) {

@@ -1,22 +1,16 @@
-/* Writes values as Python prints them, and as json.dumps does. What is written between strings counts as the caller's. */
+/* Writes values as Python prints them, and as json.dumps does. Text that is written between strings counts as the caller's. */
 #include "print.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <utf8proc.h>
 
 /* ---- Numbers ---- */
 
-void cj_print_int(int64_t i, char *buf) { snprintf(buf, 32, "%" PRId64, i); }
-
 /* The shortest digits that give the same number again; with an exponent below 1e-4 and from 1e16 on. */
-void cj_print_float(double f, char *buf) {
-    if (isnan(f) || isinf(f)) {
-        snprintf(buf, 32, isnan(f) ? "nan" : f > 0 ? "inf" : "-inf");
-        return;
-    }
+static void put_float(cj_builder *b, double f) {
+    char buf[32];
     int digits = 1;
     for (; digits < 17; digits++) {
         snprintf(buf, 32, "%.*e", digits - 1, f);
@@ -24,22 +18,14 @@ void cj_print_float(double f, char *buf) {
     }
     snprintf(buf, 32, "%.*e", digits - 1, f);
     const int exponent = atoi(strchr(buf, 'e') + 1);
-    if (exponent < -4 || exponent >= 16) return; /* Python, too, writes at least two digits of it */
-    if (exponent >= digits - 1)
-        snprintf(buf, 32, "%.1f", f);
-    else
-        snprintf(buf, 32, "%.*f", digits - 1 - exponent, f);
+    /* In this range without an exponent, of which Python, too, writes at least two digits. */
+    if (exponent >= -4 && exponent < 16) snprintf(buf, 32, "%.*f", exponent < digits - 1 ? digits - 1 - exponent : 1, f);
+    cj_put_foreign(b, buf);
 }
 
 static void put_int(cj_builder *b, int64_t i) {
     char buf[32];
-    cj_print_int(i, buf);
-    cj_put_foreign(b, buf);
-}
-
-static void put_float(cj_builder *b, double f) {
-    char buf[32];
-    cj_print_float(f, buf);
+    snprintf(buf, sizeof buf, "%" PRId64, i);
     cj_put_foreign(b, buf);
 }
 
@@ -96,18 +82,6 @@ static void put_dict(cj_builder *b, const cj_dict *dict) {
     cj_put_foreign(b, "}");
 }
 
-static void put_range(cj_builder *b, const cj_list *range) {
-    cj_put_foreign(b, "range(");
-    put_int(b, range->start);
-    cj_put_foreign(b, ", ");
-    put_int(b, range->stop);
-    if (range->stride != 1) {
-        cj_put_foreign(b, ", ");
-        put_int(b, range->stride);
-    }
-    cj_put_foreign(b, ")");
-}
-
 void cj_put_repr(cj_builder *b, const cj_value *v) {
     cj_enter(b->r);
     cj_step(b->r);
@@ -120,28 +94,8 @@ void cj_put_repr(cj_builder *b, const cj_value *v) {
     case CJ_STRING: put_quoted(b, v->text); break;
     case CJ_LIST: put_elements(b, v->list, "[", "]"); break;
     case CJ_TUPLE: put_elements(b, v->list, "(", v->list->n == 1 ? ",)" : ")"); break;
-    case CJ_RANGE: put_range(b, v->list); break;
-    case CJ_VIEW:
-        cj_put_foreign(b, v->list->name);
-        put_elements(b, v->list, "([", "])");
-        break;
     case CJ_DICT: put_dict(b, v->dict); break;
-    case CJ_NAMESPACE:
-        cj_put_foreign(b, "<Namespace ");
-        put_dict(b, v->dict);
-        cj_put_foreign(b, ">");
-        break;
-    case CJ_LOOP:
-        cj_put_foreign(b, "<LoopContext ");
-        put_int(b, (int64_t)v->loop->index + 1);
-        cj_put_foreign(b, "/");
-        put_int(b, (int64_t)v->loop->items->n);
-        cj_put_foreign(b, ">");
-        break;
-    default: /* Python prints an address */
-        cj_put_foreign(b, "<");
-        cj_put_foreign(b, cj_type(v));
-        cj_put_foreign(b, " object>");
+    default: cj_fail(b->r, CL_ERR_UNSUPPORTED, "printing a value of type '%s' is not supported", cj_type(v));
     }
     cj_leave(b->r);
 }
@@ -207,29 +161,15 @@ static void put_json_list(cj_builder *b, const cj_list *list, const cj_json_styl
     cj_put_char(b, ']');
 }
 
-/* A key is written as a string, whatever it is. */
-static void put_json_key(cj_builder *b, const cj_value *key, const cj_json_style *style) {
-    char buf[32];
-    switch (key->kind) {
-    case CJ_STRING: put_json_string(b, key->text, style->ascii); return;
-    case CJ_NONE: cj_put_foreign(b, "\"null\""); return;
-    case CJ_BOOL: cj_put_foreign(b, key->boolean ? "\"true\"" : "\"false\""); return;
-    case CJ_INT: cj_print_int(key->integer, buf); break;
-    case CJ_FLOAT: cj_print_float(key->real, buf); break;
-    default: cj_fail(b->r, CL_ERR_ARG, "keys of JSON must be strings, numbers, booleans or none, not '%s'", cj_type(key));
-    }
-    cj_put_char(b, '"');
-    cj_put_foreign(b, buf);
-    cj_put_char(b, '"');
-}
-
 static void put_json_dict(cj_builder *b, const cj_dict *dict, const cj_json_style *style, int level) {
     cj_put_char(b, '{');
     for (size_t i = 0; i < dict->n; i++) {
         const cj_entry *entry = &dict->at[i];
         if (i > 0) cj_put(b, style->item);
         put_line(b, style, level + 1);
-        put_json_key(b, &entry->key, style);
+        if (entry->key.kind != CJ_STRING)
+            cj_fail(b->r, CL_ERR_UNSUPPORTED, "keys of JSON that are no strings are not supported");
+        put_json_string(b, entry->key.text, style->ascii);
         cj_put(b, style->colon);
         put_json(b, &entry->value, style, level + 1);
     }
@@ -244,12 +184,7 @@ static void put_json(cj_builder *b, const cj_value *v, const cj_json_style *styl
     case CJ_NONE: cj_put_foreign(b, "null"); break;
     case CJ_BOOL: cj_put_foreign(b, v->boolean ? "true" : "false"); break;
     case CJ_INT: put_int(b, v->integer); break;
-    case CJ_FLOAT:
-        if (isnan(v->real) || isinf(v->real))
-            cj_put_foreign(b, isnan(v->real) ? "NaN" : v->real > 0 ? "Infinity" : "-Infinity");
-        else
-            put_float(b, v->real);
-        break;
+    case CJ_FLOAT: put_float(b, v->real); break;
     case CJ_STRING: put_json_string(b, v->text, style->ascii); break;
     case CJ_LIST:
     case CJ_TUPLE: put_json_list(b, v->list, style, level); break;

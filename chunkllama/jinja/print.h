@@ -4,16 +4,12 @@
 
 #include "value.h"
 
-/* What {{ v }} prints. */
+/* The text that {{ v }} prints. */
 cj_text cj_str_of(cj_run *r, const cj_value *v);
 void cj_put_str(cj_builder *b, const cj_value *v);
 void cj_put_repr(cj_builder *b, const cj_value *v);
 
-/* A number as Python prints it; buf [32]. */
-void cj_print_int(int64_t i, char *buf);
-void cj_print_float(double f, char *buf);
-
-/* What json.dumps writes. */
+/* JSON as json.dumps writes it. */
 typedef struct cj_json_style {
     bool ascii;
     const cj_text *indent; /* one level's, or NULL: all on one line */

@@ -1,5 +1,5 @@
 /*
- * What compiling a template and rendering it have in common: memory that is freed as a whole, limits, and failure.
+ * The common ground of compiling a template and rendering it: memory that is freed as a whole, limits, and failure.
  *
  * A failure leaves everything with one longjmp to cj_try. This is safe because all memory that is allocated below it comes from
  * the run's arena, which its caller frees, and it spares each of some thousand calls a check.
@@ -44,7 +44,7 @@ void *cj_alloc(cj_run *r, size_t n, size_t size);
 void *cj_alloc_zero(cj_run *r, size_t n, size_t size);
 #define CJ_NEW(r, type) ((type *)cj_alloc_zero((r), 1, sizeof(type)))
 
-/* Make room for one element more in an array of the arena. */
+/* Reserve one element more in an array of the arena. */
 void *cj_grow(cj_run *r, void *array, size_t n, size_t *capacity, size_t size);
 #define CJ_PUSH(r, array, n, capacity, value)                                                                                  \
     do {                                                                                                                       \

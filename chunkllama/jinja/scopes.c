@@ -55,7 +55,6 @@ static void load_all(cj_run *r, frame *f, const cj_node *node) {
     for (size_t i = 0; i < node->n; i++) load_all(r, f, node->items[i]);
     for (size_t i = 0; i < node->arguments.n; i++) load_all(r, f, node->arguments.at[i]);
     load_all(r, f, node->arguments.list);
-    load_all(r, f, node->arguments.dict);
 }
 
 /* assign: store or declare. */

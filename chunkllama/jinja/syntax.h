@@ -24,7 +24,7 @@ typedef struct cj_token {
     cj_token_kind kind;
     int32_t line;
     char op[3];     /* CJ_T_OPERATOR: "+", "**", ... */
-    cl_str text;    /* as it is written; CJ_T_DATA: what is printed */
+    cl_str text;    /* as it is written; CJ_T_DATA: the text that is printed */
     cj_value value; /* CJ_T_STRING and CJ_T_NUMBER */
 } cj_token;
 
@@ -59,7 +59,7 @@ typedef enum cj_node_kind {
     CJ_SLICE,     /* a[items[0]:items[1]:items[2]], of which each may be NULL */
     CJ_CALL,      /* a(arguments) */
     CJ_FILTER,    /* a | name(arguments); a is NULL in a filter block */
-    CJ_TEST,      /* a is name(arguments) */
+    CJ_TEST,      /* a is name */
     CJ_NOT,       /* not a */
     CJ_AND,       /* a and b */
     CJ_OR,        /* a or b */
@@ -85,23 +85,7 @@ typedef enum cj_node_kind {
     CJ_NAMESPACE_ATTRIBUTE /* name.value */
 } cj_node_kind;
 
-typedef enum cj_op {
-    CJ_ADD,
-    CJ_SUB,
-    CJ_MUL,
-    CJ_DIV,
-    CJ_FLOOR_DIV,
-    CJ_MOD,
-    CJ_POW,
-    CJ_EQ,
-    CJ_NE,
-    CJ_LT,
-    CJ_LE,
-    CJ_GT,
-    CJ_GE,
-    CJ_IN,
-    CJ_NOT_IN
-} cj_op;
+typedef enum cj_op { CJ_ADD, CJ_SUB, CJ_MUL, CJ_MOD, CJ_EQ, CJ_NE, CJ_LT, CJ_LE, CJ_GT, CJ_GE, CJ_IN, CJ_NOT_IN } cj_op;
 
 typedef struct cj_node cj_node;
 typedef struct cj_builtin cj_builtin;
@@ -122,7 +106,7 @@ typedef struct cj_arguments {
     cj_node **at;  /* [n] */
     cl_str *names; /* [n] no data: by position */
     size_t n;
-    cj_node *list, *dict; /* *list and **dict, or NULL */
+    cj_node *list; /* *list, or NULL */
 } cj_arguments;
 
 struct cj_node {
@@ -145,7 +129,7 @@ struct cj_node {
     cl_str *parameters; /* [n_parameters] */
     cj_node **defaults;
     size_t n_parameters;
-    bool uses_kwargs, uses_varargs, uses_caller; /* the body names these variables, so it takes such arguments */
+    bool uses_caller; /* the body names this variable, so it takes such an argument */
 };
 
 /* A whole template. */
@@ -186,9 +170,9 @@ void cj_above(cj_parser *p, cj_node *node, const cj_node *child);
 cj_node *cj_parse_expression(cj_parser *p);
 /* An expression, or a tuple without parentheses. ends: the tuple ends before this name, or NULL. */
 cj_node *cj_parse_tuple(cj_parser *p, bool with_condition, const char *ends);
-/* Filters without what they filter: upper | trim. */
+/* Filters without their value: upper | trim. */
 cj_node *cj_parse_filters(cj_parser *p);
-/* What can be assigned to: a name, a tuple, or name.attribute if allowed. */
+/* The target of an assignment: a name, a tuple, or name.attribute if allowed. */
 cj_node *cj_parse_target(cj_parser *p, bool with_namespace);
 cj_node *cj_parse_primary(cj_parser *p);
 

@@ -47,19 +47,10 @@ size_t cj_offset(cj_text t, size_t index) {
     return at;
 }
 
-size_t cj_encode(int32_t c, char out[4]) { return (size_t)utf8proc_encode_char(c, (utf8proc_uint8_t *)out); }
-
 bool cj_is_space(int32_t c) {
     return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
-
-bool cj_is_alpha(int32_t c) {
-    const utf8proc_category_t category = utf8proc_category(c);
-    return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
-}
-
-bool cj_is_digit(int32_t c) { return utf8proc_category(c) == UTF8PROC_CATEGORY_ND; }
 
 /* ---- Building strings ---- */
 
@@ -95,8 +86,9 @@ void cj_put_foreign(cj_builder *b, const char *s) { cj_put(b, cj_foreign_of(s));
 void cj_put_char(cj_builder *b, char c) { cj_put(b, cj_foreign((cl_str){&c, 1})); }
 
 void cj_put_code(cj_builder *b, int32_t c, bool own) {
-    char bytes[4];
-    cj_put(b, (cj_text){.data = bytes, .size = cj_encode(c, bytes), .own = own});
+    utf8proc_uint8_t bytes[4];
+    const size_t size = (size_t)utf8proc_encode_char(c, bytes);
+    cj_put(b, (cj_text){.data = (const char *)bytes, .size = size, .own = own});
 }
 
 void cj_put_times(cj_builder *b, cj_text t, size_t n) {
@@ -146,7 +138,7 @@ cj_text cj_escape(cj_run *r, cj_text t) {
     return t;
 }
 
-/* ---- What Python's str does ---- */
+/* ---- Methods of Python's str ---- */
 
 static bool is_in(cj_text t, size_t at, const cj_text *chars) {
     if (!chars) return cj_is_space(cj_char(t, at));
@@ -204,13 +196,11 @@ cj_text cj_replace(cj_run *r, cj_text t, cj_text old, cj_text replacement) {
     cj_builder b = {.r = r};
     size_t done = 0, at = 0;
     cj_step_bytes(r, t.size);
+    if (old.size == 0) cj_fail(r, CL_ERR_UNSUPPORTED, "replacing an empty string is not supported");
     while ((at = cj_find(t, old, at)) != SIZE_MAX) {
         cj_put(&b, cj_part(t, done, at));
         cj_put(&b, replacement);
         done = at += old.size;
-        if (old.size > 0) continue; /* an empty string is found before each character, and at the end */
-        if (at == t.size) break;
-        at += cj_char_size(t.data[at]);
     }
     if (done == 0 && b.size == 0) return t;
     cj_put(&b, cj_part(t, done, t.size));

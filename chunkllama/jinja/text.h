@@ -1,5 +1,5 @@
 /*
- * Strings of which each byte carries its origin, and what Python's str does with them. All are UTF-8; indices and widths count
+ * Strings of which each byte carries its origin, and the methods of Python's str. All are UTF-8; indices and widths count
  * characters, as Python's do. Results share the bytes of their arguments where they can, since strings never change.
  */
 #ifndef CHUNKLLAMA_JINJA_TEXT_H
@@ -43,12 +43,8 @@ int32_t cj_char(cj_text t, size_t at);
 size_t cj_n_chars(cj_text t);
 /* The offset of a character by its index <= cj_n_chars. */
 size_t cj_offset(cj_text t, size_t index);
-/* Write a code point as UTF-8; the number of bytes. */
-size_t cj_encode(int32_t c, char out[4]);
 
 bool cj_is_space(int32_t c);
-bool cj_is_alpha(int32_t c);
-bool cj_is_digit(int32_t c);
 
 /* ---- Building strings ---- */
 
@@ -70,16 +66,16 @@ cj_text cj_built(cj_builder *b);
 
 cj_text cj_join2(cj_run *r, cj_text a, cj_text b);
 
-/* The characters that HTML gives a meaning, by their names; the result is HTML. What is HTML already stays. */
+/* The characters that HTML gives a meaning, by their names; the result is HTML. HTML stays as it is. */
 cj_text cj_escape(cj_run *r, cj_text t);
 
-/* ---- What Python's str does ---- */
+/* ---- Methods of Python's str ---- */
 
 typedef enum cj_sides { CJ_LEFT = 1, CJ_RIGHT = 2 } cj_sides;
 /* chars: NULL for white space. sides: CJ_LEFT | CJ_RIGHT. */
 cj_text cj_strip(cj_text t, const cj_text *chars, unsigned sides);
 
-/* CJ_TITLE is Python's str.title, CJ_WORDS what the filter `title` does. */
+/* CJ_TITLE is Python's str.title, CJ_WORDS the filter `title`. */
 typedef enum cj_case { CJ_UPPER, CJ_LOWER, CJ_TITLE, CJ_CAPITALIZE, CJ_WORDS } cj_case;
 cj_text cj_change_case(cj_run *r, cj_text t, cj_case how);
 

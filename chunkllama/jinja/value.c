@@ -2,7 +2,6 @@
 #include "value.h"
 
 #include <assert.h>
-#include <math.h>
 
 /* ---- Making values ---- */
 
@@ -31,10 +30,7 @@ cj_dict *cj_dict_new(cj_run *r) { return CJ_NEW(r, cj_dict); }
 
 void cj_check_hashable(cj_run *r, const cj_value *v) {
     if (v->kind == CJ_LIST || v->kind == CJ_DICT) cj_fail(r, CL_ERR_ARG, "unhashable type: '%s'", cj_type(v));
-    if (v->kind != CJ_TUPLE) return;
-    cj_enter(r);
-    for (size_t i = 0; i < v->list->n; i++) cj_check_hashable(r, &v->list->at[i]);
-    cj_leave(r);
+    if (v->kind == CJ_TUPLE) cj_fail(r, CL_ERR_UNSUPPORTED, "a tuple as the key of a dict is not supported");
 }
 
 const cj_value *cj_dict_get(cj_run *r, const cj_dict *dict, const cj_value *key) {
@@ -137,10 +133,6 @@ bool cj_is_int(const cj_value *v, int64_t *i) {
 
 bool cj_is_number(const cj_value *v) { return v->kind == CJ_INT || v->kind == CJ_BOOL || v->kind == CJ_FLOAT; }
 
-double cj_to_double(const cj_value *v) {
-    return v->kind == CJ_FLOAT ? v->real : v->kind == CJ_INT ? (double)v->integer : v->boolean;
-}
-
 /* Wide enough for every int64_t and every double, so that both compare as numbers. */
 static long double to_wide(const cj_value *v) {
     int64_t i;
@@ -188,12 +180,10 @@ bool cj_equal(cj_run *r, const cj_value *a, const cj_value *b) {
     }
 }
 
-int cj_compare(cj_run *r, const cj_value *a, const cj_value *b, bool *unordered) {
+int cj_compare(cj_run *r, const cj_value *a, const cj_value *b) {
     cj_step(r);
-    *unordered = false;
     if (cj_is_number(a) && cj_is_number(b)) {
         const long double x = to_wide(a), y = to_wide(b);
-        *unordered = isnan(x) || isnan(y);
         return (x > y) - (x < y);
     }
     if (a->kind == CJ_UNDEFINED) cj_fail_undefined(r, a);
@@ -202,18 +192,9 @@ int cj_compare(cj_run *r, const cj_value *a, const cj_value *b, bool *unordered)
         cj_step_bytes(r, a->text.size);
         return cj_text_compare(a->text, b->text);
     }
-    if (a->kind != b->kind || (a->kind != CJ_LIST && a->kind != CJ_TUPLE))
-        cj_fail(r, CL_ERR_ARG, "'%s' and '%s' have no order", cj_type(a), cj_type(b));
-    const cj_list *x = a->list, *y = b->list;
-    cj_enter(r);
-    int order = (x->n > y->n) - (x->n < y->n);
-    for (size_t i = 0; i < x->n && i < y->n; i++) {
-        if (cj_equal(r, &x->at[i], &y->at[i])) continue;
-        order = cj_compare(r, &x->at[i], &y->at[i], unordered);
-        break;
-    }
-    cj_leave(r);
-    return order;
+    if (a->kind == b->kind && (a->kind == CJ_LIST || a->kind == CJ_TUPLE))
+        cj_fail(r, CL_ERR_UNSUPPORTED, "the order of lists is not supported");
+    cj_fail(r, CL_ERR_ARG, "'%s' and '%s' have no order", cj_type(a), cj_type(b));
 }
 
 bool cj_contains(cj_run *r, const cj_value *container, const cj_value *v) {

@@ -18,8 +18,8 @@ typedef enum cj_kind {
     CJ_LIST,
     CJ_TUPLE,
     CJ_RANGE,
-    CJ_VIEW,     /* what dict.items() and .keys() return */
-    CJ_ITERATOR, /* what filters such as map return; can be read once */
+    CJ_VIEW,     /* the results of dict.items() and .keys() */
+    CJ_ITERATOR, /* the result of filters such as map; can be read once */
     CJ_DICT,
     CJ_NAMESPACE, /* the only thing that a template can change */
     CJ_LOOP,
@@ -34,7 +34,7 @@ typedef struct cj_loop cj_loop;
 typedef struct cj_macro cj_macro;
 typedef struct cj_function cj_function;
 
-/* Passed by value. What it points to lives as long as the run, or the template. */
+/* Passed by value. The memory that it points to lives as long as the run, or the template. */
 struct cj_value {
     cj_kind kind;
     union {
@@ -53,9 +53,8 @@ struct cj_value {
 struct cj_list {
     cj_value *at; /* [n] */
     size_t n, capacity;
-    bool used;                   /* CJ_ITERATOR: it has been read */
-    const char *name;            /* CJ_VIEW and CJ_ITERATOR: its type's name in Python */
-    int64_t start, stop, stride; /* CJ_RANGE */
+    bool used;        /* CJ_ITERATOR: it has been read */
+    const char *name; /* CJ_VIEW and CJ_ITERATOR: its type's name in Python */
 };
 
 typedef struct cj_entry {
@@ -105,20 +104,19 @@ bool cj_truth(const cj_value *v);
 /* Whether v is a number; Python's True and False are. *i or *f is its value. */
 bool cj_is_int(const cj_value *v, int64_t *i);
 bool cj_is_number(const cj_value *v);
-double cj_to_double(const cj_value *v);
 
 bool cj_equal(cj_run *r, const cj_value *a, const cj_value *b);
-/* Negative, 0 or positive. Fails if Python cannot order them. NaN is unordered: *unordered is true. */
-int cj_compare(cj_run *r, const cj_value *a, const cj_value *b, bool *unordered);
+/* Negative, 0 or positive. Fails for others than numbers and strings. */
+int cj_compare(cj_run *r, const cj_value *a, const cj_value *b);
 bool cj_contains(cj_run *r, const cj_value *container, const cj_value *v);
-/* Fails for values that cannot be the key of a dict. */
+/* Fails for values that cannot be the key of a dict; tuples are not supported there. */
 void cj_check_hashable(cj_run *r, const cj_value *v);
 
 /* Whether `for` can loop over v. */
 bool cj_is_iterable(const cj_value *v);
 /* The elements of anything that can be looped over: borrowed, or made for a string or a dict. An iterator is used up. */
 const cj_list *cj_elements(cj_run *r, const cj_value *v);
-/* What Python's len returns. Fails if v has no length. */
+/* The result of Python's len. Fails if v has no length. */
 size_t cj_length(cj_run *r, const cj_value *v);
 bool cj_has_length(const cj_value *v);
 

@@ -1,6 +1,6 @@
 /*
- * What distinguishes the supported architectures: one row of a table (arch.c) for each. Loading and the forward pass depend on
- * these fields only, never on the name of an architecture.
+ * The differences between the supported architectures: one row of a table (arch.c) for each. Loading and the forward pass
+ * depend on these fields only, never on the name of an architecture.
  */
 #ifndef CHUNKLLAMA_MODEL_ARCH_H
 #define CHUNKLLAMA_MODEL_ARCH_H

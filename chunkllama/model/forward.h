@@ -15,7 +15,7 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
                             cl_error *error);
 void cl_forward_free(cl_forward **f);
 
-/* What a step yields of its rows beside K/V. Rows are ascending indices into those of the step. Borrowed for the call only. */
+/* The results of a step beside K/V. Rows are ascending indices into those of the step. Borrowed for the call only. */
 typedef struct cl_forward_output {
     const int32_t *logit_rows; /* [n_logits] the rows whose logits are computed */
     int32_t n_logits;

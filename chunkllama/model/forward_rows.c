@@ -106,7 +106,7 @@ static void rotate(const struct cl_forward *f, float *x, const float *cos_sin, i
     }
 }
 
-/* What is applied to Q, K or V; NULL: nothing. */
+/* The bias and the norm that are applied to Q, K or V; NULL: none. */
 typedef struct finish {
     float *rows;
     int32_t n;

@@ -1,7 +1,7 @@
 /*
- * What the forward pass does to rows between two matrix products: embedding, norms, bias, rotation, residual addition. Each
- * function runs one task for each row group (8 rows) and leaves the rows prepared for the next product. Bias, norm and rotation
- * of Q, K and V are applied instead by the thread that has just computed the values.
+ * The operations of the forward pass on rows between two matrix products: embedding, norms, bias, rotation, residual addition.
+ * Each function runs one task for each row group (8 rows) and leaves the rows prepared for the next product. Bias, norm and
+ * rotation of Q, K and V are applied instead by the thread that has just computed the values.
  */
 #ifndef CHUNKLLAMA_MODEL_FORWARD_ROWS_H
 #define CHUNKLLAMA_MODEL_FORWARD_ROWS_H

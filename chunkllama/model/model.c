@@ -147,8 +147,8 @@ cl_status cl_model_detokenize(const cl_model *m, const int32_t *tokens, size_t n
                            m->params.n_vocab - 1);
     *size = 0;
     for (size_t i = 0; i < n_tokens; i++) {
-        const size_t room = *size < capacity ? capacity - *size : 0;
-        *size += cl_tokenizer_piece(m->tok, tokens[i], special, room ? text + *size : NULL, room);
+        const size_t left = *size < capacity ? capacity - *size : 0;
+        *size += cl_tokenizer_piece(m->tok, tokens[i], special, left ? text + *size : NULL, left);
     }
     return CL_OK;
 }

@@ -285,7 +285,7 @@ static int32_t collect_among(cl_sampler *s, const float *logits, const int32_t *
     return n_candidates;
 }
 
-/* What a random number depends on, besides the seed. */
+/* The position of a random number, on which it depends besides the seed. */
 typedef struct place {
     int64_t position;
     int32_t choice;

@@ -130,7 +130,7 @@ static cl_status load_ids(cl_merge_rules *rules, const cl_vocab *v, const void *
     return CL_OK;
 }
 
-/* Add a rule written "left right", as in the file. buf has room for the bytes of both. */
+/* Add a rule written "left right", as in the file. buf: scratch for the bytes of both. */
 static cl_status add_text(cl_merge_rules *rules, const cl_vocab *v, cl_str text, size_t rank, char *buf, cl_error *error) {
     const char *space = text.size > 1 ? memchr(text.data + 1, ' ', text.size - 1) : NULL;
     if (!space)

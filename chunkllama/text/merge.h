@@ -36,11 +36,11 @@ typedef struct cl_merge_space {
 typedef bool (*cl_merge_lookup)(const void *ctx, const cl_merge_symbol *left, const cl_merge_symbol *right, uint32_t *order,
                                 int32_t *id);
 
-/* Start an empty text with room for n symbols. Returns 0, or -1 if memory is lacking. */
+/* Start an empty text with capacity for n symbols. Returns 0, or -1 if memory is lacking. */
 int cl_merge_reserve(cl_merge_space *space, size_t n);
 void cl_merge_free(cl_merge_space *space);
 
-/* Append a symbol, within the room that was made. */
+/* Append a symbol, within the capacity. */
 void cl_merge_add(cl_merge_space *space, uint32_t start, uint32_t size, int32_t id);
 
 /* Merge. The result is the linked list from symbols[0] over `next`. Takes O(n log n) for n symbols. */

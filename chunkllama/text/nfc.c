@@ -10,8 +10,8 @@
 
 static const utf8proc_option_t OPTIONS = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
 enum {
-    LONGEST = 16,    /* code points; a canonical decomposition has at most 4 */
-    ROOM_A_BYTE = 2, /* code points: U+0390 and others become 3 for their 2 bytes, U+1FA2 and others 4 for 3 */
+    LONGEST = 16,     /* code points; a canonical decomposition has at most 4 */
+    CODES_A_BYTE = 2, /* code points: U+0390 and others become 3 for their 2 bytes, U+1FA2 and others 4 for 3 */
 };
 
 bool cl_nfc_may_change(cl_str text) {
@@ -41,12 +41,12 @@ static void order(utf8proc_int32_t *points, size_t n, utf8proc_int32_t *scratch)
 }
 
 cl_status cl_nfc_normalize(cl_str text, char **buf, cl_str *out, cl_error *error) {
-    const size_t room = ROOM_A_BYTE * text.size + LONGEST;
+    const size_t capacity = CODES_A_BYTE * text.size + LONGEST;
     utf8proc_int32_t *points = NULL, *scratch = NULL;
     *buf = NULL;
-    if (room < PTRDIFF_MAX / sizeof *points) {
-        points = malloc(room * sizeof *points);
-        scratch = malloc(room * sizeof *scratch);
+    if (capacity < PTRDIFF_MAX / sizeof *points) {
+        points = malloc(capacity * sizeof *points);
+        scratch = malloc(capacity * sizeof *scratch);
     }
     cl_status status = CL_OK;
     if (!points || !scratch) status = cl_fail(error, CL_ERR_NOMEM, "no memory for a text of %zu bytes", text.size);
@@ -57,8 +57,8 @@ cl_status cl_nfc_normalize(cl_str text, char **buf, cl_str *out, cl_error *error
         const utf8proc_ssize_t size =
             utf8proc_iterate((const utf8proc_uint8_t *)text.data + i, (utf8proc_ssize_t)(text.size - i), &c);
         const utf8proc_ssize_t n_added =
-            size > 0 ? utf8proc_decompose_char(c, points + n, (utf8proc_ssize_t)(room - n), OPTIONS, &bound) : -1;
-        if (n_added < 0 || (size_t)n_added > room - n)
+            size > 0 ? utf8proc_decompose_char(c, points + n, (utf8proc_ssize_t)(capacity - n), OPTIONS, &bound) : -1;
+        if (n_added < 0 || (size_t)n_added > capacity - n)
             status = cl_fail(error, CL_ERR_FORMAT, "byte %zu of a text cannot be normalised", i);
         n += (size_t)(n_added > 0 ? n_added : 0);
         i += (size_t)(size > 0 ? size : 1);

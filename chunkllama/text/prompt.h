@@ -1,5 +1,5 @@
 /*
- * The text of a prompt, which records what parts of it are the chat format's own. Only in these parts the names of special
+ * The text of a prompt, which records which parts of it are the chat format's own. Only in these parts the names of special
  * tokens stand for these tokens (cl_tokenizer_encode_spans), so the text of a message never becomes one.
  */
 #ifndef CHUNKLLAMA_TEXT_PROMPT_H

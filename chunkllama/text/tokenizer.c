@@ -1,4 +1,4 @@
-/* Loads a file's tokenizer and does what both kinds of BPE share: added tokens, special tokens, token bytes. */
+/* Loads a file's tokenizer and has the parts that both kinds of BPE share: added tokens, special tokens, token bytes. */
 #include "tokenizer.h"
 
 #include <stdlib.h>
@@ -61,7 +61,7 @@ static const char *const end_names[] = {"<|im_end|>",    "<|eot_id|>", "<|eom_id
 static const char *const end_keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
 
-/* What a token is called in files that do not say which one it is, and in those that do. */
+/* The names of a token in files that do not say which one it is, and the key in those that do. */
 typedef struct known_token {
     const char *keys[2];
     const char *names[5];

@@ -8,9 +8,9 @@ from test_batch import computed_by_a_trie, prompts_of
 pytestmark = pytest.mark.exact
 
 N = 16
-SETTINGS = [("--prefill-piece", 7), ("--prefill-piece", 64, "--threads", 1), ("--max-step-rows", 40),
+SETTINGS = [("--prefill-segment", 7), ("--prefill-segment", 64, "--threads", 1), ("--max-step-rows", 40),
             ("--sharing", "shared_storage", "--max-seqs", 5), ("--retention", "none", "--chunk-size", 32),
-            ("--speculate", "off"), ("--max-seqs", 1), ("--max-seqs", 2, "--prefill-piece", 100)]
+            ("--speculate", "off"), ("--max-seqs", 1), ("--max-seqs", 2, "--prefill-segment", 100)]
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ def test_help_lists_choices(chunkllama, option):
 
 
 @pytest.mark.parametrize("args", [["tokenize", "x"], ["info"], ["bench", "--pp", "16", "--tg", "1", "--batch", "1"],
-                                  ["perplexity", "-f", ROOT / "README.md", "--ctx", "64", "--chunks", "1"], ["run", "-n", "2", "x"],
+                                  ["perplexity", "-f", ROOT / "README.md", "--ctx", "64", "--passages", "1"], ["run", "-n", "2", "x"],
                                   ["batch", "-i", "-", "--max-tokens", "1"]], ids=lambda args: args[0])
 def test_full_disk(chunkllama_bin, model_path, args):
     """A write error is reported, once."""
@@ -215,7 +215,7 @@ def test_logits(chunkllama, token_file, tmp_path):
     assert last.shape == (1, 49152) and np.array_equal(last[0], every[-1])
 
 
-@pytest.mark.parametrize("args", [["--prefill-piece", "7"], ["--max-step-rows", "64"], ["--threads", "1"],
+@pytest.mark.parametrize("args", [["--prefill-segment", "7"], ["--max-step-rows", "64"], ["--threads", "1"],
                                   ["--sharing", "private"]])
 def test_logits_do_not_depend_on_settings(chunkllama, token_file, tmp_path, args):
     one, other = (logits(chunkllama, token_file, tmp_path / f"{i}.npy", *a) for i, a in enumerate([[], args]))
@@ -235,7 +235,7 @@ def test_perplexity(chunkllama, token_file, tmp_path):
     n_ctx = 64
     (tmp_path / "text").write_text(TEXT * 6)
     ids = json.loads(token_file.read_text())
-    done = json.loads(chunkllama("perplexity", "-f", tmp_path / "text", "--ctx", n_ctx, "--chunks", 2, "--json").stdout)
+    done = json.loads(chunkllama("perplexity", "-f", tmp_path / "text", "--ctx", n_ctx, "--passages", 2, "--json").stdout)
     losses = []
     for start in (0, n_ctx):
         chunk = ids[start:start + n_ctx]
@@ -243,7 +243,7 @@ def test_perplexity(chunkllama, token_file, tmp_path):
         x = logits(chunkllama, tmp_path / "chunk.json", tmp_path / "chunk.npy").astype(np.float64)
         logsum = x.max(1) + np.log(np.exp(x - x.max(1, keepdims=True)).sum(1))
         losses += [logsum[p] - x[p, chunk[p + 1]] for p in range(n_ctx // 2, n_ctx - 1)]
-    assert done["tokens_scored"] == len(losses) and done["chunks"] == 2 and done["n_ctx"] == n_ctx
+    assert done["tokens_scored"] == len(losses) and done["passages"] == 2 and done["n_ctx"] == n_ctx
     assert done["perplexity"] == pytest.approx(math.exp(np.mean(losses)), rel=1e-9)
     assert done["uncertainty"] == pytest.approx(np.std(losses) / math.sqrt(len(losses) - 1) * done["perplexity"], rel=1e-6)
     text = chunkllama("perplexity", "-f", tmp_path / "text", "--ctx", n_ctx, "--chunks", 2).stdout

@@ -119,7 +119,8 @@ def test_every_flag_of_others(chunkllama, request):
     rows = re.findall(r'^    (?:([A-Z]+)\(|\{)((?:"[^"]*"\s*)+)(.*?)[)}],$', source, re.M | re.S)
     flags = [flag for _, texts, _ in rows for flag in re.findall(r"-[^ \n\"]+", texts)]
     assert len(flags) > 100 and len(set(flags)) == len(flags)
-    options = set(re.findall(r"--[a-z-]+", chunkllama("serve", "--help").stdout + chunkllama("run", "--help").stdout))
+    helps = [chunkllama(command, "--help").stdout for command in ("serve", "run", "perplexity")]
+    options = set(re.findall(r"--[a-z-]+", "".join(helps)))
     aliases = [re.search('"(.*)"', rest)[1] for kind, texts, rest in rows if kind == "ALIAS" for _ in texts.split()]
     assert len(aliases) > 20 and {"--" + name for name in aliases} <= options
     answers = re.findall(r'^static const char \w+\[\] = "(.*)";$', source, re.M)
@@ -241,7 +242,7 @@ def test_bash_completion(chunkllama, chunkllama_bin, tmp_path):
     script.write_text(chunkllama("completion", "bash").stdout)
     (tmp_path / "model.gguf").touch()
     lines = {"ser": "serve", "serve --kv-ty": "--kv-type", "serve --kv-type ": "f32 f16 bf16 int8", "bench s": "serve",
-             "bench serve --ur": "--url", "bench --p": "--pp --prefill-piece --pin-threads", "completion z": "zsh",
+             "bench serve --ur": "--url", "bench --p": "--pp --prefill-segment --pin-threads", "completion z": "zsh",
              f"run -m {tmp_path}/mod": f"{tmp_path}/model.gguf", "serve --port ": ""}
     calls = "".join('COMP_WORDS=(%s %s); COMP_CWORD=%d; _chunkllama; echo "${COMPREPLY[*]}"\n' %
                     (chunkllama_bin, " ".join(f"'{word}'" for word in line.split(" ")), len(line.split(" "))) for line in lines)

@@ -40,9 +40,9 @@ def test_perplexity_on_a_terminal(on_terminal):
     t.read_until(" left")
     t.send(INTERRUPT)
     assert t.wait() == INTERRUPTED
-    bars = re.findall(rb"\r\[(#*)(\.*)\] (\d+)/(\d+) chunks(?:, PPL [\d.]+ so far)?(?:, (\d+:\d\d) left)?\x1b\[K", t.shown)
+    bars = re.findall(rb"\r\[(#*)(\.*)\] (\d+)/(\d+) passages(?:, PPL [\d.]+ so far)?(?:, (\d+:\d\d) left)?\x1b\[K", t.shown)
     assert bars[0][2] == b"0" and bars[-1][4] and len({len(b[0] + b[1]) for b in bars}) <= 2 and b"[1]" not in t.shown
-    assert re.search(rb"\r\nFinal estimate: PPL = [\d.]+ .*\r\nchunkllama perplexity: interrupted after (\d+) of (\d+) chunks, whose", t.shown)
+    assert re.search(rb"\r\nFinal estimate: PPL = [\d.]+ .*\r\nchunkllama perplexity: interrupted after (\d+) of (\d+) passages, whose", t.shown)
 
 
 def test_perplexity_as_lines(bin_dir, model_path, hold):
@@ -53,15 +53,15 @@ def test_perplexity_as_lines(bin_dir, model_path, hold):
         assert p.stdout.read(3) == b"[1]"
         with hold("hour", reached=False):
             line = next(line for line in p.stderr if b" layers " not in line)
-            assert re.fullmatch(rb"\d+/\d+ chunks(, PPL [\d.]+ so far)?, [\d:]+:\d\d left\n", line)
+            assert re.fullmatch(rb"\d+/\d+ passages(, PPL [\d.]+ so far)?, [\d:]+:\d\d left\n", line)
             p.send_signal(signal.SIGINT)
             out, err = p.communicate(timeout=LIMIT_S)
         assert p.returncode == 130 and b"\r" not in err and b"\x1b" not in err
-        assert b"Final estimate: PPL = " in out and re.search(rb"interrupted after \d+ of \d+ chunks", err)
+        assert b"Final estimate: PPL = " in out and re.search(rb"interrupted after \d+ of \d+ passages", err)
 
 
 def test_short_commands_show_no_lines(bin_dir, model_path, hold):
-    command = [bin_dir / "chunkllama_held", "perplexity", "-f", TEXT, "--ctx", "64", "--chunks", "2", "-m", model_path]
+    command = [bin_dir / "chunkllama_held", "perplexity", "-f", TEXT, "--ctx", "64", "--passages", "2", "-m", model_path]
     with hold("clock", reached=False):
         done = subprocess.run(command, capture_output=True, env=hold.env, check=True, timeout=LIMIT_S)
     assert done.stdout and done.stderr == b""

@@ -13,7 +13,7 @@
 
 static const plan_records records[] = {
     {"engine",
-     "sharing retention kv_type chunk_size=16 kv_budget_bytes=1048576 n_ctx=512 max_seqs=4 max_step_rows=64 prefill_piece "
+     "sharing retention kv_type chunk_size=16 kv_budget_bytes=1048576 n_ctx=512 max_seqs=4 max_step_rows=64 prefill_segment "
      "max_queued_requests max_queued_tokens window speculation row_cost=150 weight0=1000 weight1=1000 weight2=1000 "
      "weight3=1000 "
      "step_us=1000 row_us target_us stop_at=-1 create_fault tier_cells disk_us",
@@ -43,7 +43,7 @@ static void make_engine(plan_engine *e, rng *r) {
         .chunk_size = chunk_size,
         .n_ctx = ONE_OF(r, 24, 64, 150, 300, SIM_CONTEXT),
         .max_seqs = ONE_OF(r, 1, 2, 4, 8, 16, 16),
-        .prefill_piece = ONE_OF(r, 0, 0, 1, 5, 16, 40),
+        .prefill_segment = ONE_OF(r, 0, 0, 1, 5, 16, 40),
         .max_queued_requests = ONE_OF(r, 0, 0, 0, 0, 0, 1, 3, 20),
         .max_queued_tokens = ONE_OF(r, 0, 0, 0, 0, 0, 1, 100, 1000),
         .window = rng_chance(r, 4) ? ONE_OF(r, 1, 2, 15, 16, 40, 100) : 0,

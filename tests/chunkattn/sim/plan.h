@@ -12,7 +12,7 @@
 /* The engine's configuration, and the run as a whole. */
 typedef struct plan_engine {
     int64_t sharing, retention, kv_type, chunk_size, kv_budget_bytes;
-    int64_t n_ctx, max_seqs, max_step_rows, prefill_piece;
+    int64_t n_ctx, max_seqs, max_step_rows, prefill_segment;
     int64_t max_queued_requests, max_queued_tokens;
     int64_t window;       /* of the model's second layer; 0: it has none */
     int64_t speculation;  /* 0: off; 1: by lookup; 2: by the draft model */

@@ -155,7 +155,7 @@ static void make_config(world *w) {
     to->n_ctx = (int32_t)e->n_ctx;
     to->max_seqs = (int32_t)e->max_seqs;
     to->max_step_rows = (int32_t)e->max_step_rows;
-    to->prefill_piece = (int32_t)e->prefill_piece;
+    to->prefill_segment = (int32_t)e->prefill_segment;
     to->target_itl_s = 1e-6 * (double)e->target_us;
     to->max_queued_requests = e->max_queued_requests;
     to->max_queued_tokens = e->max_queued_tokens;

@@ -3,6 +3,7 @@
 
 #include "tests/support/wait.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 cl_engine_config fixture_config(void) {
@@ -24,7 +25,7 @@ cl_engine_config setting_config(const setting *set, cattn_type kv_type) {
     config.sharing = set->sharing;
     config.retention = set->retention;
     config.max_seqs = set->max_seqs;
-    config.prefill_piece = set->prefill_piece;
+    config.prefill_segment = set->prefill_segment;
     config.max_step_rows = set->max_step_rows;
     config.kv_budget_bytes = set->kv_budget_bytes;
     return config;
@@ -168,6 +169,29 @@ void expect_same_reports(recording *const *expected, recording **got, int n, con
         assert_int_equal(got[i]->n_completion, expected[i]->n_completion);
         recording_free(got[i]);
     }
+}
+
+void expect_same_bytes(const series *s) {
+    const drafting off = {false, NULL};
+    recording **expected = calloc((size_t)s->n, sizeof(recording *)), **got = calloc((size_t)s->n, sizeof(recording *));
+    assert_true(expected && got);
+    for (size_t t = 0; t < s->n_types; t++) {
+        run_requests(&s->undisturbed, s->types[t], &off, s->make, s->n, s->max_prompt, expected);
+        if (s->check_undisturbed) s->check_undisturbed(expected);
+        for (size_t run = 0; run < s->n_settings * s->n_ways; run++) {
+            const size_t set = run / s->n_ways, way = run % s->n_ways;
+            if (s->turns && (set + way) % s->n_types != t) continue;
+            const cl_engine_stats stats =
+                run_requests(&s->settings[set], s->types[t], &s->ways[way], s->make, s->n, s->max_prompt, got);
+            if (s->check_run) s->check_run(&s->settings[set], &s->ways[way], &stats);
+            char text[128];
+            snprintf(text, sizeof text, "K/V type %zu, setting %zu, way %zu", t, set, way);
+            expect_same_reports(expected, got, s->n, text);
+        }
+        for (int i = 0; i < s->n; i++) recording_free(expected[i]);
+    }
+    free((void *)expected);
+    free((void *)got);
 }
 
 int64_t trie_tokens(const prompt *prompts, int n) {

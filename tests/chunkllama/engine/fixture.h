@@ -19,7 +19,7 @@ cl_engine_config fixture_config(void);
 typedef struct setting {
     cattn_sharing sharing;
     cattn_retention retention;
-    int32_t max_seqs, prefill_piece, max_step_rows, n_threads;
+    int32_t max_seqs, prefill_segment, max_step_rows, n_threads;
     uint64_t kv_budget_bytes;
     bool one_by_one; /* each request is submitted when the one before has ended; otherwise all together */
 } setting;
@@ -61,7 +61,7 @@ typedef struct drafting {
     const cl_model *model;
 } drafting;
 
-/* Request i of a series; tokens has room for its prompt. */
+/* Request i of a series; its prompt is written to tokens. */
 typedef cl_engine_request make_request_fn(int i, int32_t *tokens, recording *r);
 
 /*
@@ -73,6 +73,24 @@ cl_engine_stats run_requests(const setting *set, cattn_type kv_type, const draft
 
 /* Fails the test, with this text, unless the same was reported of all n requests. Frees the recordings `got`. */
 void expect_same_reports(recording *const *expected, recording **got, int n, const char *text);
+
+/* A series of requests, of which the same is to be reported in every setting, with every type of K/V and way of drafting. */
+typedef struct series {
+    make_request_fn *make;
+    int n, max_prompt;
+    setting undisturbed; /* of the run that the others are compared with, which does not draft */
+    const setting *settings;
+    size_t n_settings;
+    const cattn_type *types;
+    size_t n_types;
+    const drafting *ways;
+    size_t n_ways;
+    bool turns; /* the types take turns over settings and ways, instead of being combined with all of them */
+    /* Called with what was reported of the undisturbed requests, and with the statistics of each other run; or NULL. */
+    void (*check_undisturbed)(recording *const *expected);
+    void (*check_run)(const setting *set, const drafting *way, const cl_engine_stats *stats);
+} series;
+void expect_same_bytes(const series *s);
 
 /*
  * The number of tokens that must be computed for prompts that join in this order: those that no earlier prompt has. A match

@@ -4,7 +4,6 @@
  */
 #include "tests/support/testing.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "fixture.h"
@@ -28,10 +27,21 @@ static cl_engine_request variety(int i, int32_t *tokens, recording *r) {
                       : embed(tokens, n, i % 3 ? CL_ENGINE_POOL_LAST : CL_ENGINE_POOL_MEAN, r);
 }
 
+static void check_undisturbed(recording *const *expected) {
+    for (int i = 0; i < N_REQUESTS; i++) assert_int_equal(expected[i]->n_embedding, i % 3 == 2 ? 0 : TOY_EMBD);
+}
+
+static int64_t n_preemptions;
+
+static void check_run(const setting *set, const drafting *way, const cl_engine_stats *stats) {
+    (void)set;
+    (void)way;
+    n_preemptions += stats->preemptions;
+}
+
 static void same_bytes_in_every_setting(void **state) {
     (void)state;
-    const drafting off = {false, NULL}, on = {true, NULL};
-    static const setting undisturbed = {CATTN_SHARED, CATTN_RETAIN_LRU, 3, 0, 512, 1, 64 * MIB, true};
+    static const drafting ways[] = {{false, NULL}, {true, NULL}};
     static const setting settings[] = {
         {CATTN_SHARED, CATTN_RETAIN_LRU, 32, 0, 512, 1, 64 * MIB, false},
         {CATTN_SHARED, CATTN_RETAIN_LEARNED, 32, 7, 64, 2, 64 * MIB, false},
@@ -41,20 +51,18 @@ static void same_bytes_in_every_setting(void **state) {
         {CATTN_PRIVATE, CATTN_RETAIN_NONE, 16, 0, 512, 2, MIB / 3, false},
     };
     static const cattn_type types[] = {CATTN_F32, CATTN_BF16, CATTN_I8};
-    int64_t n_preemptions = 0;
-    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-        recording *expected[N_REQUESTS], *got[N_REQUESTS];
-        run_requests(&undisturbed, types[t], &off, variety, N_REQUESTS, MAX_PROMPT, expected);
-        for (int i = 0; i < N_REQUESTS; i++) assert_int_equal(expected[i]->n_embedding, i % 3 == 2 ? 0 : TOY_EMBD);
-        for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
-            char text[64];
-            snprintf(text, sizeof text, "K/V type %zu, setting %zu", t, s);
-            n_preemptions +=
-                run_requests(&settings[s], types[t], s % 2 ? &on : &off, variety, N_REQUESTS, MAX_PROMPT, got).preemptions;
-            expect_same_reports(expected, got, N_REQUESTS, text);
-        }
-        for (int i = 0; i < N_REQUESTS; i++) recording_free(expected[i]);
-    }
+    expect_same_bytes(&(series){.make = variety,
+                                .n = N_REQUESTS,
+                                .max_prompt = MAX_PROMPT,
+                                .undisturbed = {CATTN_SHARED, CATTN_RETAIN_LRU, 3, 0, 512, 1, 64 * MIB, true},
+                                .settings = settings,
+                                .n_settings = 6,
+                                .types = types,
+                                .n_types = 3,
+                                .ways = ways,
+                                .n_ways = 2,
+                                .check_undisturbed = check_undisturbed,
+                                .check_run = check_run});
     assert_true(n_preemptions > 0);
 }
 

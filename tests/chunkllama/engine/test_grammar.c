@@ -5,7 +5,6 @@
 #include "tests/support/testing.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,6 +105,15 @@ static void expect_matches(recording *const *recordings) {
     assert_in_range(n_complete, N_REQUESTS / 5, N_REQUESTS);
 }
 
+static int64_t n_preempted, n_accepted;
+
+static void check_run(const setting *set, const drafting *way, const cl_engine_stats *stats) {
+    (void)set;
+    (void)way;
+    n_preempted += stats->preemptions;
+    n_accepted += stats->drafts.n_accepted;
+}
+
 /*
  * Alone or together, drafted by whom ever, preempted and in any sharing mode. The types of K/V take turns, so that each is in
  * every setting and with every way of drafting.
@@ -114,7 +122,6 @@ static void same_bytes_in_every_setting(void **state) {
     (void)state;
     const drafting ways[] = {{false, NULL}, {true, NULL}, {true, toy_draft_model(0.1f)}};
     static const setting settings[] = {
-        {CATTN_PRIVATE, CATTN_RETAIN_NONE, 3, 0, 512, 1, 64 * MIB, true}, /* the one that others are compared with */
         {CATTN_SHARED, CATTN_RETAIN_LRU, 3, 0, 64, 1, 64 * MIB, true},
         {CATTN_SHARED, CATTN_RETAIN_LRU, 32, 0, 64, 1, 64 * MIB, false},
         {CATTN_SHARED, CATTN_RETAIN_LRU, 32, 7, 33, 2, 64 * MIB, false},
@@ -124,28 +131,19 @@ static void same_bytes_in_every_setting(void **state) {
         {CATTN_PRIVATE, CATTN_RETAIN_NONE, 16, 0, 64, 2, MIB / 3, false},
     };
     static const cattn_type types[2] = {CATTN_F32, CATTN_I8};
-    int64_t n_preempted = 0, n_accepted = 0;
-    recording *expected[2][N_REQUESTS], *got[N_REQUESTS];
-    for (size_t t = 0; t < 2; t++) {
-        run_requests(&settings[0], types[t], &ways[0], variety, N_REQUESTS, MAX_PROMPT, expected[t]);
-        expect_matches(expected[t]);
-    }
-    for (size_t s = 1; s < sizeof settings / sizeof *settings; s++) {
-        for (size_t way = 0; way < 3; way++) {
-            const size_t t = (s + way) % 2;
-            const cl_engine_stats stats =
-                run_requests(&settings[s], types[t], &ways[way], variety, N_REQUESTS, MAX_PROMPT, got);
-            n_preempted += stats.preemptions;
-            n_accepted += stats.drafts.n_accepted;
-            char text[64];
-            snprintf(text, sizeof text, "K/V type %zu, setting %zu, way %zu", t, s, way);
-            expect_same_reports(expected[t], got, N_REQUESTS, text);
-        }
-    }
-    for (int i = 0; i < N_REQUESTS; i++) {
-        recording_free(expected[0][i]);
-        recording_free(expected[1][i]);
-    }
+    expect_same_bytes(&(series){.make = variety,
+                                .n = N_REQUESTS,
+                                .max_prompt = MAX_PROMPT,
+                                .undisturbed = {CATTN_PRIVATE, CATTN_RETAIN_NONE, 3, 0, 512, 1, 64 * MIB, true},
+                                .settings = settings,
+                                .n_settings = sizeof settings / sizeof *settings,
+                                .types = types,
+                                .n_types = 2,
+                                .ways = ways,
+                                .n_ways = 3,
+                                .turns = true,
+                                .check_undisturbed = expect_matches,
+                                .check_run = check_run});
     assert_true(n_preempted > 20);
     assert_true(n_accepted > 200);
 }
@@ -256,32 +254,6 @@ static void end_tokens_follow_the_grammar(void **state) {
     assert_int_equal(r->choices[0].finish, CL_ENGINE_STOP);
     assert_int_equal(r->choices[0].n_tokens, 10);
     recording_free(r);
-    fixture_stop(&f);
-}
-
-/* What is allowed is drawn by its probability: choices differ, at temperature 0 they do not. */
-static void allowed_tokens_are_drawn(void **state) {
-    (void)state;
-    cl_engine_config config = fixture_config();
-    fixture f;
-    fixture_start(&f, &config, 1);
-    int32_t tokens[11];
-    make_prompt(tokens, 11, 0, 0, 1);
-    for (int temperature = 0; temperature < 2; temperature++) {
-        cl_engine_request request = make_request(tokens, 11, 30, NULL);
-        request.n = RECORDING_CHOICES;
-        request.sampling.temperature = 50 * (float)temperature;
-        set_grammar(&request, "####");
-        recording *r = run(&f, request);
-        bool seen[256] = {false};
-        int n_different = 0;
-        for (int k = 0; k < RECORDING_CHOICES; k++) {
-            n_different += !seen[(unsigned char)r->choices[k].text[0]];
-            seen[(unsigned char)r->choices[k].text[0]] = true;
-        }
-        assert_in_range(n_different, temperature ? 4 : 1, temperature ? RECORDING_CHOICES : 1);
-        recording_free(r);
-    }
     fixture_stop(&f);
 }
 
@@ -460,7 +432,6 @@ int main(void) {
         cmocka_unit_test(forced_tokens_share_the_rows_of_a_step),
         cmocka_unit_test(forced_tokens_end_where_others_would),
         cmocka_unit_test(end_tokens_follow_the_grammar),
-        cmocka_unit_test(allowed_tokens_are_drawn),
         cmocka_unit_test(the_distribution_is_that_of_masks),
         cmocka_unit_test(failures_end_their_choice),
         cmocka_unit_test(cancelled_amid_forced_tokens),

@@ -86,7 +86,7 @@ static void a_pinned_prompt_survives_a_flood(void **state) {
     fixture_stop(&f);
 }
 
-/* Beyond the budget of pins a request fails, and the pins before it stay. A pin that ends makes room. */
+/* Beyond the budget of pins a request fails, and the pins before it stay. A pin that ends makes space for others. */
 static void pins_have_a_budget(void **state) {
     (void)state;
     fixture f;
@@ -150,8 +150,8 @@ static void a_request_pins_the_beginning_of_its_prompt(void **state) {
     fixture_stop(&f);
 }
 
-/* Without room for its pin a request goes on, with the same answer. */
-static void a_pin_without_room_is_left_out(void **state) {
+/* Where its pin does not fit, a request goes on, with the same answer. */
+static void a_pin_that_does_not_fit_is_left_out(void **state) {
     (void)state;
     fixture f;
     int32_t tokens[N_LONG];
@@ -178,7 +178,8 @@ static void a_pin_without_room_is_left_out(void **state) {
     fixture_stop(&f);
 }
 
-/* A pin takes the place of a shorter one of the same prompt, so both need not fit at once; without room the shorter one stays.
+/* A pin takes the place of a shorter one of the same prompt, so both need not fit at once; where it does not fit, the shorter
+ * one stays.
  */
 static void a_pin_takes_the_place_of_a_shorter_one(void **state) {
     (void)state;
@@ -197,7 +198,7 @@ static void a_pin_takes_the_place_of_a_shorter_one(void **state) {
         uint64_t n_chunks; /* of all pins afterwards */
     } turns[] = {
         {false, false, 48, 48, 3}, {false, false, 80, 80, 5},
-        {false, false, 96, 0, 5}, /* 6 chunks: there is no room, and the 5 stay */
+        {false, false, 96, 0, 5}, /* 6 chunks: it does not fit, and the 5 stay */
         {true, false, 80, 0, 5},  /* other tokens */
         {false, true, 80, 0, 5},   {false, false, 80, 80, 5},
     };
@@ -331,7 +332,7 @@ static void what_cannot_be_pinned_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pinned_prompt_survives_a_flood),           cmocka_unit_test(pins_have_a_budget),
-        cmocka_unit_test(a_request_pins_the_beginning_of_its_prompt), cmocka_unit_test(a_pin_without_room_is_left_out),
+        cmocka_unit_test(a_request_pins_the_beginning_of_its_prompt), cmocka_unit_test(a_pin_that_does_not_fit_is_left_out),
         cmocka_unit_test(a_pin_takes_the_place_of_a_shorter_one),     cmocka_unit_test(a_running_request_keeps_its_pin),
         cmocka_unit_test(pins_keep_their_part_of_the_budget),         cmocka_unit_test(what_cannot_be_pinned_is_refused),
     };

@@ -1,76 +1,10 @@
 /*
- * Where the budget does not hold all choices, some leave the cache and return: the same bytes are reported, every request ends,
- * and what is computed again is bounded.
+ * Where the budget does not hold all choices, some leave the cache and return: every request ends, and what is computed again
+ * is bounded. test_exact.c compares what is reported.
  */
 #include "tests/support/testing.h"
 
-#include <stdio.h>
-
 #include "fixture.h"
-
-enum { N_REQUESTS = 32, MAX_PROMPT = 120 };
-
-/* Requests of all kinds, whose completions outgrow the chunks that they get at first. */
-static cl_engine_request variety(int i, int32_t *tokens, recording *r) {
-    static const int64_t lengths[] = {1, 2, 15, 16, 17, 31, 48, 65, 100, 119};
-    static const char *const stop[] = {"END", "ab", "\n\n", "e"};
-    static const int32_t stop_tokens[] = {17, 33, 65, 129, 193};
-    const int64_t n = lengths[i % 10];
-    make_prompt(tokens, n, i % 5 == 4 ? n : n * 2 / 3, (uint32_t)(i % 3), (uint32_t)i);
-    cl_engine_request request = make_request(tokens, n, 30 + 7 * (i % 11), r);
-    if (i % 2 == 1) request.sampling.temperature = 1;
-    request.sampling.seed = (uint64_t)i;
-    if (i % 8 == 5) request.sampling.frequency_penalty = 0.5f;
-    if (i % 8 == 7) request.sampling.repetition_penalty = 1.2f;
-    if (i % 6 == 2) request.prompt_logprobs = true;
-    if (i % 7 == 0) request.logprobs = false;
-    if (i % 7 == 3) {
-        request.stop = stop;
-        request.n_stop = 4;
-        request.ignore_eos = false;
-    }
-    if (i % 7 == 5) {
-        request.stop_tokens = stop_tokens;
-        request.n_stop_tokens = 5;
-        request.ignore_eos = false;
-    }
-    if (i % 8 == 6) request.n = 3;
-    if (i == N_REQUESTS - 1 || i == 2) request.n = RECORDING_CHOICES;
-    return request;
-}
-
-static cl_engine_stats run_all(const setting *set, cattn_type kv_type, const drafting *drafting, recording **recordings) {
-    return run_requests(set, kv_type, drafting, variety, N_REQUESTS, MAX_PROMPT, recordings);
-}
-
-/* With and without drafts, in all sharing modes: preempted choices report what undisturbed ones do. */
-static void same_bytes_through_preemption(void **state) {
-    (void)state;
-    const drafting off = {false, NULL}, ways[] = {{false, NULL}, {true, NULL}, {true, toy_draft_model(0.1f)}};
-    static const setting undisturbed = {CATTN_SHARED, CATTN_RETAIN_LRU, 64, 0, 64, 1, 64 * MIB, true};
-    static const setting settings[] = {
-        {CATTN_SHARED, CATTN_RETAIN_LRU, 16, 0, 64, 1, MIB / 4, false},
-        {CATTN_SHARED, CATTN_RETAIN_LRU, 40, 7, 64, 2, MIB / 2, false},
-        {CATTN_SHARED, CATTN_RETAIN_NONE, 16, 0, 19, 1, MIB / 4, false},
-        {CATTN_SHARED_STORAGE, CATTN_RETAIN_LRU, 32, 5, 64, 1, MIB / 3, false},
-        {CATTN_PRIVATE, CATTN_RETAIN_NONE, 16, 0, 512, 2, MIB / 3, false},
-    };
-    static const cattn_type types[] = {CATTN_F32, CATTN_BF16, CATTN_I8};
-    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-        recording *expected[N_REQUESTS], *got[N_REQUESTS];
-        assert_int_equal(run_all(&undisturbed, types[t], &off, expected).preemptions, 0);
-        for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
-            for (int way = 0; way < 3; way++) {
-                const cl_engine_stats stats = run_all(&settings[s], types[t], &ways[way], got);
-                assert_true(stats.preemptions > 0);
-                char text[64];
-                snprintf(text, sizeof text, "K/V type %zu, setting %zu, way %d", t, s, way);
-                expect_same_reports(expected, got, N_REQUESTS, text);
-            }
-        }
-        for (int i = 0; i < N_REQUESTS; i++) recording_free(expected[i]);
-    }
-}
 
 /* An engine whose budget does not hold what the next tests ask of it at once. */
 static void start_short_of_memory(fixture *f) {
@@ -192,7 +126,6 @@ static void cancelled_in_every_state(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bytes_through_preemption),
         cmocka_unit_test(what_fits_alone_finishes),
         cmocka_unit_test(choices_run_in_turns),
         cmocka_unit_test(cancelled_in_every_state),

@@ -65,14 +65,16 @@ static void wrong_settings_are_refused(void **state) {
         cl_engine_config config = fixture_config();
         if (i == 0) config.max_seqs = 0;
         if (i == 1) config.max_step_rows = config.max_seqs - 1;
-        if (i == 2) config.prefill_piece = -1;
+        if (i == 2) config.prefill_segment = -1;
         if (i == 3) config.chunk_size = 17;
         if (i == 4) config.kv_budget_bytes = 1000;
-        static const char *const names[] = {"max_seqs", "max_step_rows", "prefill_piece", "chunk_size", "budget"};
+        static const char *const names[] = {"max_seqs", "max_step_rows", "prefill_segment",
+                                            "chunk_size is 17; it must be 16, 32, 64, 128 or 256", "budget"};
         cl_error error;
         assert_int_equal(cl_engine_create_on_pool(toy_model(), pool, &config, &e, &error), i == 4 ? CL_ERR_LIMIT : CL_ERR_ARG);
         assert_null(e);
         assert_non_null(strstr(error.message, names[i]));
+        if (i == 3) assert_string_equal(error.field, "chunk_size");
     }
     ca_pool_destroy(&pool);
 }
@@ -87,7 +89,7 @@ static recording *run(fixture *f, cl_engine_request request) {
 }
 
 /* Choices of no tokens go on in no chunks of their own, so that as many fit as there are sequences. */
-static void choices_of_nothing_take_no_room(void **state) {
+static void choices_of_nothing_take_no_chunks(void **state) {
     (void)state;
     cl_engine_config config = fixture_config();
     config.kv_budget_bytes = 132 << 10;
@@ -281,7 +283,7 @@ int main(void) {
         cmocka_unit_test(what_can_never_run_is_refused),
         cmocka_unit_test(wrong_settings_are_refused),
         cmocka_unit_test(ends_and_texts),
-        cmocka_unit_test(choices_of_nothing_take_no_room),
+        cmocka_unit_test(choices_of_nothing_take_no_chunks),
         cmocka_unit_test(open_end_is_bounded),
         cmocka_unit_test(memory_is_ready_before_requests),
         cmocka_unit_test(tokens_without_memory),

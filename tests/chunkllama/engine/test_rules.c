@@ -2,7 +2,6 @@
 #include "tests/support/testing.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "fixture.h"
@@ -62,8 +61,9 @@ static cl_engine_request variety(int request_index, int32_t *tokens, recording *
     return request;
 }
 
-static cl_engine_stats run_all(const setting *set, cattn_type kv_type, const drafting *drafting, recording **recordings) {
-    return run_requests(set, kv_type, drafting, variety, N_REQUESTS, MAX_PROMPT, recordings);
+static void check_run(const setting *set, const drafting *way, const cl_engine_stats *stats) {
+    if (set->kv_budget_bytes < MIB) assert_true(stats->preemptions > 0);
+    if (way->on && set->one_by_one) assert_true(stats->drafts.n_accepted > 20);
 }
 
 /* Alone and together, cold and warm, with threads, preempted, and with drafts. */
@@ -71,8 +71,7 @@ static void same_bytes_under_rules(void **state) {
     (void)state;
     cl_model same = *toy_model();
     same.weights.bytes = 0;
-    const drafting off = {false, NULL}, ways[] = {{false, NULL}, {true, NULL}, {true, &same}};
-    static const setting undisturbed = {CATTN_PRIVATE, CATTN_RETAIN_NONE, 3, 0, 64, 1, 64 * MIB, true};
+    const drafting ways[] = {{false, NULL}, {true, NULL}, {true, &same}};
     static const setting settings[] = {
         {CATTN_SHARED, CATTN_RETAIN_LRU, 3, 0, 64, 1, 64 * MIB, true},
         {CATTN_SHARED, CATTN_RETAIN_LRU, 40, 7, 64, 2, 64 * MIB, false},
@@ -80,21 +79,17 @@ static void same_bytes_under_rules(void **state) {
         {CATTN_SHARED_STORAGE, CATTN_RETAIN_LRU, 32, 5, 64, 2, MIB / 3, false},
     };
     static const cattn_type types[] = {CATTN_F32, CATTN_I8};
-    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-        recording *expected[N_REQUESTS], *got[N_REQUESTS];
-        run_all(&undisturbed, types[t], &off, expected);
-        for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
-            for (int way = 0; way < 3; way++) {
-                const cl_engine_stats stats = run_all(&settings[s], types[t], &ways[way], got);
-                if (settings[s].kv_budget_bytes < MIB) assert_true(stats.preemptions > 0);
-                if (way > 0 && settings[s].one_by_one) assert_true(stats.drafts.n_accepted > 20);
-                char text[64];
-                snprintf(text, sizeof text, "K/V type %zu, setting %zu, way %d", t, s, way);
-                expect_same_reports(expected, got, N_REQUESTS, text);
-            }
-        }
-        for (int i = 0; i < N_REQUESTS; i++) recording_free(expected[i]);
-    }
+    expect_same_bytes(&(series){.make = variety,
+                                .n = N_REQUESTS,
+                                .max_prompt = MAX_PROMPT,
+                                .undisturbed = {CATTN_PRIVATE, CATTN_RETAIN_NONE, 3, 0, 64, 1, 64 * MIB, true},
+                                .settings = settings,
+                                .n_settings = 4,
+                                .types = types,
+                                .n_types = 2,
+                                .ways = ways,
+                                .n_ways = 3,
+                                .check_run = check_run});
 }
 
 /* ---- What is drawn ---- */

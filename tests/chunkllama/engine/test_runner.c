@@ -183,20 +183,6 @@ static void errors_are_optional(void **state) {
     assert_int_equal(n_ready(w, 1), 0);
 }
 
-static void cache_is_refused(void **state) {
-    (void)state;
-    cl_engine_config config = fixture_config();
-    config.chunk_size = 7;
-    ca_pool *pool = ca_pool_create(1);
-    cl_runner r;
-    cl_error error;
-    assert_int_equal(cl_runner_init(&r, toy_model(), pool, &config, config.kv_budget_bytes, 1, 1, 1, &error), CL_ERR_ARG);
-    assert_string_equal(error.message, "chunk_size is 7; it must be 16, 32, 64, 128 or 256");
-    assert_string_equal(error.field, "chunk_size");
-    cl_runner_free(&r);
-    ca_pool_destroy(&pool);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(rows_of_a_shared_prefix, set_up, tear_down),
@@ -206,7 +192,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(forward_pass_fails, set_up, tear_down),
         cmocka_unit_test_setup_teardown(closing_fails, set_up, tear_down),
         cmocka_unit_test_setup_teardown(errors_are_optional, set_up, tear_down),
-        cmocka_unit_test(cache_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,15 +49,15 @@ static void prefixes_are_computed_once(void **state) {
     (void)state;
     enum { N = 14 };
     static const int64_t lengths[N] = {96, 96, 32, 1, 2, 64, 120, 121, 98, 48, 33, 160, 97, 96};
-    static const int32_t pieces[] = {0, 1, 7, 8, 16, 64, 0, 7}; /* the last two with storage shared only */
-    enum { N_PIECES = sizeof pieces / sizeof *pieces };
-    for (int p = 0; p < N_PIECES; p++) {
+    static const int32_t segments[] = {0, 1, 7, 8, 16, 64, 0, 7}; /* the last two with storage shared only */
+    enum { N_SEGMENTS = sizeof segments / sizeof *segments };
+    for (int p = 0; p < N_SEGMENTS; p++) {
         int32_t tokens[N + 1][160];
         prompt prompts[2 * N + 1];
         recording *recordings[N];
         cl_engine_config config = fixture_config();
-        config.prefill_piece = pieces[p];
-        config.sharing = p < N_PIECES - 2 ? CATTN_SHARED : CATTN_SHARED_STORAGE;
+        config.prefill_segment = segments[p];
+        config.sharing = p < N_SEGMENTS - 2 ? CATTN_SHARED : CATTN_SHARED_STORAGE;
         fixture f;
         fixture_start(&f, &config, 1);
         conductor c = {.f = &f, .n_steps = 8, .n = N, .submit_at = 3, .cancel = -1};
@@ -99,7 +99,7 @@ static void waiting_request_takes_over(void **state) {
     for (int cancel_after = 1; cancel_after < 12; cancel_after++) {
         for (int cancelled = 0; cancelled < 2; cancelled++) {
             cl_engine_config config = fixture_config();
-            config.prefill_piece = 16;
+            config.prefill_segment = 16;
             fixture f;
             fixture_start(&f, &config, 1);
             int32_t tokens[2][N_PROMPT];
@@ -172,7 +172,7 @@ static void budget_admits_by_arrival(void **state) {
 }
 
 /*
- * Where the budget lacks room for the workspace of a large step, the prompt is computed in smaller ones: same bytes. Rows need
+ * Where the budget does not hold the workspace of a large step, the prompt is computed in smaller ones: same bytes. Rows need
  * workspace where their segments are spread over the threads: a few hundred rows after some thousand tokens, with one KV head.
  */
 static void small_budget_makes_small_steps(void **state) {

@@ -1,7 +1,6 @@
-/* With drafts the same bytes are reported as without, whether they are accepted or not; and drafts hold up no other request. */
+/* When is drafted, and for how long; and drafts hold up no other request. test_exact.c compares what is reported. */
 #include "tests/support/wait.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "chunkllama/engine/draft.h"
@@ -25,85 +24,6 @@ static cl_engine_config drafting_config(void) {
     config.speculate = true;
     config.row_cost = 0;
     return config;
-}
-
-/* ---- Same bytes ---- */
-
-enum { N_KINDS = 28, N_ROUNDS = 3, N_REQUESTS = N_KINDS * N_ROUNDS, MAX_PROMPT = 120 };
-
-/*
- * Each kind comes in three rounds. The completion of the first one is a draft for the second that is right to the end, and for
- * the third, which has another seed or penalty, one that is right for a while.
- */
-static cl_engine_request variety(int i, int32_t *tokens, recording *r) {
-    static const char *const stop[] = {"END", "ab", "\n\n", "e"};
-    static const int32_t stop_tokens[] = {65, 66, 67, 130, 131, 132, 133};
-    const int kind = i % N_KINDS, round = i / N_KINDS;
-    const int64_t n = 3 + 13 * (kind % 9);
-    make_prompt(tokens, n, n * 2 / 3, (uint32_t)(kind % 3), (uint32_t)kind);
-    cl_engine_request request = make_request(tokens, n, 1 + 5 * (kind % 13), r);
-    request.sampling.seed = (uint64_t)kind;
-    if (kind % 2 == 1) request.sampling.temperature = round == 2 ? 0.7f : 1;
-    if (kind % 8 == 5) request.sampling.frequency_penalty = 0.5f;
-    if (kind % 8 == 6) request.sampling.repetition_penalty = 1.3f;
-    if (kind % 8 == 7) request.sampling.top_p = 0.6f;
-    if (kind % 6 == 2) request.prompt_logprobs = true;
-    if (kind % 5 == 3) {
-        request.stop = stop;
-        request.n_stop = 4;
-        request.max_tokens = 60;
-    }
-    if (kind % 5 == 4) {
-        request.stop_tokens = stop_tokens;
-        request.n_stop_tokens = 7;
-        request.ignore_eos = false;
-        request.max_tokens = 60;
-    }
-    if (kind >= N_KINDS - 4) {
-        request.n = 3;
-        request.sampling.temperature = 1;
-    }
-    if (kind % 7 == 0) request.logprobs = false;
-    return request;
-}
-
-static cl_engine_drafts run_all(const setting *set, cattn_type kv_type, const drafting *drafting, recording **recordings) {
-    return run_requests(set, kv_type, drafting, variety, N_REQUESTS, MAX_PROMPT, recordings).drafts;
-}
-
-/* The sources of drafts: the store, a model that is mostly right, and the model itself, as if it cost nothing. */
-static void same_bytes_with_drafts(void **state) {
-    (void)state;
-    cl_model same = *toy_model();
-    same.weights.bytes = 0;
-    const drafting off = {false, NULL}, ways[] = {{true, NULL}, {true, toy_draft_model(0.1f)}, {true, &same}};
-    static const setting settings[] = {
-        {CATTN_PRIVATE, CATTN_RETAIN_NONE, 3, 0, 64, 1, 64 * MIB, true},
-        {CATTN_SHARED, CATTN_RETAIN_LRU, 3, 0, 64, 1, 64 * MIB, true},
-        {CATTN_SHARED, CATTN_RETAIN_LRU, 16, 0, 64, 2, 64 * MIB, false},
-        {CATTN_SHARED, CATTN_RETAIN_LRU, 16, 7, 19, 1, 64 * MIB, false},
-        {CATTN_SHARED, CATTN_RETAIN_LRU, 4, 3, 5, 1, 1 * MIB / 2, false},
-        {CATTN_SHARED, CATTN_RETAIN_NONE, 5, 0, 40, 2, 1 * MIB, false},
-        {CATTN_SHARED_STORAGE, CATTN_RETAIN_LRU, 8, 5, 64, 1, 1 * MIB, false},
-        {CATTN_PRIVATE, CATTN_RETAIN_NONE, 8, 0, 512, 2, 1 * MIB, false},
-    };
-    static const cattn_type types[] = {CATTN_F32, CATTN_BF16, CATTN_F16, CATTN_I8};
-    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-        recording *expected[N_REQUESTS], *got[N_REQUESTS];
-        assert_int_equal(run_all(&settings[0], types[t], &off, expected).n_tokens, 0);
-        for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
-            for (int way = 0; way < (t == 0 ? 3 : 1); way++) {
-                const cl_engine_drafts drafts = run_all(&settings[s], types[t], &ways[way], got);
-                assert_true(drafts.n_accepted > 50);
-                /* Requests that run together have few completions to learn from, so hardly a draft of theirs is refused. */
-                if (settings[s].one_by_one && way < 2) assert_true(drafts.n_tokens > drafts.n_accepted + 50);
-                char text[64];
-                snprintf(text, sizeof text, "K/V type %zu, setting %zu, way %d", t, s, way);
-                expect_same_reports(expected, got, N_REQUESTS, text);
-            }
-        }
-        for (int i = 0; i < N_REQUESTS; i++) recording_free(expected[i]);
-    }
 }
 
 /* ---- A draft model ---- */
@@ -195,7 +115,7 @@ static void set_budget(fixture *f, uint64_t bytes) {
     WAIT_UNTIL(kv_stats_of(f).budget_bytes == bytes);
 }
 
-/* A lower K/V budget also returns memory of the draft model's cache. Where that has no room, nothing is drafted meanwhile. */
+/* A lower K/V budget also returns memory of the draft model's cache. Where that has no chunks, nothing is drafted meanwhile. */
 static void the_draft_model_follows_the_budget(void **state) {
     (void)state;
     fixture f;
@@ -427,17 +347,11 @@ static void lookup_forgets_the_oldest(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bytes_with_drafts),
-        cmocka_unit_test(another_vocabulary_is_refused),
-        cmocka_unit_test(drafts_do_not_delay_prefill),
-        cmocka_unit_test(cancelled_amid_a_draft),
-        cmocka_unit_test(failed_step_takes_its_drafts),
-        cmocka_unit_test(lookup_finds_what_followed),
-        cmocka_unit_test(lookup_forgets_the_oldest),
-        cmocka_unit_test(prompts_must_be_worth_it),
-        cmocka_unit_test(dear_models_draft_less),
-        cmocka_unit_test(wrong_drafts_are_forgotten),
-        cmocka_unit_test(the_draft_model_follows_the_budget),
+        cmocka_unit_test(another_vocabulary_is_refused), cmocka_unit_test(drafts_do_not_delay_prefill),
+        cmocka_unit_test(cancelled_amid_a_draft),        cmocka_unit_test(failed_step_takes_its_drafts),
+        cmocka_unit_test(lookup_finds_what_followed),    cmocka_unit_test(lookup_forgets_the_oldest),
+        cmocka_unit_test(prompts_must_be_worth_it),      cmocka_unit_test(dear_models_draft_less),
+        cmocka_unit_test(wrong_drafts_are_forgotten),    cmocka_unit_test(the_draft_model_follows_the_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

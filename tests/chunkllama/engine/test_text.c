@@ -13,9 +13,9 @@ static bool feed(cl_text *t, const char *const *pieces, char *shown) {
     *shown = '\0';
     for (; *pieces && !stopped; pieces++) {
         const size_t n = strlen(*pieces);
-        char *room = cl_text_room(t, n);
-        assert_non_null(room);
-        memcpy(room, *pieces, n);
+        char *scratch = cl_text_reserve(t, n);
+        assert_non_null(scratch);
+        memcpy(scratch, *pieces, n);
         stopped = cl_text_added(t, n, true);
         if (t->out.size > 0) strncat(shown, t->out.data, t->out.size);
         strcat(shown, "|");
@@ -80,7 +80,7 @@ static void check_early(bool include_stop, const char *const *stop, int n_early,
     bool stopped = false;
     for (int i = 0; pieces[i] && !stopped; i++) {
         const size_t n = strlen(pieces[i]);
-        memcpy(cl_text_room(&t, n), pieces[i], n);
+        memcpy(cl_text_reserve(&t, n), pieces[i], n);
         const bool completes = cl_text_completes(&t, n, i < n_early ? n : 0);
         stopped = cl_text_added(&t, n, i >= n_early);
         assert_int_equal(completes, stopped);
@@ -117,7 +117,7 @@ static void early_stop_strings_do_not_count(void **state) {
 static void drafts_pass_early_tokens(void **state) {
     (void)state;
     cl_text t = {.stop = LIST("END"), .n_stop = 1};
-    memcpy(cl_text_room(&t, 6), "ENDEND", 6);
+    memcpy(cl_text_reserve(&t, 6), "ENDEND", 6);
     assert_true(cl_text_completes(&t, 6, 0));
     assert_true(cl_text_completes(&t, 6, 5));
     assert_true(cl_text_completes(&t, 5, 2));
@@ -150,9 +150,9 @@ static void any_cut_gives_the_same(void **state) {
             for (size_t at = 0, n; at < strlen(whole) && !stopped[cut]; at += n) {
                 n = cut ? 1 + next_random(&seed) % 4 : 1;
                 if (n > strlen(whole) - at) n = strlen(whole) - at;
-                char *room = cl_text_room(&t, n);
-                assert_non_null(room);
-                memcpy(room, whole + at, n);
+                char *scratch = cl_text_reserve(&t, n);
+                assert_non_null(scratch);
+                memcpy(scratch, whole + at, n);
                 stopped[cut] = cl_text_added(&t, n, true);
                 if (t.out.size > 0) strncat(shown[cut], t.out.data, t.out.size);
             }

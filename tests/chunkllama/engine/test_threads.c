@@ -96,7 +96,7 @@ static void random_cancels(void **state) {
     (void)state;
     fixture f;
     cl_engine_config config = fixture_config();
-    config.prefill_piece = 16;
+    config.prefill_segment = 16;
     config.max_seqs = 9;
     config.speculate = true;
     config.row_cost = 0; /* a draft wherever there is one */
@@ -171,7 +171,7 @@ static void idle_engine_reports_its_tier(void **state) {
     config.kv_tier_dir = dir;
     config.kv_tier_bytes = 64 * MIB;
     fixture_start(&f, &config, 1);
-    /* Under a lowered budget an idle engine makes no memory resident, between whose pieces it refreshes its statistics. */
+    /* Under a lowered budget an idle engine makes no memory resident and refreshes its statistics. */
     assert_int_equal(cl_engine_set_kv_budget(f.engine, config.kv_budget_bytes - 1, NULL), CL_OK);
     pthread_t readers[N_THREADS];
     for (int i = 0; i < N_THREADS; i++) assert_int_equal(pthread_create(&readers[i], NULL, wait_for_writes, &f), 0);

@@ -12,14 +12,14 @@
 /* A copy of at most 8 KB, valid until the next call. Reading a byte after its end crashes. */
 static inline unsigned char *copy_to_edge(const unsigned char *data, size_t size) {
     static unsigned char *pages;
-    const size_t room = 8192, page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t space = 8192, page = (size_t)sysconf(_SC_PAGESIZE);
     if (!pages) {
-        pages = mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (pages == MAP_FAILED || mprotect(pages + room, page, PROT_NONE) != 0) abort();
+        pages = mmap(NULL, space + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (pages == MAP_FAILED || mprotect(pages + space, page, PROT_NONE) != 0) abort();
     }
-    if (size > room) abort();
-    if (size) memcpy(pages + room - size, data, size);
-    return pages + room - size;
+    if (size > space) abort();
+    if (size) memcpy(pages + space - size, data, size);
+    return pages + space - size;
 }
 
 static inline void read_tensor_data(const cl_tensor *t) {

@@ -64,7 +64,7 @@ static options parse(int argc, char **argv) {
     return o;
 }
 
-/* The token ids of a JSON array, with room for `more`. */
+/* The token ids of a JSON array, with capacity for `more`. */
 static int32_t *read_tokens(const char *path, int32_t more, int32_t *n) {
     json_t *array = json_load_file(path, 0, NULL);
     if (!json_is_array(array) || json_array_size(array) == 0) give_up(path, "not an array of token ids");

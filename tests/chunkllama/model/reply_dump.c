@@ -77,9 +77,9 @@ int main(int argc, char **argv) {
     if (cl_model_file_open(argv[1], &file, &error) != CL_OK || cl_tokenizer_create(file, &tok, &error) != CL_OK)
         return give_up(argv[1], error.message);
     char *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     ssize_t n;
-    while ((n = getline(&line, &room, stdin)) > 0) {
+    while ((n = getline(&line, &capacity, stdin)) > 0) {
         json_error_t wrong;
         json_t *in = json_loadb(line, (size_t)n, 0, &wrong);
         if (!in) return give_up("input", wrong.text);

@@ -32,13 +32,3 @@ def test_smollm2_template(bin_dir, model_path, how):
     assert any("named SmolLM" in text for text in rendered) and any("named SmolLM" not in text for text in rendered)
     theirs = [e.ids for e in from_gguf(model_path, special=True).encode_batch(rendered)]
     assert_same(lines, tokenize_dump(bin_dir, model_path, lines, *how), theirs)
-
-
-def test_text_never_becomes_special(bin_dir, model_path):
-    """The names of all special tokens in a message are ordinary text: only the template's own are special."""
-    fields = gguf.GGUFReader(model_path).fields
-    special = {i for i, kind in enumerate(fields["tokenizer.ggml.token_type"].contents()) if kind == gguf.TokenType.CONTROL}
-    names = [fields["tokenizer.ggml.tokens"].contents()[i] for i in sorted(special)]
-    chats_in = [[{"role": role, "content": text} for role in ("system", "user")] for text in ["x", *names, "".join(names), "<|im_start"]]
-    for ids in tokenize_dump(bin_dir, model_path, chats_in, "--chat"):
-        assert sum(i in special for i in ids) == 5

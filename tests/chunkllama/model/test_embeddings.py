@@ -2,11 +2,9 @@
 
 The bound is that of test_logits.py: twice what quantised activations cost the oracle itself.
 """
-import base64
 import contextlib
 import json
 import re
-import struct
 import subprocess
 import urllib.request
 
@@ -80,31 +78,3 @@ def test_oracle(call, tokens, expected, pooling):
     assert np.allclose(np.linalg.norm(got, axis=-1), 1, atol=1e-6)
     other = vectors(call("/v1/embeddings", input=tokens, pooling="mean" if pooling == "last" else "last"))
     assert np.linalg.norm(got - other, axis=-1).min() > 2 * bound  # so the test would notice the other pooling
-
-
-def test_forms(call, tokens):
-    """Text, token ids and base64 give the same bits, and fewer dimensions the same direction."""
-    whole = vectors(call("/v1/embeddings", input=TEXTS))
-    assert (whole == vectors(call("/v1/embeddings", input=tokens))).all()
-    coded = call("/v1/embeddings", input=TEXTS, encoding_format="base64")["data"]
-    assert [list(struct.unpack("<576f", base64.b64decode(d["embedding"]))) for d in coded] == whole.tolist()
-    assert np.allclose(vectors(call("/v1/embeddings", input=TEXTS, dimensions=100)), unit(whole[:, :100]), atol=1e-6)
-    single = call("/v1/embeddings", input=TEXTS[0])
-    assert (vectors(single) == whole[:1]).all() and single["usage"]["prompt_tokens"] == len(tokens[0])
-
-
-def test_sharing(call, serve):
-    """The last state shares what the cache has, and a mean computes all; neither changes a bit."""
-    fresh = serve("--pooling", "mean")
-    text = "All models are wrong, but some are useful. " * 30
-    prompts = [text + end for end in ("One", "Two")]
-    first = fresh("/v1/embeddings", input=prompts[0], pooling="last")
-    again = fresh("/v1/embeddings", input=prompts[0], pooling="last")
-    other = fresh("/v1/embeddings", input=prompts[1], pooling="last")
-    assert (vectors(first) == vectors(again)).all()
-    cached = [a["usage"]["prompt_tokens_details"]["cached_tokens"] for a in (first, again, other)]
-    assert cached[0] == 0 and min(cached[1:]) > 200
-    mean = fresh("/v1/embeddings", input=prompts)
-    assert mean["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-    assert (vectors(mean) == vectors(call("/v1/embeddings", input=prompts, pooling="mean"))).all()
-    assert not (vectors(mean)[0] == vectors(first)[0]).all()

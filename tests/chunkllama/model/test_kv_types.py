@@ -96,7 +96,7 @@ def test_perplexity(chunkllama, tmp_path):
     text.write_text("".join((ROOT / name).read_text() for name in ("LICENSE", "README.md", "docs/design.md")))
     logs = {}
     for kv in ("f32", "bf16", "int8"):
-        out = chunkllama("perplexity", "-f", text, "--chunks", 6, "--kv-type", kv)
+        out = chunkllama("perplexity", "-f", text, "--passages", 6, "--kv-type", kv)
         logs[kv] = math.log(float(re.search(r"PPL = ([0-9.]+)", out.stdout + out.stderr)[1]))
     print({kv: round(math.exp(log), 4) for kv, log in logs.items()})
     assert abs(logs["bf16"] - logs["f32"]) <= 0.008
