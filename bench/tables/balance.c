@@ -15,6 +15,7 @@
 #include "bench/methods/compare.h"
 #include "bench/methods/method.h"
 #include "bench/shared/results.h"
+#include "chunkattn_inspect.h"
 
 enum { FILL_ROWS = 256, MAX_SEQS = 64, MAX_TASKS = 4096, MAX_RUNS = 2, REPEATS = 5, MAX_THREADS = 64 };
 

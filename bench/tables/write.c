@@ -18,6 +18,7 @@
 #include "bench/shared/statistics.h"
 #include "chunkattn/base/clock.h"
 #include "chunkattn/base/cpu.h"
+#include "chunkattn_inspect.h"
 
 enum { FILL_ROWS = 256, MAX_STEPS = 256, LLAMA_2_7B_EMBD = 4096, LLAMA_2_7B_FF = 11008 };
 

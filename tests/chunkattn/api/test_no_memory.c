@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "chunkattn.h"
+#include "chunkattn_inspect.h"
 #include "tests/support/failing_alloc.h"
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, DIM = 32, MAX_ROWS = 160, MAX_OUT = 1 << 19, MAX_EXPORT = 1 << 18, MAX_SEQS = 5 };

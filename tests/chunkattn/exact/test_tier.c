@@ -41,7 +41,9 @@ static void disturb(world_cpu_run *x) {
         the_disk.read_error = rng_chance(r, 30) ? -EIO : 0;
         for (int n = (int)rng_range(r, 0, 2); n > 0; n--) ca_tier_work(x->t.cache->tier);
     }
-    if (x->n_rows == 0) sum.waits += cattn_cache_wait(x->t.cache, 1);
+    bool ended = false;
+    if (x->n_rows == 0) CHECK(cattn_cache_wait(x->t.cache, 1, &ended, NULL) == CATTN_OK, "wait");
+    sum.waits += ended;
 }
 
 /* Change a byte in some of the slots of the file, so that their records are damaged. */

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkattn_inspect.h"
+
 int world_failures;
 
 /* ---- Results ---- */

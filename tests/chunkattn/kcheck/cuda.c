@@ -13,7 +13,7 @@ int check_cuda(void) {
     cattn_config_init(&config);
     config.n_layers = config.n_heads = config.n_kv_heads = 1;
     config.head_dim = 64;
-    config.cuda_device = 0;
+    config.cuda = &(cattn_cuda_config){.device = 0};
     cattn_error error = {0};
     cattn_cache *cache;
     const cattn_status status = cattn_cache_create(&config, &cache, &error);

@@ -123,8 +123,8 @@ static void make(fixture *f, uint64_t seed, int64_t longest, const char *level) 
     f->config = traffic_config(&f->t.w, c->chunk_size, longest);
     for (int mode = 0; mode < N_MODES; mode++) {
         cattn_error error = {0};
-        f->config.sharing = (cattn_sharing)mode;
-        f->config.n_threads = 1 + (int32_t)(seed + (uint64_t)mode) % 2;
+        f->config.common.sharing = (cattn_sharing)mode;
+        f->config.common.n_threads = 1 + (int32_t)(seed + (uint64_t)mode) % 2;
         if (cattn_pages_create(&f->config, &f->pages[mode], &error)) fail_msg("%s", error.message);
     }
     expect(f);

@@ -3,24 +3,8 @@
 #include "traffic.h"
 
 cattn_pages_config traffic_config(const world *w, int32_t page_size, int64_t longest) {
-    const cattn_config *c = &w->config;
-    cattn_pages_config config;
-    cattn_pages_config_init(&config);
-    config.n_layers = c->n_layers;
-    config.n_heads = c->n_heads;
-    config.n_kv_heads = c->n_kv_heads;
-    config.head_dim = c->head_dim;
-    config.head_dim_v = c->head_dim_v;
-    config.page_size = page_size;
-    config.n_pages = (TRAFFIC_MAX_RUNNING + 1) * (int32_t)((longest + page_size - 1) / page_size);
-    config.kv_type = c->kv_type;
-    config.windows = c->windows;
-    config.n_sink_tokens = c->n_sink_tokens;
-    config.softcap = c->softcap;
-    config.sink_logits = c->sink_logits;
-    config.alibi_slopes = c->alibi_slopes;
-    config.level = c->level;
-    return config;
+    const int32_t n_pages = (TRAFFIC_MAX_RUNNING + 1) * (int32_t)((longest + page_size - 1) / page_size);
+    return (cattn_pages_config){page_size, n_pages, w->config};
 }
 
 /* ---- Batches ---- */

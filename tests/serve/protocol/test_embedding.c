@@ -107,14 +107,12 @@ static char *answer(const char *body) {
     strcpy(result.id, "id");
     result.created = 1;
     openai_result_add(&result, 0,
-                      &(cl_engine_event){.token = -1,
+                      &(cl_engine_event){.kind = CL_EVENT_END,
+                                         .end = {CL_ENGINE_LENGTH, -1, NULL, x, 3},
                                          .text = "",
-                                         .finish = CL_ENGINE_LENGTH,
                                          .last = true,
                                          .n_prompt = 5,
-                                         .n_cached = 4,
-                                         .embedding = x,
-                                         .n_embedding = 3},
+                                         .n_cached = 4},
                       0);
     assert_true(openai_result_done(&result) && !result.failed);
     openai_writer w = {0};

@@ -233,7 +233,7 @@ static bool embed(const openai_context *context, const json_t *body, openai_writ
         openai_result_add(
             &result, i,
             &(cl_engine_event){
-                .token = -1, .text = "", .finish = CL_ENGINE_LENGTH, .last = true, .embedding = x, .n_embedding = FAKE_EMBD},
+                .kind = CL_EVENT_END, .end = {CL_ENGINE_LENGTH, -1, NULL, x, FAKE_EMBD}, .text = "", .last = true},
             0);
     if (ok && result.failed) *error = result.error;
     ok = ok && !result.failed;

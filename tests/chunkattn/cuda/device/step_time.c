@@ -12,6 +12,7 @@
 
 #include "chunkattn/cuda/emu/emu_runtime.h"
 #include "chunkattn_cuda.h"
+#include "chunkattn_inspect.h"
 
 enum { HEADS = 32, KV_HEADS = 8, DIM = 128, STEPS = 400 };
 
@@ -51,7 +52,7 @@ static cattn_cache *create(const shape *s) {
     config.n_heads = HEADS;
     config.n_kv_heads = KV_HEADS;
     config.head_dim = DIM;
-    config.cuda_device = 0;
+    config.cuda = &(cattn_cuda_config){.device = 0};
     config.budget_bytes = (uint64_t)8 << 30;
     emu_set_processors(132); /* as many as an H100 has */
     emu_set_streams(EMU_NOTHING, 1);

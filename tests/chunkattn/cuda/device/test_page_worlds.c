@@ -104,7 +104,7 @@ static void expect(fixture *f) {
     config.sharing = CATTN_PRIVATE;
     config.retention = CATTN_RETAIN_NONE;
     config.budget_bytes = (uint64_t)48 << 20;
-    config.cuda_device = 0;
+    config.cuda = &(cattn_cuda_config){.device = 0};
     require(cattn_cache_create(&config, &cache, &error), &error, &f->t.w, "create");
     world_new_results(&f->t.w);
     for (int i = 0; i < f->t.w.n_seqs; i++) expect_seq(f, cache, &f->t.w.seqs[i]);
@@ -178,10 +178,10 @@ static void make(fixture *f, uint64_t seed, int64_t longest, int32_t page_size) 
     world_make_shaped(&f->t.w, seed, longest, reshape);
     const cattn_config *c = &f->t.w.config;
     cattn_pages_config config = traffic_config(&f->t.w, page_size, longest);
-    config.cuda_device = 0;
+    config.common.cuda = &(cattn_cuda_config){.device = 0};
     for (int mode = 0; mode < N_MODES; mode++) {
         cattn_error error = {0};
-        config.sharing = (cattn_sharing)mode;
+        config.common.sharing = (cattn_sharing)mode;
         require(cattn_pages_create(&config, &f->pages[mode], &error), &error, &f->t.w, "create");
     }
     f->most_rows = longest > TRAFFIC_MAX_RUNNING * 20 ? longest : TRAFFIC_MAX_RUNNING * 20;

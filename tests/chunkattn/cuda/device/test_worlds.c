@@ -184,7 +184,7 @@ static void run_world(world *w, const world_variant *how, bool by_wgmma) {
     config.sharing = how->sharing;
     config.retention = how->retention;
     config.budget_bytes = (uint64_t)48 << 20;
-    config.cuda_device = 0;
+    config.cuda = &(cattn_cuda_config){.device = 0};
     emu_set_wgmma(by_wgmma);
     const uint64_t wgmma_before = emu_get_totals().wgmma;
     emu_set_streams(w->seed % 4 ? EMU_DEFERRED : EMU_IMMEDIATE, w->seed);
