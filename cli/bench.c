@@ -128,8 +128,8 @@ static cl_status run_all(cli_direct *d, const cli_options *opt, const int_list *
     fflush(stdout);
     double t_pp = 0, t_tg = 0;
     cl_status status = measure(d, opt, 16, 1, p, &t_pp, &t_tg, error); /* warm up: load the weights' pages, start the threads */
-    while (cattn_cache_prefault(d->runner.cache, most_chunks(opt, pps->max, batches->max)) > 0) {
-    }
+    const int64_t n_chunks = most_chunks(opt, pps->max, batches->max);
+    for (bool more = true; more && cattn_cache_prefault(d->runner.cache, n_chunks, &more, NULL) == CATTN_OK;) continue;
     p->work_done = 0;
     for (; p->done < p->total && status == CL_OK; p->done++) {
         const size_t n_batches = (size_t)batches->n;

@@ -80,8 +80,8 @@ static void note(watcher *w, moment *m) {
 
 static void on_event(void *ctx, const cl_engine_event *event) {
     watcher *w = ctx;
-    if (event->finish == CL_ENGINE_ERROR) w->failed = true;
-    if (event->token >= 0 && event->n_completion == 1 && ++w->n_begun == w->n_streams) note(w, &w->begin);
+    if (event->kind == CL_EVENT_END && event->end.finish == CL_ENGINE_ERROR) w->failed = true;
+    if (event->kind == CL_EVENT_TOKEN && event->n_completion == 1 && ++w->n_begun == w->n_streams) note(w, &w->begin);
     if (!event->last) return;
     if (w->n_ended++ == 0) note(w, &w->end);
     sem_post(&w->ended);

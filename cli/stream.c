@@ -29,13 +29,13 @@ static void on_event(void *ctx, const cl_engine_event *event) {
     stream *s = ctx;
     cli_answer *a = s->result;
     pthread_mutex_lock(&s->lock);
-    if (event->token >= 0 && !a->n_completion) a->first_s = clock_seconds() - s->start;
+    if (event->kind == CL_EVENT_TOKEN && !a->n_completion) a->first_s = clock_seconds() - s->start;
     a->n_prompt = event->n_prompt;
     a->n_cached = event->n_cached;
     a->n_completion = event->n_completion;
     if (event->text_size) text_buffer_append(&a->text, event->text, event->text_size, &s->error);
-    if (event->finish != CL_ENGINE_RUNNING) a->finish = event->finish;
-    if (event->error) s->error = *event->error;
+    if (event->kind == CL_EVENT_END) a->finish = event->end.finish;
+    if (event->kind == CL_EVENT_END && event->end.error) s->error = *event->end.error;
     s->done = event->last;
     pthread_cond_signal(&s->changed);
     pthread_mutex_unlock(&s->lock);

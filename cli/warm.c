@@ -29,8 +29,8 @@ typedef struct warm_up {
 static void on_event(void *ctx, const cl_engine_event *event) {
     warm_up *w = ctx;
     if (!event->last) return;
-    w->finish = event->finish;
-    if (event->error) w->cause = *event->error;
+    w->finish = event->end.finish;
+    if (event->end.error) w->cause = *event->end.error;
     w->n_prompts++;
     w->n_tokens += event->n_prompt;
     w->n_computed += event->n_prompt - event->n_cached;

@@ -24,9 +24,10 @@ static cattn_view tensor(int heads) {
 }
 
 int main() {
+    const cattn_cuda_config device = {0}; /* the first */
     cattn_config config;
     cattn_config_init(&config);
-    config.n_layers = 1, config.n_heads = HEADS, config.n_kv_heads = KV_HEADS, config.head_dim = DIM, config.cuda_device = 0;
+    config.n_layers = 1, config.n_heads = HEADS, config.n_kv_heads = KV_HEADS, config.head_dim = DIM, config.cuda = &device;
     cattn_cache *cache;
     check(cattn_cache_create(&config, &cache, &error));
     cudaStream_t stream;

@@ -23,10 +23,11 @@ static void *tensor(size_t elements) {
 }
 
 int main() {
+    const cattn_cuda_config device = {0}; /* the first */
     cattn_pages_config config;
     cattn_pages_config_init(&config);
-    config.n_heads = HEADS, config.n_kv_heads = KV_HEADS, config.head_dim = DIM;
-    config.page_size = PAGE, config.n_pages = PAGES, config.cuda_device = 0;
+    config.common.n_heads = HEADS, config.common.n_kv_heads = KV_HEADS, config.common.head_dim = DIM;
+    config.page_size = PAGE, config.n_pages = PAGES, config.common.cuda = &device;
     cattn_pages *pages;
     check(cattn_pages_create(&config, &pages, &error));
     cudaStream_t stream;

@@ -29,7 +29,7 @@ int main(void) {
 
     cattn_pages_config config;
     cattn_pages_config_init(&config);
-    config.n_heads = HEADS, config.n_kv_heads = KV_HEADS, config.head_dim = DIM;
+    config.common.n_heads = HEADS, config.common.n_kv_heads = KV_HEADS, config.common.head_dim = DIM;
     config.page_size = PAGE, config.n_pages = PAGES;
     cattn_pages *pages;
     check(cattn_pages_create(&config, &pages, &error));

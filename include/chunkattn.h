@@ -9,13 +9,59 @@
  * Exact: the bits of a row's result do not depend on the other rows, sequences, threads or the sharing mode, nor on how its
  * prefix was divided among steps (same machine, same build, same kernel level).
  *
- * Threads: calls on one cache must not overlap; different caches are independent. The library neither prints nor exits.
- *
  * Source: ChunkAttention (arXiv 2402.15220): prefix-aware K/V cache and two-phase partition. docs/library.md is a guide.
+ *
+ * ---- Where to start ----
+ *
+ * Simple: one sequence. docs/decode.c is a program of this kind, with two.
+ *   cattn_config_init       then set the shape of the model in the config
+ *   cattn_cache_create
+ *   cattn_seq_join          with the tokens of the prompt
+ *   cattn_step_begin        with one cattn_entry, whose max_rows is the length of the prompt
+ *     cattn_step_write      in each layer: K and V of the step's rows
+ *     cattn_step_attend     in each layer: the attention of the step's rows
+ *   cattn_step_end          the tokens of the rows are ready now
+ *   cattn_seq_append        the token that the model's output gives; then a step with max_rows 1 computes it, and so on
+ *   cattn_seq_leave         later joins match what the sequence leaves in the cache
+ *   cattn_cache_destroy
+ *
+ * Batched: many sequences, which come and go between any two steps.
+ *   cattn_step_begin        with an entry for each sequence: decoding (a row), a piece of a prompt (many rows) and drafts to be
+ *                           verified (some rows) go together; row_limit bounds the step, the entries' order is who comes first
+ *   cattn_seq_reserve       or reserve_tokens of a join: appends within the reservation cannot fail for lack of memory
+ *   cattn_seq_fork          for several completions of a prompt
+ *   cattn_seq_truncate      removes drafts that were not accepted
+ *   domain of a join        separates tenants, between which nothing is shared
+ *   CATTN_ERR_BUDGET        from any call: let a sequence leave, then repeat the call
+ *
+ * Advanced:
+ *   cattn_seq_pin           keeps a prompt in the cache
+ *   cattn_cache_set_budget, cattn_cache_drop_retained, cattn_cache_prefault: memory while the cache is in use
+ *   cattn_config.tier_dir   a file for K/V that memory cannot hold; then also cattn_cache_wait
+ *   cattn_seq_export, cattn_seq_import: K/V go to another process
+ *   cattn_config.parallel, .allocator: threads and memory of the caller's own
+ *   chunkattn_inspect.h     looking at the cache: statistics, its nodes, what a prompt would match, whether a request fits
+ *   chunkattn_pages.h       attention over an engine's own pages instead of a cache; experimental
+ *   chunkattn_cuda.h        K and V on a CUDA device; experimental
+ *
+ * ---- Platforms ----
+ *
+ * Linux on x86-64 or aarch64, GCC or clang. Kernels for AVX2 and better are chosen at run time; on other CPUs, aarch64 among
+ * them, portable ones run, which are slow.
+ *
+ * The environment variable CATTN_LEVEL limits the kernel level, as `level` of cattn_config does; CUDA_VISIBLE_DEVICES, which
+ * CUDA reads, limits the devices. No other variable counts. The library neither prints nor exits.
+ *
+ * ---- Threads ----
+ *
+ * Each group of functions has a line "Threads":
+ *   any     any thread may call them at any time, also while other calls on the same object run
+ *   owner   calls on one object must not overlap, whichever threads make them; different objects are independent
  */
 #ifndef CHUNKATTN_H
 #define CHUNKATTN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,22 +69,15 @@
 #define CATTN_VERSION_MINOR 1
 #define CATTN_VERSION_PATCH 0
 
-#if defined(__GNUC__)
 #define CATTN_API __attribute__((visibility("default")))
-#else
-#define CATTN_API
-#endif
-
-/*
- * Experimental declarations may change or go between any two versions. They are visible only where CATTN_EXPERIMENTAL is
- * defined before this header is included: chunkattn_cuda.h, chunkattn_pages.h, and cattn_config.cuda_device here.
- */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* ---- Version, status, errors ------------------------------------------------------------------------------------- */
+
+/* Threads: any. */
 
 /* Version of the running library as "major.minor.patch"; static storage. Compare with CATTN_VERSION_* of this header. */
 CATTN_API const char *cattn_version(void);
@@ -74,10 +113,13 @@ typedef struct cattn_error {
  *   - An older program runs with a newer library: fields that it does not know have their defaults, and are not written.
  *   - A newer program runs with an older library as long as it leaves the further fields zero. One that is set is refused with
  *     CATTN_ERR_UNSUPPORTED; where the library fills the struct, they become zero.
- * An impossible struct_size is CATTN_ERR_ARG. All other structs keep their fields as they are.
+ * An impossible struct_size is CATTN_ERR_ARG. All other structs keep their fields as they are, but for those of the
+ * experimental headers, which may change between any two versions and need CATTN_EXPERIMENTAL to be defined.
  */
 
 /* ---- Configuration ------------------------------------------------------------------------------------------------ */
+
+/* Threads: any. */
 
 typedef enum cattn_type {
     CATTN_F32 = 0,
@@ -85,7 +127,7 @@ typedef enum cattn_type {
     CATTN_BF16 = 2,
     CATTN_I8 = 3, /* of kv_type only: 8-bit integers with a scale for each token and KV head, its largest |x| / 127 */
     /*
-     * Of kv_type only, and on a CUDA device only (cattn_config.cuda_device): e4m3, 8-bit floats of 4 bits of exponent and 3 of
+     * Of kv_type only, and on a CUDA device only (cattn_config.cuda): e4m3, 8-bit floats of 4 bits of exponent and 3 of
      * mantissa, up to 448, with an f32 scale for each token and KV head, of K and of V. The scale is the largest |x| of the
      * head's row / 448. x is stored as the e4m3 nearest to x / scale (computed as x times 1 / scale, both rounded to f32), ties
      * to even, at most 448 in magnitude, and read as that times the scale. A scale below the smallest normal f32 is 0, and so
@@ -165,12 +207,8 @@ typedef struct cattn_config {
     const float *sink_logits;  /* [n_layers][n_heads] a logit that joins the softmax's denominator (and lse), with no value of
                                   its own; in the unit of s, within +-1e6; -INFINITY: that head has none */
     const float *alibi_slopes; /* [n_heads] s += slope * (key position - query position), in the unit of s, within +-1e6 */
-#ifdef CATTN_EXPERIMENTAL
-    int32_t cuda_device; /* keep K and V, and attend, on this CUDA device (chunkattn_cuda.h); -1 (default): on the CPU */
-#else
-    int32_t experimental; /* as cattn_config_init sets it */
-#endif
-    int32_t reserved;   /* 0 */
+    /* Keep K and V, and attend, on a CUDA device: see chunkattn_cuda.h; NULL (default): on the CPU. Copied. */
+    const struct cattn_cuda_config *cuda;
     uint64_t pin_bytes; /* of budget_bytes, for chunks that pins cover (cattn_seq_pin); 0 (default): a quarter */
     /*
      * The file tier: a file in which K/V of full chunks stay when they are evicted and when the process ends. Only on a CPU,
@@ -192,6 +230,7 @@ CATTN_API const char *cattn_level_name(int32_t i);
 
 /* ---- Cache --------------------------------------------------------------------------------------------------------- */
 
+/* Threads: owner, but cattn_cache_create and cattn_cache_level: any. */
 typedef struct cattn_cache cattn_cache;
 
 /*
@@ -199,7 +238,7 @@ typedef struct cattn_cache cattn_cache;
  *
  * Errors: CATTN_ERR_ARG names the field in the message; CATTN_ERR_NOMEM; CATTN_ERR_BUDGET if the budget does not hold one chunk
  * and the metadata; CATTN_ERR_UNSUPPORTED for a level or kv_type that this CPU lacks, and where the CUDA backend or driver is
- * missing, there is no device, or the device cannot run the kernels; CATTN_ERR_ARG if no device has the number cuda_device.
+ * missing, there is no device, or the device cannot run the kernels; CATTN_ERR_ARG if no device has the number cuda->device.
  * Of the file tier: CATTN_ERR_ARG names tier_dir or tier_bytes if the file cannot be opened, another cache has it, tier_bytes
  * holds no chunk, or the cache retains nothing; CATTN_ERR_UNSUPPORTED on a device; CATTN_ERR_NOMEM if the tier's threads
  * cannot be started. *cache is NULL then.
@@ -218,10 +257,12 @@ CATTN_API const char *cattn_cache_level(const cattn_cache *cache);
 /*
  * Make memory for n_chunks free chunks resident before the steps that write them: the first write to a page waits until the
  * system has found and cleared it, which in a virtual machine may take longer than computing the tokens. A call prepares at
- * most 2 MB, so that an idle caller can return to other work, and returns 1; it returns 0 if nothing is left to do, the budget
- * holds no more, or the system cannot do it (Linux before 5.14). CATTN_ERR_ARG for NULL or a negative n_chunks.
+ * most 2 MB, so that an idle caller can return to other work. *more: whether it has prepared something; false if nothing is
+ * left to do, the budget holds no more, or the system cannot do it (Linux before 5.14).
+ *
+ * Errors: CATTN_ERR_ARG for NULL or a negative n_chunks.
  */
-CATTN_API int cattn_cache_prefault(cattn_cache *cache, int64_t n_chunks);
+CATTN_API cattn_status cattn_cache_prefault(cattn_cache *cache, int64_t n_chunks, bool *more, cattn_error *error);
 
 /*
  * Evict all tokens that no sequence covers, and return the memory to the system as far as nothing is reserved in it: for
@@ -245,163 +286,16 @@ CATTN_API cattn_status cattn_cache_set_budget(cattn_cache *cache, uint64_t budge
 
 /*
  * Wait until a read of the file tier has ended, for at most `seconds`: for a caller whose next step would have no rows, since
- * all tokens that it could compute are on the way. Returns 1 if a read has ended: its tokens are ready then, or, if it failed,
- * can be claimed by a step. Returns 0 if the time is over or no token is on the way, CATTN_ERR_ARG for NULL or negative
- * seconds, CATTN_ERR_STATE while a step is open.
+ * all tokens that it could compute are on the way. *ended (may be NULL): whether a read has ended, whose tokens are ready then,
+ * or, if it failed, can be claimed by a step; false if the time is over or no token is on the way.
+ *
+ * Errors: CATTN_ERR_ARG for NULL or negative seconds; CATTN_ERR_STATE while a step is open.
  */
-CATTN_API int cattn_cache_wait(cattn_cache *cache, double seconds);
-
-typedef struct cattn_stats {
-    size_t struct_size;            /* set by the caller to sizeof(cattn_stats) */
-    uint64_t budget_bytes;         /* as configured, or as cattn_cache_set_budget has changed it */
-    uint64_t bytes_in_use;         /* committed slabs, metadata and workspace */
-    uint64_t bytes_peak;           /* largest bytes_in_use so far */
-    uint64_t chunk_bytes;          /* one chunk, all layers and KV heads, K and V */
-    uint64_t chunks_live;          /* over which at least one sequence attends; at most chunks_unshared */
-    uint64_t chunks_live_peak;     /* largest chunks_live at the beginning of a step so far */
-    uint64_t chunks_retained;      /* kept for later joins only; evicted when memory is needed, except chunks_superseded */
-    uint64_t chunks_reserved;      /* reserved for running sequences and not in use yet */
-    uint64_t chunks_capacity;      /* chunks the budget can hold */
-    uint64_t chunks_unshared;      /* chunks_live as it would be if nothing were shared: whole chunks for each sequence */
-    uint64_t chunks_unshared_peak; /* the same of chunks_unshared */
-    uint64_t tokens_stored;        /* tokens in the tree, each once */
-    uint64_t tokens_referenced;    /* sum of the sequences' lengths: tokens stored if nothing were shared */
-    uint64_t tokens_joined;        /* all tokens ever passed to join */
-    uint64_t tokens_matched;       /* of tokens_joined, those found in the tree */
-    uint64_t tokens_evicted;       /* dropped from the tree to make room */
-    uint64_t n_seqs;
-    uint64_t n_nodes;
-    /*
-     * Of chunks_retained, those from which running sequences have branched off within the chunk, so that they attend over
-     * copies. They are not evicted before these sequences leave.
-     */
-    uint64_t chunks_superseded;
-    uint64_t tokens_retained; /* of tokens_stored, those that no sequence covers */
-    uint64_t slots_padding;   /* slots of live and retained chunks that hold no token of their own: unused ones, and copies */
-    uint64_t chunks_pinned;   /* sum over all pins, in which a chunk of two pins counts twice */
-    /* Of the file tier; 0 without one. Counts are of this cache, since its creation. */
-    uint64_t tokens_restored;      /* made ready by reading instead of computing */
-    uint64_t tier_file_bytes;      /* present size of the file */
-    uint64_t tier_chunks;          /* chunks that the file has */
-    uint64_t tier_chunks_capacity; /* chunks that tier_bytes can hold */
-    uint64_t tier_reads;           /* chunks read and verified */
-    uint64_t tier_writes;          /* chunks written */
-    uint64_t tier_queued;          /* chunks whose read or write has not ended */
-    uint64_t tier_errors;          /* system calls that failed */
-    uint64_t tier_refused;         /* chunks read that were damaged, or not those expected; their tokens are computed */
-    uint64_t tier_replaced;        /* chunks whose place in the file another chunk got */
-    uint64_t tier_dropped;         /* chunks that were not written, since they were evicted first or too many were queued */
-    double tier_read_seconds;      /* in which at least one chunk was being read */
-    double tier_write_seconds;     /* in which one was being written */
-    uint64_t tokens_imported;      /* made ready by cattn_seq_import instead of computing */
-} cattn_stats;
-
-/* Fill *stats; also while a step is open. Errors: CATTN_ERR_ARG for NULL or a struct_size that is not set. */
-CATTN_API cattn_status cattn_cache_stats(const cattn_cache *cache, cattn_stats *stats);
-
-/* A request, to be checked before it joins. Fill with cattn_fit_request_init and set n_tokens. */
-typedef struct cattn_fit_request {
-    size_t struct_size;      /* set by cattn_fit_request_init */
-    int64_t n_tokens;        /* tokens of the prompt, >= 1 */
-    int64_t n_seqs;          /* sequences that continue the prompt, >= 1: one joins, the others are its forks; default 1 */
-    int64_t reserve_tokens;  /* tokens reserved for each sequence beyond the prompt, >= 0; default 0 */
-    uint64_t headroom_bytes; /* bytes of the budget to keep free for other uses, such as the steps' workspace; default 0 */
-} cattn_fit_request;
-
-CATTN_API void cattn_fit_request_init(cattn_fit_request *request);
-
-typedef struct cattn_fit_result {
-    size_t struct_size;         /* set by the caller to sizeof(cattn_fit_result) */
-    int64_t max_reserve_tokens; /* the largest reserve_tokens that fits; -1: not even the prompt does */
-    uint64_t bytes_needed;      /* for the K/V of the request */
-    uint64_t bytes_available;   /* for K/V, in a cache that holds nothing, beside the headroom */
-} cattn_fit_result;
-
-/*
- * Whether the cache could hold a request if it held nothing else. The answer is the same throughout the cache's life, so a
- * request that does not fit can be refused at once instead of waiting for others to leave. It accounts for the sharing mode,
- * whole chunks and metadata, but not for copies that a request needs when it shares a retained prefix; joining without sharing
- * (in a domain of its own) is always possible. Near the limit the answer may be a refusal too many, by at most the metadata's
- * share of the budget.
- *
- * request is borrowed for the call only; result may be NULL and is also filled where the request does not fit.
- *
- * Errors: CATTN_ERR_BUDGET when the request does not fit; CATTN_ERR_ARG names the field. May be called while a step is open,
- * and from another thread while other calls on the cache run, since all that it reads is constant from creation to destruction.
- */
-CATTN_API cattn_status cattn_cache_can_fit(const cattn_cache *cache, const cattn_fit_request *request, cattn_fit_result *result,
-                                           cattn_error *error);
-
-/* A node of the tree: consecutive tokens that the same sequences cover. */
-typedef struct cattn_node_info {
-    size_t struct_size; /* the library's; fields beyond it do not exist */
-    uint64_t id;        /* stable while the node lives */
-    uint64_t parent_id; /* 0 for a root */
-    int32_t depth;      /* 0 for a root */
-    uint32_t domain;
-    int64_t first_pos; /* position of its first token; even */
-    int64_t n_tokens;
-    int64_t n_ready;       /* leading tokens whose K/V exist */
-    int64_t n_chunks;      /* physical chunks it refers to; the first may be its parent's last */
-    const int32_t *tokens; /* [n_tokens], valid during the callback */
-    uint64_t first_seq;    /* the sequences it covers are [first_seq, first_seq + n_seqs) in depth-first order; 0 in a walk */
-    uint64_t n_seqs;       /* 0: retained only */
-    uint64_t n_pins;       /* of these sequences, pins */
-    uint64_t n_step_seqs;  /* of these sequences, those with rows in the open step, or in the last one if none is open */
-    uint64_t n_hits;       /* joins that have matched tokens of it since its first token was added */
-    int64_t n_coming;      /* tokens after the first n_ready that are on the way from the file tier */
-    uint64_t own_bytes;    /* of the chunks to which no other node refers */
-    double idle_seconds;   /* since a sequence that covers it joined or left */
-} cattn_node_info;
-
-/*
- * Call fn for each node in depth-first order (parent before child) until it returns non-zero. fn must not call the cache.
- * Returns what the last fn returned, 0 for an empty tree, CATTN_ERR_ARG where cache or fn is NULL.
- */
-CATTN_API int cattn_cache_visit(const cattn_cache *cache, int (*fn)(void *ctx, const cattn_node_info *node), void *ctx);
-
-enum {
-    CATTN_MAX_WALKS = 16,           /* walks that a cache remembers */
-    CATTN_MAX_WALK_NODES = 4096,    /* nodes that one call reports */
-    CATTN_MAX_SEARCH_NODES = 16384, /* nodes among which one call looks for a node */
-};
-
-typedef struct cattn_walk_options {
-    size_t struct_size; /* set by cattn_walk_options_init */
-    int64_t max_nodes;  /* report at most this many: 1 to CATTN_MAX_WALK_NODES; default 256 */
-    int64_t min_tokens; /* leave out nodes without children that have fewer tokens; default 0 */
-    /*
-     * Report this node, which must be one of the first CATTN_MAX_SEARCH_NODES, and those below it, max_nodes in all; the walk
-     * ends with the call. 0 (default): all nodes. Only with the cursor 0.
-     */
-    uint64_t node_id;
-} cattn_walk_options;
-
-CATTN_API void cattn_walk_options_init(cattn_walk_options *options);
-
-/*
- * As cattn_cache_visit, but a part of the tree at a time, so that other calls can come between: the time of one call is
- * bounded, whatever the size of the tree. It visits at most 4 * max_nodes nodes, and once the path of each sequence.
- *
- * cursor: in 0 to begin a walk, or what the last call of the walk has left there; out: for the next call, 0 at the end.
- *
- * The tree may change between the calls. Each node that exists from the beginning of the walk to its end is reported once. A
- * node that is added meanwhile may be reported or not, and so may the parent of a node that is reported: where a node is cut,
- * its upper part keeps the id, and the lower part becomes a new node between it and its children. A node that
- * has a single token for a while may be missed, or reported twice.
- *
- * The cache remembers the CATTN_MAX_WALKS walks that were continued last; a walk need not be ended. A call allocates nothing,
- * and may be made while a step is open.
- *
- * If fn returns non-zero the call ends after this node, and the walk can continue behind it. options and error may be NULL.
- *
- * Errors: CATTN_ERR_ARG names the option, also if there is no node node_id; CATTN_ERR_STATE if the cache has no walk with this
- * cursor any more: begin again.
- */
-CATTN_API cattn_status cattn_cache_walk(const cattn_cache *cache, const cattn_walk_options *options, uint64_t *cursor,
-                                        int (*fn)(void *ctx, const cattn_node_info *node), void *ctx, cattn_error *error);
+CATTN_API cattn_status cattn_cache_wait(cattn_cache *cache, double seconds, bool *ended, cattn_error *error);
 
 /* ---- Sequences ------------------------------------------------------------------------------------------------------ */
+
+/* Threads: owner. */
 
 /* A running sequence. Values are never reused, so a sequence that has left is recognised. 0 is never valid. */
 typedef uint64_t cattn_seq;
@@ -434,69 +328,6 @@ typedef struct cattn_join_result {
 CATTN_API cattn_status cattn_seq_join(cattn_cache *cache, const int32_t *tokens, int64_t n_tokens,
                                       const cattn_join_options *options, cattn_seq *seq, cattn_join_result *result,
                                       cattn_error *error);
-
-/*
- * How much of a prompt would be shared if it joined now; nothing changes. *result is what cattn_seq_join would report, where
- * the budget has room for all of the shared prefix. tokens, n_tokens, options (may be NULL) as for join, all borrowed for the
- * call only; may be called while a step is open.
- *
- * Errors: CATTN_ERR_ARG (entry: index of a negative token).
- */
-CATTN_API cattn_status cattn_cache_match(const cattn_cache *cache, const int32_t *tokens, int64_t n_tokens,
-                                         const cattn_join_options *options, cattn_join_result *result, cattn_error *error);
-
-/* Why a prompt does not match further. */
-typedef enum cattn_match_end {
-    CATTN_MATCH_WHOLE = 0, /* it matches as far as a prompt can: up to an even position before its last token */
-    CATTN_MATCH_DIFFERS,   /* the tree continues with other tokens */
-    CATTN_MATCH_EVICTED,   /* the tree had further tokens of the prompt, which have been evicted */
-    CATTN_MATCH_ENDS,      /* the tree has nothing there, and it is not known that it ever had */
-    CATTN_MATCH_PRIVATE,   /* in the mode CATTN_PRIVATE nothing matches */
-} cattn_match_end;
-
-enum { CATTN_EXPLAIN_TOKENS = 64 };
-
-/* What cattn_cache_explain finds. Numbers of tokens count from the prompt's beginning unless they say otherwise. */
-typedef struct cattn_explanation {
-    size_t struct_size;  /* set by the caller to sizeof(cattn_explanation) */
-    int64_t n_matched;   /* as cattn_join_result, but without tokens that a join would begin to read from the file tier */
-    int64_t n_ready;     /* the same */
-    int64_t n_coming;    /* of the matched tokens after the first n_ready, those on the way from the file tier */
-    int64_t n_in_tier;   /* tokens of full chunks after the ready ones and those on the way that the file tier has */
-    cattn_match_end end; /* why it does not match further */
-    int32_t reserved;    /* 0 */
-    uint64_t node_id;    /* of the node where the match ends; 0: nothing matches */
-    /*
-     * Of CATTN_MATCH_DIFFERS and CATTN_MATCH_EVICTED: the position of the first token that the tree has otherwise, n_matched or
-     * one more, since a match is even; -1: it has none there.
-     */
-    int64_t difference;
-    int64_t n_evicted;      /* first tokens of the prompt that the tree had before the eviction; 0: not evicted */
-    double evicted_seconds; /* since the first of them after n_matched was evicted */
-    /*
-     * The tokens that the tree has from position n_matched on, as far as one node has them: where several nodes continue there,
-     * those of the node with the most tokens in common, then the most running sequences, then the latest use, among at most 64.
-     */
-    int32_t next[CATTN_EXPLAIN_TOKENS]; /* [n_next] */
-    int64_t n_next;
-    /* The other domain, of the first 256, that has the most tokens of the prompt; the smallest of equals. 0 tokens: none. */
-    int64_t n_other_matched;
-    uint32_t other_domain;
-    int32_t reserved2; /* 0 */
-} cattn_explanation;
-
-/*
- * Say how much of a prompt would be shared if it joined now, as cattn_cache_match, and why not more; nothing changes.
- *
- * The cache remembers hashes of some thousand prefixes that it has evicted, so whether and when tokens were evicted is known
- * for a while, and not for certain: at a rate of 1 in 2^32 for each token a hash is another prefix's. Time: as a join, and a
- * few ns more for each token that does not match. Allocates nothing; may be called while a step is open.
- *
- * Errors: CATTN_ERR_ARG, also for a struct_size that is not set (entry: index of a negative token).
- */
-CATTN_API cattn_status cattn_cache_explain(const cattn_cache *cache, const int32_t *tokens, int64_t n_tokens,
-                                           const cattn_join_options *options, cattn_explanation *explanation,
-                                           cattn_error *error);
 
 /*
  * Add n_tokens >= 1 tokens at the end; steps compute their K/V. The tree is not searched for the same tokens. Errors as join.
@@ -542,27 +373,6 @@ CATTN_API cattn_status cattn_seq_pin(cattn_cache *cache, cattn_seq seq, int64_t 
 /* End *pin and set it to 0. Its tokens are retained like those of a sequence that leaves. Errors as cattn_seq_leave. */
 CATTN_API cattn_status cattn_cache_unpin(cattn_cache *cache, cattn_seq *pin, cattn_error *error);
 
-typedef struct cattn_seq_info {
-    size_t struct_size; /* set by the caller to sizeof(cattn_seq_info) */
-    uint32_t domain;
-    int64_t n_tokens;
-    int64_t n_ready;    /* leading tokens whose K/V exist; computed by this sequence or another */
-    int64_t n_reserved; /* tokens beyond n_tokens for which chunks are reserved */
-    int64_t n_coming;   /* tokens after the first n_ready that are on the way from the file tier; no step computes them */
-} cattn_seq_info;
-
-/* Fill *info; also while a step is open. CATTN_ERR_ARG for a sequence that does not run, or a struct_size that is too small. */
-CATTN_API cattn_status cattn_seq_get_info(const cattn_cache *cache, cattn_seq seq, cattn_seq_info *info, cattn_error *error);
-
-/*
- * Copy the sequence's tokens at positions [first, first + n_tokens) to tokens [n_tokens], which may be NULL if n_tokens is 0.
- * The length is in cattn_seq_info. May be called while a step is open.
- *
- * Errors: CATTN_ERR_ARG for a sequence that does not run, or positions beyond its length.
- */
-CATTN_API cattn_status cattn_seq_get_tokens(const cattn_cache *cache, cattn_seq seq, int64_t first, int64_t n_tokens,
-                                            int32_t *tokens, cattn_error *error);
-
 /* ---- Export and import ----------------------------------------------------------------------------------------------- */
 
 /*
@@ -574,6 +384,8 @@ CATTN_API cattn_status cattn_seq_get_tokens(const cattn_cache *cache, cattn_seq 
  * Equal tokens give equal bytes, however the exporting cache shares and stores them. Numbers are in the byte order of the
  * machine. The checksums find damage, not forgery: who can change an export can make the importing cache attend over any K/V.
  */
+
+/* Threads: owner. */
 
 /* Bytes of an export of n_tokens tokens from this cache. 0 for NULL, n_tokens < 1, and a cache on a device. */
 CATTN_API uint64_t cattn_cache_export_bytes(const cattn_cache *cache, int64_t n_tokens);
@@ -611,6 +423,8 @@ CATTN_API cattn_status cattn_seq_import(cattn_cache *cache, const void *bytes, s
                                         cattn_error *error);
 
 /* ---- Steps ----------------------------------------------------------------------------------------------------------- */
+
+/* Threads: owner. */
 
 /*
  * One sequence in a step's batch. A row is one token of one sequence whose K/V are to be computed. The rows of a step are

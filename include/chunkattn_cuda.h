@@ -7,7 +7,7 @@
  *
  * The tree, the plan and the calls are those of chunkattn.h; the device is chosen in the config:
  *
- *   config.cuda_device = 0;
+ *   config.cuda = &(cattn_cuda_config){.device = 0};
  *   cattn_cache_create(&config, &cache, &error);
  *   cattn_seq_join(...), cattn_seq_append(...), ...                       as on the CPU
  *   cattn_cuda_step_begin(cache, entries, n, 0, stream, &graph, &error);  instead of cattn_step_begin
@@ -47,7 +47,8 @@
  *
  * Errors of the CUDA runtime other than missing memory are CATTN_ERR_STATE, with its text; only destroy is useful then.
  *
- * Threads: as chunkattn.h. A call makes the cache's device the current one for its duration.
+ * Threads: owner, as chunkattn.h defines it; those about devices: any. A call makes the cache's device the current one for its
+ * duration.
  */
 #ifndef CHUNKATTN_CUDA_H
 #define CHUNKATTN_CUDA_H
@@ -67,6 +68,11 @@ extern "C" {
 typedef struct CUstream_st *cattn_cuda_stream;
 
 /* ---- Devices ------------------------------------------------------------------------------------------------------- */
+
+/* Where K and V are, for cattn_config.cuda. */
+typedef struct cattn_cuda_config {
+    int32_t device; /* its number, from 0 on */
+} cattn_cuda_config;
 
 /*
  * Count the devices: *n >= 1. On an error *n is 0, and the message says what is missing: the backend in this build, the driver,
@@ -132,7 +138,7 @@ CATTN_API cattn_status cattn_cuda_step_attend(cattn_cache *cache, int32_t layer,
 /*
  * Attention over an engine's own pages in device memory (chunkattn_pages.h):
  *
- *   config.cuda_device = 0;
+ *   config.common.cuda = &(cattn_cuda_config){.device = 0};
  *   cattn_pages_create(&config, &pages, &error);
  *   for each step {
  *       cattn_cuda_pages_plan(pages, &batch, stream, &graph, &error);                  instead of cattn_pages_plan

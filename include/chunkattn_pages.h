@@ -8,7 +8,7 @@
  * have in common, and makes a plan. Each layer is then one call, which attends over the engine's pages in two phases: a page
  * that several sequences share is read once for all of their rows, then each sequence continues over its own pages.
  *
- *   cattn_pages_config_init(&config);                    set the shape and page_size
+ *   cattn_pages_config_init(&config);                    set page_size, and the shape in config.common
  *   cattn_pages_create(&config, &pages, &error);
  *   for each step {
  *       cattn_pages_plan(pages, &batch, &error);         the block tables, once
@@ -34,9 +34,9 @@
  * places in it. If no sequence has entered another page (on a device: or another chunk of 64 tokens), only positions are
  * updated. A batch that is no larger than those before it allocates nothing.
  *
- * Threads: calls on one cattn_pages must not overlap; different ones are independent. The library neither prints nor exits.
+ * Threads: owner, as chunkattn.h defines it; cattn_pages_config_init, cattn_pages_create and cattn_pages_level: any.
  *
- * Devices: with config.cuda_device >= 0 the pages are in a CUDA device's memory, and cattn_cuda_pages_plan and
+ * Devices: with config.common.cuda the pages are in a CUDA device's memory, and cattn_cuda_pages_plan and
  * cattn_cuda_pages_attend of chunkattn_cuda.h replace cattn_pages_plan and cattn_pages_attend.
  *
  * Source: ChunkAttention (arXiv 2402.15220), two-phase partition. docs/library.md, "Foreign pages", is a guide.
@@ -56,32 +56,19 @@ extern "C" {
 
 /* ---- Configuration ------------------------------------------------------------------------------------------------- */
 
-/* Fill with cattn_pages_config_init, set the shape, change what you need. Fields are only ever added at the end. */
+/* Fill with cattn_pages_config_init, set the shape, change what you need. */
 typedef struct cattn_pages_config {
-    size_t struct_size; /* set by cattn_pages_config_init */
-    int32_t n_layers;   /* layers that have options of their own (windows, sink_logits); default 1, which serves all layers */
-    int32_t n_heads;    /* required: query heads; a multiple of n_kv_heads, with cattn_config's limit */
-    int32_t n_kv_heads; /* required */
-    int32_t head_dim;   /* required: of Q and K, from cattn_config's list */
-    int32_t head_dim_v; /* of V and the output; 0 (default): as head_dim */
-    int32_t page_size;  /* tokens a page: 16 (default), 32, 64 or 128 */
-    int32_t n_pages;    /* ids from here on are refused; 0 (default): no limit but the device's */
-    cattn_type kv_type; /* type of K and V in the pages: CATTN_F32, CATTN_F16 or CATTN_BF16 (default) */
-    cattn_sharing sharing; /* CATTN_SHARED (default): a shared page is read once. CATTN_SHARED_STORAGE: each sequence reads it
-                              for itself, neighbours one after the other. CATTN_PRIVATE: tables are not compared. */
-    float scale;           /* multiplies q.k before softmax; 0 (default): 1/sqrt(head_dim) */
-    int32_t n_threads;     /* workers; 0 (default): one for each CPU this process may use */
-    const char *level;     /* highest kernel level to use, as in cattn_config */
-    cattn_allocator allocator; /* default: aligned_alloc and free */
-    cattn_parallel parallel;   /* default: threads of the library's own; with a hook n_threads must be given */
-    /* Options of the model's attention as in cattn_config; zero or NULL: off. Arrays are copied. */
-    const int32_t *windows;    /* [n_layers] */
-    int32_t n_sink_tokens;     /* first tokens that stay visible under any window */
-    float softcap;             /* s becomes softcap * tanh(s / softcap) */
-    const float *sink_logits;  /* [n_layers][n_heads] */
-    const float *alibi_slopes; /* [n_heads] */
-    int32_t cuda_device;       /* -1 (default): on the CPU; otherwise a device, for which see chunkattn_cuda.h */
-    int32_t reserved;          /* 0 */
+    int32_t page_size; /* tokens of a page: 16 (default), 32, 64 or 128 */
+    int32_t n_pages;   /* ids from here on are refused; 0 (default): no limit but the device's */
+    /*
+     * Shape, options of the model's attention, threads, level, allocator and device, as for a cache, but:
+     *   n_layers: those that have options of their own (windows, sink_logits); default 1, which serves all layers.
+     *   kv_type: the type of K and V in the pages, CATTN_F32, CATTN_F16 or CATTN_BF16.
+     *   sharing: CATTN_SHARED: a shared page is read once. CATTN_SHARED_STORAGE: each sequence reads it for itself, neighbours
+     *     one after the other. CATTN_PRIVATE: tables are not compared.
+     *   chunk_size, retention, budget_bytes, pin_bytes and the fields of the file tier have no meaning here.
+     */
+    cattn_config common;
 } cattn_pages_config;
 
 /* Fill *config with the defaults above; shape fields are zero and must be set. */
@@ -97,7 +84,7 @@ typedef struct cattn_pages cattn_pages;
  *
  * Errors: CATTN_ERR_ARG names the field in the message; CATTN_ERR_NOMEM; CATTN_ERR_UNSUPPORTED for a level that this CPU lacks,
  * and where the CUDA backend or driver is missing, there is no device, or the device cannot run the kernels;
- * CATTN_ERR_ARG if no device has the number cuda_device. *pages is NULL then.
+ * CATTN_ERR_ARG if no device has the number common.cuda->device. *pages is NULL then.
  */
 CATTN_API cattn_status cattn_pages_create(const cattn_pages_config *config, cattn_pages **pages, cattn_error *error);
 

@@ -9,15 +9,18 @@
  * Exact: the tokens and logprobs of a request depend on nothing but the model and the request; not on the other requests, the
  * engine's limits, its sharing mode or its threads (same machine, same build, same kernel level).
  *
- * Threads: an engine has a thread of its own, on which it reports events, and a pool of workers. All functions on a model or
- * on an engine may be called from any thread at any time, except those that free it. The library neither prints nor exits.
+ * Threads: an engine has a thread of its own, on which it reports events, and a pool of workers. Each group of functions has a
+ * line "Threads": any (at any time, also while other calls on the same object run) or owner (calls on one object must not
+ * overlap). No other call on a model or an engine may run or follow when it is freed.
+ *
+ * Platforms and the environment variable CATTN_LEVEL are those of chunkattn.h. The library neither prints nor exits.
  *
  * docs/chunkllama.md is a guide.
  */
 #ifndef CHUNKLLAMA_H
 #define CHUNKLLAMA_H
 
-#include <chunkattn.h>
+#include <chunkattn_inspect.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,17 +29,15 @@
 #define CL_VERSION_MINOR 1
 #define CL_VERSION_PATCH 0
 
-#if defined(__GNUC__)
 #define CL_API __attribute__((visibility("default")))
-#else
-#define CL_API
-#endif
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* ---- Version, status, errors ------------------------------------------------------------------------------------- */
+
+/* Threads: any. */
 
 /* Version of the running library as "major.minor.patch"; static storage. Compare with CL_VERSION_* of this header. */
 CL_API const char *cl_version(void);
@@ -83,6 +84,8 @@ typedef struct cl_error {
 
 /* ---- Tokens ------------------------------------------------------------------------------------------------------- */
 
+/* Threads: owner. */
+
 /*
  * A growing list of token ids, to which functions append. Zero-initialise it, free it with cl_token_list_free. n may be lowered
  * to shorten the list.
@@ -98,6 +101,8 @@ CL_API void cl_token_list_free(cl_token_list *list);
 
 /* ---- Model --------------------------------------------------------------------------------------------------------- */
 
+/* Threads: any. */
+
 /* A loaded model: weights, tokenizer and chat format. Immutable, so any number of engines and threads may use it at once. */
 typedef struct cl_model cl_model;
 
@@ -106,16 +111,15 @@ typedef struct cl_model_options {
     size_t struct_size; /* set by cl_model_options_init */
     int32_t n_threads;  /* workers that repack the weights while loading; 0 (default): one for each CPU of this process */
     /*
-     * The highest kernel level of the linear layers, one of cattn_level_name(); NULL (default): the CPU's best. The environment
-     * variable CATTN_LEVEL lowers it further.
-     */
-    const char *level;
-    /*
      * 1: read the files once more and hash them, which an engine with kv_tier_dir requires; 0 (default): do not. The hash says
      * to which model the K/V in a file belong.
      */
     int32_t fingerprint;
-    int32_t reserved; /* 0 */
+    /*
+     * The highest kernel level of the linear layers, one of cattn_level_name(); NULL (default): the CPU's best. The environment
+     * variable CATTN_LEVEL lowers it further.
+     */
+    const char *level;
 } cl_model_options;
 
 CL_API void cl_model_options_init(cl_model_options *options);
@@ -208,6 +212,8 @@ CL_API cl_status cl_model_format_chat(const cl_model *model, const char *format,
 
 /* ---- Sampling ------------------------------------------------------------------------------------------------------ */
 
+/* Threads: any. */
+
 /*
  * How a token is drawn from the logits, in this order: penalties, temperature, min_p, top_k, top_p. A draw is a function of the
  * seed, the choice, the token's position and the logits. The init function fills in the defaults, with which tokens are drawn
@@ -222,7 +228,6 @@ typedef struct cl_sampler_params {
     float presence_penalty;   /* subtracted once from the logits of tokens in the completion; default 0 */
     float frequency_penalty;  /* subtracted for each occurrence in the completion; default 0 */
     uint64_t seed;            /* default 0 */
-    int32_t reserved[8];      /* 0; space for further parameters, whose default is 0 */
 } cl_sampler_params;
 
 CL_API void cl_sampler_params_init(cl_sampler_params *params);
@@ -241,6 +246,7 @@ typedef struct cl_sampler_logprob {
 
 /* ---- Engine --------------------------------------------------------------------------------------------------------- */
 
+/* Threads: any. */
 typedef struct cl_engine cl_engine;
 
 /* The part of the engine that the requests of a domain get, in relation to others, while all have requests. */
@@ -352,6 +358,9 @@ CL_API int64_t cl_engine_n_ctx(const cl_engine *engine);
 
 /* ---- Requests and events -------------------------------------------------------------------------------------------- */
 
+/* Threads: any. */
+
+/* Why a choice has ended. */
 typedef enum cl_engine_finish {
     CL_ENGINE_RUNNING = 0,
     CL_ENGINE_STOP,   /* an end token, a stop token, a stop string, or the end of the grammar */
@@ -360,11 +369,35 @@ typedef enum cl_engine_finish {
     CL_ENGINE_ERROR,
 } cl_engine_finish;
 
+/* What an event reports. */
+typedef enum cl_event_kind {
+    CL_EVENT_PROMPT = 0, /* a token of the prompt, with prompt_logprobs */
+    CL_EVENT_TOKEN,      /* a token of a choice */
+    CL_EVENT_END,        /* a choice has ended */
+} cl_event_kind;
+
+typedef struct cl_event_token {
+    int32_t id;                    /* end tokens and stop tokens are reported too, but have no text without include_stop */
+    int32_t rank;                  /* of a prompt's token with a logprob: 1 for the likeliest one; otherwise 0 */
+    int64_t position;              /* in prompt and completion */
+    cl_sampler_logprob chosen;     /* of the token, with logprobs; otherwise, and at position 0, its id is -1 */
+    const cl_sampler_logprob *top; /* [n_top] the likeliest tokens, likeliest first, equal ones by id */
+    int32_t n_top;                 /* 0 if chosen.id is -1 */
+} cl_event_token;
+
+typedef struct cl_event_end {
+    cl_engine_finish finish; /* not CL_ENGINE_RUNNING */
+    int32_t stop; /* with CL_ENGINE_STOP: the index in the request's `stop` of the string that ended the choice; otherwise -1 */
+    const cl_error *error;  /* with CL_ENGINE_ERROR: why; otherwise NULL */
+    const float *embedding; /* [n_embedding] with `pooling`, in the last event of a request that has not failed */
+    int32_t n_embedding;    /* 0: none */
+} cl_event_end;
+
 /*
- * An event that the engine reports about a request. Of each choice: one event for each token, in order, then one without a
- * token, whose `finish` says why the choice ended, with the text that was still held back. Events of different choices
- * interleave. With prompt_logprobs, one event for each position of the prompt comes before all of these, in order, once for the
- * whole request, with choice 0. The event with `last` set is the request's last one.
+ * An event that the engine reports about a request. Of each choice: one CL_EVENT_TOKEN for each token, in order, then a
+ * CL_EVENT_END, with the text that was still held back. Events of different choices interleave. With prompt_logprobs, one
+ * CL_EVENT_PROMPT for each position of the prompt comes before all of these, in order, once for the whole request, with choice
+ * 0. The event with `last` set is the request's last one.
  *
  * The library fills it. All its pointers are valid until on_event returns.
  */
@@ -372,30 +405,23 @@ typedef struct cl_engine_event {
     size_t struct_size; /* the library's: an older library does not have the fields beyond it */
     uint64_t request;   /* the id from cl_engine_submit; the first event may come before cl_engine_submit returns */
     int32_t choice;     /* 0 to n - 1 */
-    int32_t token;      /* -1: none. End tokens and stop tokens are reported too, but have no text without include_stop */
-    int64_t position;   /* of the token, in prompt and completion; meaningless if there is none */
-    bool prompt;        /* the token belongs to the prompt; no text */
-    bool last;          /* the request has ended, and no event of it will follow */
+    cl_event_kind kind;
+    union {
+        cl_event_token token; /* of CL_EVENT_PROMPT and CL_EVENT_TOKEN */
+        cl_event_end end;     /* of CL_EVENT_END */
+    };
+    bool last; /* the request has ended, and no event of it will follow */
     /*
-     * [text_size] bytes, not terminated, never NULL: the text that may be shown now, of this token or earlier ones. Whole UTF-8
-     * characters, and nothing that may be the beginning of a stop string.
+     * [text_size] bytes, not terminated, never NULL: the text that may be shown now, of this token or earlier ones; none of the
+     * prompt. Whole UTF-8 characters, and nothing that may be the beginning of a stop string.
      */
     const char *text;
     size_t text_size;
-    cl_sampler_logprob chosen;     /* of the token, with logprobs; otherwise, and at position 0, its id is -1 */
-    const cl_sampler_logprob *top; /* [n_top] the likeliest tokens, likeliest first, equal ones by id */
-    int32_t n_top;                 /* 0 if chosen.id is -1 */
-    cl_engine_finish finish;       /* not CL_ENGINE_RUNNING: the choice has ended */
-    int64_t n_prompt;              /* tokens of the prompt */
-    int64_t n_cached;              /* tokens of the prompt that were in the cache when the request was admitted; 0 before */
-    int64_t n_completion;          /* tokens of all choices so far, end tokens and stop tokens included */
-    const cl_error *error;         /* with CL_ENGINE_ERROR: why; otherwise NULL */
-    int32_t rank;                  /* of a prompt's token with a logprob: 1 for the likeliest one; otherwise 0 */
-    int32_t stop; /* with CL_ENGINE_STOP: the index in the request's `stop` of the string that ended the choice; otherwise -1 */
-    const float *embedding; /* [n_embedding] with `pooling`, in the last event of a request that has not failed */
-    int32_t n_embedding;    /* 0: none */
-    int64_t n_pinned;       /* tokens of the prompt that the request has pinned, with `pin` or `pin_tokens` */
-    double queued_s;        /* seconds from cl_engine_submit until the first choice was admitted, or until now if none was */
+    int64_t n_prompt;     /* tokens of the prompt */
+    int64_t n_cached;     /* tokens of the prompt that were in the cache when the request was admitted; 0 before */
+    int64_t n_completion; /* tokens of all choices so far, end tokens and stop tokens included */
+    int64_t n_pinned;     /* tokens of the prompt that the request has pinned, with `pin` or `pin_tokens` */
+    double queued_s;      /* seconds from cl_engine_submit until the first choice was admitted, or until now if none was */
     /*
      * The largest number of other requests that were in the cache together with this one, may share with it, and have prompts
      * that begin with the same chunk_size tokens, or are the same where they are shorter.
@@ -592,6 +618,8 @@ CL_API void cl_engine_unpin(cl_engine *engine, uint64_t id);
 
 /* ---- Statistics ------------------------------------------------------------------------------------------------------- */
 
+/* Threads: any. */
+
 /* Speculative decoding. */
 typedef struct cl_engine_drafts {
     int64_t n_drafts;   /* drafts that were verified */
@@ -634,18 +662,20 @@ CL_API cl_status cl_engine_get_stats(cl_engine *engine, cl_engine_stats *stats);
 
 /*
  * Fill *stats with the statistics of the engine's K/V cache after its last step, or of now while it is idle; see cattn_stats in
- * chunkattn.h. The caller sets struct_size to sizeof(cattn_stats). Errors: CL_ERR_ARG for NULL or a struct_size that is not
- * set.
+ * chunkattn_inspect.h. The caller sets struct_size to sizeof(cattn_stats). Errors: CL_ERR_ARG for NULL or a struct_size that is
+ * not set.
  */
 CL_API cl_status cl_engine_get_kv_stats(cl_engine *engine, cattn_stats *stats);
 
 /* ---- Looking into the cache ------------------------------------------------------------------------------------------- */
 
+/* Threads: any. */
+
 /*
  * Call fn once with the engine's K/V cache, between two steps: at once while the engine is idle, else after the current step.
- * fn runs on the engine's thread and holds up all requests, so it must not block. It may call the functions of chunkattn.h that
- * take a const cattn_cache, such as cattn_cache_walk for a part of the tree, and everything of this header but
- * cl_engine_destroy. The cache is valid until fn returns.
+ * fn runs on the engine's thread and holds up all requests, so it must not block. It may call the functions of
+ * chunkattn_inspect.h, such as cattn_cache_walk for a part of the tree, and everything of this header but cl_engine_destroy.
+ * The cache is valid until fn returns.
  *
  * Returns at once; fn may be called before it returns, and is called before cl_engine_destroy returns. Calls are made in
  * their order. Calls that wait run for at most about 1 ms between two steps; the rest follow after the next step. On the

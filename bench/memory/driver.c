@@ -15,12 +15,12 @@ static void note_start(driver *d) {
     pthread_mutex_unlock(&d->mutex);
 }
 
-static void note_end(driver_request *r, const cl_engine_event *event) {
+static void note_end(driver_request *r, const cl_event_end *end) {
     driver *d = r->owner;
     pthread_mutex_lock(&d->mutex);
     d->n_left--;
     r->ended = true;
-    if (event->error && d->error.code == CL_OK) d->error = *event->error;
+    if (end->error && d->error.code == CL_OK) d->error = *end->error;
     pthread_cond_signal(&d->changed);
     pthread_mutex_unlock(&d->mutex);
 }
@@ -40,9 +40,9 @@ static void on_event(void *ctx, const cl_engine_event *event) {
     driver_request *r = ctx;
     r->n_cached = event->n_cached;
     const bool had_none = r->n_tokens == 0;
-    if (event->token >= 0) note_token(r, event->token);
-    if (had_none && (event->token >= 0 || event->last)) note_start(r->owner);
-    if (event->last) note_end(r, event);
+    if (event->kind == CL_EVENT_TOKEN) note_token(r, event->token.id);
+    if (had_none && (event->kind == CL_EVENT_TOKEN || event->last)) note_start(r->owner);
+    if (event->last) note_end(r, &event->end);
 }
 
 /* ---- Life ---- */

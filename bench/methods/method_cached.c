@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkattn_inspect.h"
 #include "method.h"
 
 enum { FILL_ROWS = 256, WORKSPACE_BYTES = 1 << 30 /* address space beside the K/V, of which little is used */ };

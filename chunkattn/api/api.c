@@ -38,6 +38,19 @@ const char *cattn_level_name(int32_t i) {
     return level < 0 ? NULL : ca_level_name(level);
 }
 
+/* ---- Checks that calls have in common ---- */
+
+static cattn_status check_at_least(const char *name, int64_t n, int64_t least, cattn_error *error) {
+    if (n >= least) return CATTN_OK;
+    return ca_fail(error, CATTN_ERR_ARG, -1, "%s is %lld; it must be at least %lld", name, (long long)n, (long long)least);
+}
+
+static cattn_status check_closed(const cattn_cache *c, cattn_error *error) {
+    cattn_status s = ca_need(c, "cache", error);
+    if (s) return s;
+    return c->step.open ? ca_fail(error, CATTN_ERR_STATE, -1, "a step is open; end or abort it first") : CATTN_OK;
+}
+
 /* ---- Cache ---- */
 
 /* A plan for each different window among the layers. */
@@ -80,8 +93,8 @@ static cattn_status create_pool(cattn_cache *c, cattn_error *error) {
 
 static cattn_status create_parts(cattn_cache *c, const cattn_config *config, const ca_file_tier_hooks *hooks,
                                  cattn_error *error) {
-    const ca_backend *b = ca_backend_of(config->cuda_device);
     c->compute = ca_compute_for(config);
+    const ca_backend *b = c->compute.backend;
     c->max_budget_bytes = c->budget_bytes = config->budget_bytes;
     c->pin_bytes = config->pin_bytes;
     c->sharing = config->sharing;
@@ -142,19 +155,24 @@ void cattn_cache_destroy(cattn_cache **cache) {
     *cache = NULL;
 }
 
-int cattn_cache_prefault(cattn_cache *c, int64_t n_chunks) {
-    if (!c || n_chunks < 0) return CATTN_ERR_ARG;
-    const bool more = ca_chunk_pool_prefault(c->pool, (size_t)n_chunks);
+cattn_status cattn_cache_prefault(cattn_cache *c, int64_t n_chunks, bool *more, cattn_error *error) {
+    cattn_status s;
+    if ((s = ca_need(c, "cache", error)) || (s = ca_need(more, "more", error)) ||
+        (s = check_at_least("n_chunks", n_chunks, 0, error)))
+        return s;
+    *more = ca_chunk_pool_prefault(c->pool, (size_t)n_chunks);
     ca_cache_note_bytes(c);
-    return more;
+    return CATTN_OK;
 }
 
-int cattn_cache_wait(cattn_cache *c, double seconds) {
-    if (!c || !(seconds >= 0)) return CATTN_ERR_ARG;
-    if (c->step.open) return CATTN_ERR_STATE;
-    if (!c->tier || !ca_tree_restores(c->tree) || !ca_tier_wait(c->tier, seconds)) return 0;
-    ca_tree_poll_tier(c->tree);
-    return 1;
+cattn_status cattn_cache_wait(cattn_cache *c, double seconds, bool *ended, cattn_error *error) {
+    const cattn_status s = check_closed(c, error);
+    if (s) return s;
+    if (!(seconds >= 0)) return ca_fail(error, CATTN_ERR_ARG, -1, "seconds is %g; it must not be negative", seconds);
+    const bool has_read = c->tier && ca_tree_restores(c->tree) && ca_tier_wait(c->tier, seconds);
+    if (has_read) ca_tree_poll_tier(c->tree);
+    if (ended) *ended = has_read;
+    return CATTN_OK;
 }
 
 const char *cattn_cache_level(const cattn_cache *cache) { return cache ? cache->compute.level : NULL; }
@@ -189,16 +207,11 @@ cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
         .tokens_imported = t->tokens_imported,
     };
     ca_file_tier_stats(c, &now);
-    return CA_STRUCT_WRITE(cattn_stats, n_nodes, stats, &now, NULL);
+    return CA_STRUCT_WRITE(cattn_stats, tokens_imported, stats, &now, NULL);
 }
 
 void cattn_fit_request_init(cattn_fit_request *request) {
     *request = (cattn_fit_request){.struct_size = sizeof *request, .n_seqs = 1};
-}
-
-static cattn_status check_at_least(const char *name, int64_t n, int64_t least, cattn_error *error) {
-    if (n >= least) return CATTN_OK;
-    return ca_fail(error, CATTN_ERR_ARG, -1, "%s is %lld; it must be at least %lld", name, (long long)n, (long long)least);
 }
 
 static cattn_status read_fit_request(const cattn_fit_request *request, cattn_fit_request *r, cattn_error *error) {
@@ -238,12 +251,6 @@ cattn_status cattn_cache_can_fit(const cattn_cache *c, const cattn_fit_request *
 
 void cattn_join_options_init(cattn_join_options *options) { *options = (cattn_join_options){.struct_size = sizeof *options}; }
 
-static cattn_status check_closed(const cattn_cache *c, cattn_error *error) {
-    cattn_status s = ca_need(c, "cache", error);
-    if (s) return s;
-    return c->step.open ? ca_fail(error, CATTN_ERR_STATE, -1, "a step is open; end or abort it first") : CATTN_OK;
-}
-
 /* A loop that always runs to its end, so that compilers vectorise it. A join of a long prompt spends most of its time here. */
 static bool any_negative(const int32_t *tokens, int64_t n) {
     int32_t bits = 0;
@@ -252,9 +259,9 @@ static bool any_negative(const int32_t *tokens, int64_t n) {
 }
 
 static cattn_status check_tokens(const int32_t *tokens, int64_t n, cattn_error *error) {
-    if (n < 1) return ca_fail(error, CATTN_ERR_ARG, -1, "n_tokens is %lld; it must be at least 1", (long long)n);
-    const cattn_status s = ca_need(tokens, "tokens", error);
-    if (s || !any_negative(tokens, n)) return s;
+    cattn_status s;
+    if ((s = check_at_least("n_tokens", n, 1, error)) || (s = ca_need(tokens, "tokens", error)) || !any_negative(tokens, n))
+        return s;
     int64_t i = 0;
     while (tokens[i] >= 0) i++;
     return ca_fail(error, CATTN_ERR_ARG, (int32_t)i, "tokens[%lld] is %d; tokens are not negative", (long long)i, tokens[i]);
@@ -264,9 +271,8 @@ static cattn_status check_tokens(const int32_t *tokens, int64_t n, cattn_error *
 static const int64_t MAX_RESERVE = INT64_C(1) << 48;
 
 static cattn_status check_reserve(const char *name, int64_t *n, cattn_error *error) {
-    if (*n < 0) return ca_fail(error, CATTN_ERR_ARG, -1, "%s is %lld; it must not be negative", name, (long long)*n);
     if (*n > MAX_RESERVE) *n = MAX_RESERVE;
-    return CATTN_OK;
+    return check_at_least(name, *n, 0, error);
 }
 
 static cattn_status find_running(const cattn_cache *c, cattn_seq id, ca_seq **seq, cattn_error *error) {
@@ -291,7 +297,7 @@ static cattn_status find_seq(const cattn_cache *c, cattn_seq id, ca_seq **seq, c
 
 static cattn_status read_join_options(const cattn_join_options *options, cattn_join_options *o, cattn_error *error) {
     cattn_join_options_init(o);
-    const cattn_status s = options ? CA_STRUCT_READ(cattn_join_options, reserve_tokens, o, options, error) : CATTN_OK;
+    const cattn_status s = options ? CA_STRUCT_READ(cattn_join_options, flags, o, options, error) : CATTN_OK;
     if (s) return s;
     if (o->flags & ~(uint64_t)CATTN_JOIN_NO_TIER)
         return ca_fail(error, CATTN_ERR_ARG, -1, "flags is %#llx; it must be 0 or CATTN_JOIN_NO_TIER",
@@ -317,7 +323,7 @@ cattn_status cattn_cache_explain(const cattn_cache *c, const int32_t *tokens, in
     if ((s = check_tokens(tokens, n_tokens, error)) || (s = read_join_options(options, &o, error))) return s;
     cattn_explanation found;
     ca_tree_explain(c->tree, tokens, n_tokens, o.domain, !(o.flags & CATTN_JOIN_NO_TIER), &found);
-    return CA_STRUCT_WRITE(cattn_explanation, reserved2, explanation, &found, error);
+    return CA_STRUCT_WRITE(cattn_explanation, n_other_matched, explanation, &found, error);
 }
 
 cattn_status cattn_cache_drop_retained(cattn_cache *c, cattn_error *error) {
@@ -479,21 +485,7 @@ cattn_status cattn_seq_get_info(const cattn_cache *c, cattn_seq id, cattn_seq_in
                                 .n_ready = n_ready,
                                 .n_reserved = seq->reserve_to > seq->n_tokens ? seq->reserve_to - seq->n_tokens : 0,
                                 .n_coming = ca_path_n_coming(seq->leaf) - n_ready};
-    return CA_STRUCT_WRITE(cattn_seq_info, n_reserved, info, &now, error);
-}
-
-cattn_status cattn_seq_get_tokens(const cattn_cache *c, cattn_seq id, int64_t first, int64_t n_tokens, int32_t *tokens,
-                                  cattn_error *error) {
-    ca_seq *seq;
-    cattn_status s;
-    if ((s = ca_need(c, "cache", error)) || (s = find_running(c, id, &seq, error))) return s;
-    if (first < 0 || n_tokens < 0 || first > seq->n_tokens || n_tokens > seq->n_tokens - first)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "first is %lld and n_tokens %lld; the sequence has %lld tokens",
-                       (long long)first, (long long)n_tokens, (long long)seq->n_tokens);
-    if (n_tokens == 0) return CATTN_OK;
-    if ((s = ca_need(tokens, "tokens", error))) return s;
-    ca_seq_tokens(seq, first, n_tokens, tokens);
-    return CATTN_OK;
+    return CA_STRUCT_WRITE(cattn_seq_info, n_coming, info, &now, error);
 }
 
 /* ---- Export and import ---- */
@@ -561,12 +553,10 @@ static cattn_status check_layer(const cattn_cache *c, int32_t layer, cattn_error
 cattn_status ca_step_check_begin(const cattn_cache *c, const ca_backend *of, const cattn_entry *entries, int32_t n_entries,
                                  int64_t row_limit, cattn_error *error) {
     cattn_status s;
-    if ((s = ca_check_step_call(c, of, "begin", error)) || (s = check_closed(c, error))) return s;
-    if (n_entries < 1) return ca_fail(error, CATTN_ERR_ARG, -1, "n_entries is %d; it must be at least 1", n_entries);
-    if ((s = ca_need(entries, "entries", error))) return s;
-    if (row_limit < 0)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "row_limit is %lld; it must not be negative", (long long)row_limit);
-    return CATTN_OK;
+    if ((s = ca_check_step_call(c, of, "begin", error)) || (s = check_closed(c, error)) ||
+        (s = check_at_least("n_entries", n_entries, 1, error)) || (s = ca_need(entries, "entries", error)))
+        return s;
+    return check_at_least("row_limit", row_limit, 0, error);
 }
 
 cattn_status ca_step_write(cattn_cache *c, const ca_backend *of, int32_t layer, const cattn_view *k, const cattn_view *v,

@@ -1,4 +1,4 @@
-/* The public functions that show the nodes of the tree: all at once, or in parts. */
+/* The public functions that show the nodes of the tree. */
 #include "cache_handle.h"
 #include "chunkattn/base/fail.h"
 #include "public_struct.h"
@@ -8,23 +8,6 @@ static void count_covered(const cattn_cache *c) {
     ca_tree_count_covered(c->tree);
     for (size_t i = 0; i < c->step.seqs.n; i++)
         if (c->step.entries.at[i].n_rows > 0) ca_tree_count_in_step(c->tree, c->step.seqs.at[i].id);
-}
-
-int cattn_cache_visit(const cattn_cache *c, int (*fn)(void *ctx, const cattn_node_info *node), void *ctx) {
-    if (!c || !fn) return CATTN_ERR_ARG;
-    count_covered(c);
-    uint64_t first_seq = 0;
-    int32_t depth = -1; /* the root's */
-    for (const ca_node *n = ca_tree_next(ca_tree_root(c->tree), &depth); n; n = ca_tree_next(n, &depth)) {
-        cattn_node_info info = ca_tree_describe(c->tree, n);
-        info.depth = depth;
-        info.first_seq = first_seq;
-        info.n_seqs = (uint64_t)n->n_seqs;
-        const int stop = fn(ctx, &info);
-        if (stop) return stop;
-        for (const ca_seq *s = n->ending; s; s = s->next) first_seq++;
-    }
-    return 0;
 }
 
 void cattn_walk_options_init(cattn_walk_options *options) {

@@ -113,10 +113,9 @@ static ca_plan_config plan_config(const ca_compute *compute, const cattn_config 
 
 static cattn_status create_cache(cattn_cache *c, const cattn_config *config, cattn_error *error) {
     if (config->kv_type == CATTN_E4M3)
-        return ca_fail(
-            error, CATTN_ERR_UNSUPPORTED, -1,
-            "kv_type is CATTN_E4M3, which only a CUDA device has; set cuda_device, or use CATTN_I8, which takes the same "
-            "memory, CATTN_BF16, CATTN_F16 or CATTN_F32");
+        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1,
+                       "kv_type is CATTN_E4M3, which only a CUDA device has; set cuda, or use CATTN_I8, which takes the same "
+                       "memory, CATTN_BF16, CATTN_F16 or CATTN_F32");
     const cattn_status s = ca_cpu_start(&c->compute, config, &c->layout, c->pool, &c->alloc, error);
     if (s == CATTN_OK) ca_fingerprint_init(c, config);
     return s;
@@ -190,7 +189,7 @@ static void end(cattn_cache *c, bool ready) {
 
 const ca_backend ca_backend_cpu = {
     .name = "the CPU",
-    .choice = "set cuda_device to -1",
+    .choice = "leave cuda NULL",
     .steps = {"cattn_step_", "chunkattn.h"},
     .pages = {"cattn_pages_", "chunkattn_pages.h"},
     .max_tokens = INT64_MAX,

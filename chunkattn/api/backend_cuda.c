@@ -134,7 +134,7 @@ static cattn_status attend_pages(cattn_pages *p, int32_t layer, const cattn_page
 
 const ca_backend ca_backend_cuda = {
     .name = "CUDA device",
-    .choice = "set cuda_device",
+    .choice = "set cuda",
     .steps = {"cattn_cuda_step_", "chunkattn_cuda.h"},
     .pages = {"cattn_cuda_pages_", "chunkattn_cuda.h"},
     .max_tokens = CA_CUDA_MAX_TOKENS, /* a work item line holds a segment's index in 16 bits */

@@ -6,12 +6,12 @@
 #include "cache_handle.h"
 #include "chunkattn/base/fail.h"
 #include "chunkattn/pages/handle.h"
-
-const ca_backend *ca_backend_of(int32_t cuda_device) { return cuda_device < 0 ? &ca_backend_cpu : &ca_backend_cuda; }
+#include "chunkattn_cuda.h"
 
 ca_compute ca_compute_for(const cattn_config *config) {
+    const int32_t device = config->cuda ? config->cuda->device : -1;
     return (ca_compute){
-        .backend = ca_backend_of(config->cuda_device), .cuda_device = config->cuda_device, .n_heads = config->n_heads};
+        .backend = device < 0 ? &ca_backend_cpu : &ca_backend_cuda, .cuda_device = device, .n_heads = config->n_heads};
 }
 
 /* ---- Refusals ---- */
@@ -20,8 +20,8 @@ typedef char place_text[40];
 
 /* Where a handle's K and V are. */
 static const char *place_of(int32_t cuda_device, place_text text) {
-    if (cuda_device < 0) return ca_backend_of(cuda_device)->name;
-    snprintf(text, sizeof(place_text), "%s %d", ca_backend_of(cuda_device)->name, cuda_device);
+    if (cuda_device < 0) return ca_backend_cpu.name;
+    snprintf(text, sizeof(place_text), "%s %d", ca_backend_cuda.name, cuda_device);
     return text;
 }
 

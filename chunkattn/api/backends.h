@@ -10,10 +10,7 @@
 
 extern const ca_backend ca_backend_cpu, ca_backend_cuda;
 
-/* The backend that a config's cuda_device chooses. */
-const ca_backend *ca_backend_of(int32_t cuda_device);
-
-/* A compute with this config's backend, for its create_cache or create_pages. */
+/* A compute with the backend that the config chooses, for its create_cache or create_pages. */
 ca_compute ca_compute_for(const cattn_config *config);
 
 /* What a backend may lack. */

@@ -8,6 +8,7 @@
 #include "chunkattn/attn/head_sizes.h"
 #include "chunkattn/base/cpu.h"
 #include "chunkattn/base/fail.h"
+#include "chunkattn_cuda.h"
 #include "public_struct.h"
 
 enum { MAX_GROUP = 128, MAX_LAYERS = 4096, MAX_HEADS = 4096, MAX_THREADS = 1024 };
@@ -18,8 +19,7 @@ void cattn_config_init(cattn_config *config) {
                              .kv_type = CATTN_BF16,
                              .sharing = CATTN_SHARED,
                              .retention = CATTN_RETAIN_LEARNED,
-                             .budget_bytes = (uint64_t)1 << 30,
-                             .cuda_device = -1};
+                             .budget_bytes = (uint64_t)1 << 30};
 }
 
 static cattn_status check_range(const char *field, int64_t value, int64_t low, int64_t high, cattn_error *error) {
@@ -101,7 +101,8 @@ static cattn_status check_tier(const cattn_config *c, cattn_error *error) {
         return ca_fail(error, CATTN_ERR_ARG, -1, "%s is set, but %s is not; set both or neither",
                        c->tier_dir ? "tier_dir" : "tier_bytes", c->tier_dir ? "tier_bytes" : "tier_dir");
     if (!c->tier_dir) return CATTN_OK;
-    if (!ca_backend_of(c->cuda_device)->open_tier) return ca_backend_refuse(c->cuda_device, CA_LACKS_TIER, error);
+    const ca_compute compute = ca_compute_for(c);
+    if (!compute.backend->open_tier) return ca_backend_refuse(compute.cuda_device, CA_LACKS_TIER, error);
     if (c->sharing == CATTN_PRIVATE || c->retention == CATTN_RETAIN_NONE)
         return ca_fail(error, CATTN_ERR_ARG, -1, "tier_dir is set, but with this %s nothing is retained; choose another",
                        c->sharing == CATTN_PRIVATE ? "sharing" : "retention");
@@ -111,15 +112,14 @@ static cattn_status check_tier(const cattn_config *c, cattn_error *error) {
 cattn_status ca_config_resolve(const cattn_config *config, cattn_config *c, cattn_error *error) {
     cattn_status s;
     cattn_config_init(c);
-    if ((s = CA_STRUCT_READ(cattn_config, parallel, c, config, error))) return s;
+    if ((s = CA_STRUCT_READ(cattn_config, tier_fingerprint, c, config, error))) return s;
     if (c->head_dim_v == 0) c->head_dim_v = c->head_dim;
     if ((s = check_shape(c, error)) || (s = check_hooks(c, error))) return s;
     if ((s = check_windows(c, error)) || (s = check_scores(c, error))) return s;
     if ((s = check_range("kv_type", c->kv_type, CATTN_F32, CATTN_E4M3, error))) return s;
     if ((s = check_range("sharing", c->sharing, CATTN_SHARED, CATTN_PRIVATE, error))) return s;
     if ((s = check_range("retention", c->retention, CATTN_RETAIN_LRU, CATTN_RETAIN_LEARNED, error))) return s;
-    if ((s = check_range("cuda_device", c->cuda_device, -1, INT32_MAX, error))) return s;
-    if ((s = check_range("reserved", c->reserved, 0, 0, error))) return s;
+    if (c->cuda && (s = check_range("cuda->device", c->cuda->device, 0, INT32_MAX, error))) return s;
     if ((s = check_tier(c, error))) return s;
     if (!isfinite(c->scale)) return ca_fail(error, CATTN_ERR_ARG, -1, "scale is not a finite number");
     if (c->pin_bytes == 0) c->pin_bytes = c->budget_bytes / 4;

@@ -8,54 +8,26 @@
 /* ---- Configuration ---- */
 
 void cattn_pages_config_init(cattn_pages_config *config) {
-    *config = (cattn_pages_config){
-        .struct_size = sizeof *config, .n_layers = 1, .page_size = 16, .kv_type = CATTN_BF16, .cuda_device = -1};
+    config->page_size = 16;
+    config->n_pages = 0;
+    cattn_config_init(&config->common);
+    config->common.n_layers = 1;
 }
 
-static cattn_status check_pages(const cattn_pages_config *c, cattn_error *error) {
-    if (c->page_size != 16 && c->page_size != 32 && c->page_size != 64 && c->page_size != 128)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "page_size is %d; it must be 16, 32, 64 or 128", c->page_size);
-    if (c->n_pages < 0) return ca_fail(error, CATTN_ERR_ARG, -1, "n_pages is %d; it must not be negative", c->n_pages);
+/* Check *config. *c gets the config of a cache whose chunks are those of the plan. */
+static cattn_status resolve(const cattn_pages_config *config, cattn_config *c, cattn_error *error) {
+    const int32_t size = config->page_size;
+    const cattn_status s = ca_config_resolve(&config->common, c, error);
+    if (s) return s;
+    if (size != 16 && size != 32 && size != 64 && size != 128)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "page_size is %d; it must be 16, 32, 64 or 128", size);
+    if (config->n_pages < 0)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "n_pages is %d; it must not be negative", config->n_pages);
     if (c->kv_type != CATTN_F32 && c->kv_type != CATTN_F16 && c->kv_type != CATTN_BF16)
         return ca_fail(error, CATTN_ERR_ARG, -1, "kv_type is %d; pages may be CATTN_F32, CATTN_F16 or CATTN_BF16", c->kv_type);
-    if (c->cuda_device < -1)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "cuda_device is %d; it must be -1, for the CPU, or the number of a device",
-                       c->cuda_device);
+    const int32_t chunk = ca_compute_for(c).backend->page_chunk;
+    c->chunk_size = chunk > 0 ? chunk : size;
     return CATTN_OK;
-}
-
-/*
- * Check *config. *own gets its fields, with defaults for those that it lacks; *c the config of a cache whose chunks are those
- * of the plan.
- */
-static cattn_status resolve(const cattn_pages_config *config, cattn_pages_config *own, cattn_config *c, cattn_error *error) {
-    cattn_status s;
-    cattn_pages_config_init(own);
-    if ((s = CA_STRUCT_READ(cattn_pages_config, reserved, own, config, error)) || (s = check_pages(own, error))) return s;
-    const int32_t chunk = ca_backend_of(own->cuda_device)->page_chunk;
-    cattn_config same;
-    cattn_config_init(&same);
-    same.n_layers = own->n_layers;
-    same.n_heads = own->n_heads;
-    same.n_kv_heads = own->n_kv_heads;
-    same.head_dim = own->head_dim;
-    same.head_dim_v = own->head_dim_v;
-    same.chunk_size = chunk > 0 ? chunk : own->page_size;
-    same.kv_type = own->kv_type;
-    same.sharing = own->sharing;
-    same.scale = own->scale;
-    same.n_threads = own->n_threads;
-    same.level = own->level;
-    same.allocator = own->allocator;
-    same.parallel = own->parallel;
-    same.windows = own->windows;
-    same.n_sink_tokens = own->n_sink_tokens;
-    same.softcap = own->softcap;
-    same.sink_logits = own->sink_logits;
-    same.alibi_slopes = own->alibi_slopes;
-    same.cuda_device = own->cuda_device;
-    same.reserved = own->reserved;
-    return ca_config_resolve(&same, c, error);
 }
 
 /* ---- Handle ---- */
@@ -99,16 +71,15 @@ cattn_status cattn_pages_create(const cattn_pages_config *config, cattn_pages **
     cattn_status s;
     if ((s = ca_need(pages, "pages", error))) return s;
     *pages = NULL;
-    cattn_pages_config own;
     cattn_config resolved;
-    if ((s = ca_need(config, "config", error)) || (s = resolve(config, &own, &resolved, error))) return s;
+    if ((s = ca_need(config, "config", error)) || (s = resolve(config, &resolved, error))) return s;
     ca_alloc alloc = ca_alloc_default();
     if (resolved.allocator.alloc)
         alloc = (ca_alloc){resolved.allocator.alloc, resolved.allocator.free, resolved.allocator.ctx, 0};
     cattn_pages *p = ca_new_zero(&alloc, 1, sizeof *p);
     if (!p) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the handle");
     p->alloc = alloc;
-    if ((s = create_parts(p, &own, &resolved, error))) {
+    if ((s = create_parts(p, config, &resolved, error))) {
         cattn_pages_destroy(&p);
         return s;
     }

@@ -25,7 +25,7 @@ struct ca_file_tier_hooks; /* chunkattn/api/file_tier.h */
 /* The part of a cache, or of a cattn_pages, that its backend computes with. */
 typedef struct ca_compute {
     const ca_backend *backend;
-    int32_t cuda_device; /* as in the config */
+    int32_t cuda_device; /* -1: on the CPU */
     int32_t n_heads;     /* query heads of a row */
     const char *level;
     int32_t n_threads;        /* on the CPU, as the next three */

@@ -46,8 +46,8 @@
 #include <stdbool.h>
 
 #include "chunk_pool.h"
-#include "chunkattn.h"
 #include "chunkattn/base/alloc.h"
+#include "chunkattn_inspect.h"
 #include "kv_commands.h"
 #include "layout.h"
 
@@ -192,7 +192,7 @@ cattn_join_result ca_tree_find_prefix(const ca_tree *tree, const int32_t *tokens
 void ca_tree_count_covered(ca_tree *tree);
 void ca_tree_count_in_step(ca_tree *tree, cattn_seq id);
 
-/* Describe a node, after that count; depth and first_seq are 0. */
+/* Describe a node, after that count; depth is 0. */
 cattn_node_info ca_tree_describe(const ca_tree *tree, const ca_node *node);
 
 /*

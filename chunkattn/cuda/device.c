@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "chunkattn/base/fail.h"
+#include "chunkattn_cuda.h"
 
 /* ---- Devices ---- */
 
@@ -14,7 +15,7 @@ static cattn_status find_device(int32_t device, ca_cuda_device *info, cattn_erro
     if (s) return s;
     if (info->major >= 8) return CATTN_OK;
     return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1,
-                   "cuda_device is %d (%s), whose compute capability is %d.%d; the kernels need 8.0", device, info->name,
+                   "cuda->device is %d (%s), whose compute capability is %d.%d; the kernels need 8.0", device, info->name,
                    info->major, info->minor);
 }
 
@@ -131,7 +132,7 @@ static kernel_ids find_kernels(const cattn_config *c, bool pages, const ca_cuda_
 
 static cattn_status check(const cattn_config *c, bool pages, ca_cuda_device *info, cattn_error *error) {
     cattn_status s;
-    if ((s = find_device(c->cuda_device, info, error)) || (s = check_shape(c, pages, error))) return s;
+    if ((s = find_device(c->cuda->device, info, error)) || (s = check_shape(c, pages, error))) return s;
     const kernel_ids ids = find_kernels(c, pages, info);
     if ((s = check_kernel(ids.prefill, info, error))) return s;
     return check_kernel(ids.decode, info, error);
@@ -203,7 +204,7 @@ cattn_status ca_device_create(ca_device **device, ca_alloc *alloc, const ca_layo
     if (!d) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the %s", source ? "handle" : "cache");
     const uint64_t workspace = config->budget_bytes - ca_device_chunk_budget(config->budget_bytes);
     *d = (ca_device){.runtime = ca_cuda_get(),
-                     .id = config->cuda_device,
+                     .id = config->cuda->device,
                      .info = info,
                      .alloc = alloc,
                      .layout = layout,

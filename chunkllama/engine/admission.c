@@ -18,11 +18,15 @@ enum { GROWTH_CHUNKS = 1 };
  */
 static const uint32_t OWN_DOMAINS = 0x80000000u, SALT_DOMAINS = 0xc0000000u, EMPTY_DOMAIN = UINT32_MAX;
 
-/* An eighth is left for the workspace of steps and for metadata; retained prefixes may use it meanwhile. */
-static void count_chunks(cl_admission *a) {
+static cattn_stats stats_of(const cl_admission *a) {
     cattn_stats stats = {.struct_size = sizeof stats};
     cattn_cache_stats(a->cache, &stats);
-    const int64_t capacity = (int64_t)stats.chunks_capacity;
+    return stats;
+}
+
+/* An eighth is left for the workspace of steps and for metadata; retained prefixes may use it meanwhile. */
+static void count_chunks(cl_admission *a) {
+    const int64_t capacity = (int64_t)stats_of(a).chunks_capacity;
     a->n_chunks = capacity - (capacity + 7) / 8;
 }
 
@@ -147,8 +151,7 @@ static int64_t reserve_for(const cl_admission *a, const cl_choice *c) {
 
 /* Chunks that are in use or reserved. */
 static int64_t chunks_taken(const cl_admission *a) {
-    cattn_stats stats = {.struct_size = sizeof stats};
-    cattn_cache_stats(a->cache, &stats);
+    const cattn_stats stats = stats_of(a);
     return (int64_t)(stats.chunks_live + stats.chunks_superseded + stats.chunks_reserved);
 }
 

@@ -57,12 +57,6 @@ static cl_status check_numbers(const cl_engine_request *r, cl_error *error) {
         {"sampling.presence_penalty", p->presence_penalty, -FLT_MAX, FLT_MAX, "finite"},
         {"sampling.frequency_penalty", p->frequency_penalty, -FLT_MAX, FLT_MAX, "finite"},
     };
-    for (size_t i = 0; i < sizeof p->reserved / sizeof *p->reserved; i++)
-        if (p->reserved[i] != 0)
-            return cl_fail_field(error, CL_ERR_UNSUPPORTED, cl_item("sampling.reserved", (int64_t)i).text,
-                                 "is set; this library is version %s and knows no such parameter: leave it 0 or use a newer "
-                                 "library",
-                                 cl_version());
     return cl_check_ranges(ranges, sizeof ranges / sizeof *ranges, error);
 }
 

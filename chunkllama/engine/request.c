@@ -188,29 +188,21 @@ static cl_engine_event event_of(const cl_choice *c) {
         .struct_size = sizeof(cl_engine_event),
         .request = r->id,
         .choice = c->index,
-        .token = -1,
-        .position = c->n_tokens,
         .text = "",
-        .chosen = {.id = -1},
         .n_prompt = r->params.n_prompt,
         .n_cached = r->n_cached,
         .n_completion = r->n_completion,
         .n_pinned = r->n_pinned,
         .queued_s = fmax(0, (r->admitted ? r->admitted_at : cl_now()) - r->submitted), /* a virtual clock may go back */
         .n_sharing = r->n_sharing,
-        .stop = -1,
     };
 }
 
 static void report(const cl_request *r, const cl_engine_event *event) { r->params.on_event(r->params.ctx, event); }
 
-static void add_draw(cl_engine_event *event, const cl_draw *d) {
-    event->token = d->token;
-    event->position = d->position;
-    event->chosen = d->chosen;
-    event->top = d->top;
-    event->n_top = d->n_top;
-    event->rank = d->rank;
+static void add_draw(cl_engine_event *event, cl_event_kind kind, const cl_draw *d) {
+    event->kind = kind;
+    event->token = (cl_event_token){d->token, d->rank, d->position, d->chosen, d->top, d->n_top};
 }
 
 static void add_text(cl_engine_event *event, const cl_text *t) {
@@ -286,7 +278,7 @@ void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d) {
     c->tokens[c->n_tokens++] = d->token;
     r->n_completion++;
     cl_engine_event event = event_of(c);
-    add_draw(&event, d);
+    add_draw(&event, CL_EVENT_TOKEN, d);
     if (has_text) add_text(&event, &c->text);
     report(r, &event);
     if (stopped || ends || d->completes)
@@ -301,14 +293,13 @@ void cl_choice_end(cl_choice *c, cl_engine_finish finish, const cl_error *error)
     c->owner->n_unfinished--;
     cl_constraint_end(c);
     cl_engine_event event = event_of(c);
+    event.kind = CL_EVENT_END;
+    event.end = (cl_event_end){finish, finish == CL_ENGINE_STOP ? c->text.n_found - 1 : -1, error, NULL, 0};
     if (embedding && finish == CL_ENGINE_LENGTH) {
-        event.embedding = cl_embedding_value(embedding);
-        event.n_embedding = embedding->n;
+        event.end.embedding = cl_embedding_value(embedding);
+        event.end.n_embedding = embedding->n;
     }
-    event.finish = finish;
-    event.error = error;
     event.last = c->owner->n_unfinished == 0;
-    if (finish == CL_ENGINE_STOP) event.stop = c->text.n_found - 1;
     cl_text_finish(&c->text);
     add_text(&event, &c->text);
     report(c->owner, &event);
@@ -316,7 +307,6 @@ void cl_choice_end(cl_choice *c, cl_engine_finish finish, const cl_error *error)
 
 void cl_choice_report_prompt(cl_choice *c, const cl_draw *d) {
     cl_engine_event event = event_of(c);
-    add_draw(&event, d);
-    event.prompt = true;
+    add_draw(&event, CL_EVENT_PROMPT, d);
     report(c->owner, &event);
 }

@@ -155,7 +155,9 @@ cl_request_list *cl_scheduler_finished(cl_scheduler *s) { return &s->roster.fini
  */
 bool cl_scheduler_prefault(cl_scheduler *s) {
     const cl_admission *a = &s->roster.admission;
-    return !cl_admission_is_lowered(a) && cattn_cache_prefault(a->cache, a->n_chunks / 8) > 0;
+    bool more = false;
+    if (!cl_admission_is_lowered(a)) cattn_cache_prefault(a->cache, a->n_chunks / 8, &more, NULL);
+    return more;
 }
 
 void cl_scheduler_set_budget(cl_scheduler *s, uint64_t budget_bytes) {
@@ -405,7 +407,7 @@ void cl_scheduler_step(cl_scheduler *s) {
     if (s->step.n_rows == 0) {
         /* All tokens that are due are on the way from the file tier. Requests that are cancelled meanwhile are seen soon. */
         cl_step_clear(&s->step);
-        cattn_cache_wait(s->runner.cache, MOST_WAIT);
+        cattn_cache_wait(s->runner.cache, MOST_WAIT, NULL, NULL);
         return;
     }
     cl_draw_list_fill(&s->draws, &s->step);

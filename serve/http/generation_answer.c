@@ -16,19 +16,21 @@
 
 /* NULL if memory is lacking. */
 static generation_event *copy_event(size_t prompt, const cl_engine_event *event) {
-    const size_t top_bytes = (size_t)event->n_top * sizeof *event->top;
-    const size_t error_bytes = event->error ? sizeof *event->error : 0;
-    const size_t embedding_bytes = (size_t)event->n_embedding * sizeof *event->embedding;
+    const cl_event_token *token = event->kind == CL_EVENT_END ? NULL : &event->token;
+    const cl_event_end *end = token ? NULL : &event->end;
+    const size_t top_bytes = token ? (size_t)token->n_top * sizeof *token->top : 0;
+    const size_t error_bytes = end && end->error ? sizeof *end->error : 0;
+    const size_t embedding_bytes = end ? (size_t)end->n_embedding * sizeof *end->embedding : 0;
     /* One allocation: the event, then the arrays that it points to, in descending order of alignment. */
     generation_event *copy = malloc(sizeof *copy + top_bytes + error_bytes + embedding_bytes + event->text_size);
     if (!copy) return NULL;
     char *at = (char *)(copy + 1);
     *copy = (generation_event){.prompt = prompt, .at = clock_seconds(), .event = *event};
-    if (top_bytes) copy->event.top = memcpy(at, event->top, top_bytes);
+    if (top_bytes) copy->event.token.top = memcpy(at, token->top, top_bytes);
     at += top_bytes;
-    if (error_bytes) copy->event.error = memcpy(at, event->error, error_bytes);
+    if (error_bytes) copy->event.end.error = memcpy(at, end->error, error_bytes);
     at += error_bytes;
-    if (embedding_bytes) copy->event.embedding = memcpy(at, event->embedding, embedding_bytes);
+    if (embedding_bytes) copy->event.end.embedding = memcpy(at, end->embedding, embedding_bytes);
     at += embedding_bytes;
     if (event->text_size) copy->event.text = memcpy(at, event->text, event->text_size);
     return copy;
@@ -60,18 +62,16 @@ void generation_free_events(generation_event *list) {
 
 /* ---- Events, on the engine's thread ---- */
 
-static bool is_generated(const cl_engine_event *event) { return event->token >= 0 && !event->prompt; }
-
 /* Count a request to the engine that has ended: a prompt. */
 static void measure_end(http_generation *g, size_t prompt, const cl_engine_event *event, double now) {
     const size_t n = (size_t)g->request.params.n;
     const double admitted_at = g->submitted_at + event->queued_s, first_at = g->first_at[prompt];
-    const bool computed = event->finish == CL_ENGINE_STOP || event->finish == CL_ENGINE_LENGTH;
+    const bool computed = event->end.finish == CL_ENGINE_STOP || event->end.finish == CL_ENGINE_LENGTH;
     double last_at = first_at;
     for (size_t i = 0; i < n; i++) last_at = fmax(last_at, g->token_at[prompt * n + i]);
     /* Without a token, all its time is that of its prompt; one that was cancelled before may have had none. */
     const double prefilled_at = first_at > 0 ? first_at : computed ? now : admitted_at;
-    const metrics_request r = {.finish = event->finish,
+    const metrics_request r = {.finish = event->end.finish,
                                .total = now - g->arrived_at,
                                .queued = event->queued_s,
                                .prefill = fmax(0, prefilled_at - admitted_at),
@@ -85,7 +85,7 @@ static void measure_end(http_generation *g, size_t prompt, const cl_engine_event
 
 static void measure(http_generation *g, size_t prompt, const cl_engine_event *event, double now) {
     server_metrics *m = &g->srv->metrics;
-    if (is_generated(event)) {
+    if (event->kind == CL_EVENT_TOKEN) {
         const size_t choice = prompt * (size_t)g->request.params.n + (size_t)event->choice;
         if (g->n_tokens[choice]++ > 0) metrics_inter_token(m, now - g->token_at[choice]);
         if (g->first_at[prompt] == 0) {
@@ -104,21 +104,22 @@ static void add_usage(generation_usage *u, const cl_engine_event *event, bool fi
         u->n_prompt += event->n_prompt;
         u->n_cached += event->n_cached;
     }
-    if (is_generated(event)) {
+    if (event->kind == CL_EVENT_TOKEN) {
         if (u->n_tokens++ == 0) u->first_at = now;
         u->last_at = now;
     }
     if (event->n_sharing > u->n_sharing) u->n_sharing = event->n_sharing;
-    if (event->finish != CL_ENGINE_RUNNING) u->finish = event->finish;
+    if (event->kind == CL_EVENT_END) u->finish = event->end.finish;
 }
 
 void generation_on_event(void *ctx, const cl_engine_event *event) {
     const openai_submitted *submitted = ctx;
     http_generation *g = submitted->owner;
     const double now = clock_seconds();
-    const bool first = g->first_at[submitted->prompt] == 0 && (is_generated(event) || event->last);
+    const bool is_token = event->kind == CL_EVENT_TOKEN;
+    const bool first = g->first_at[submitted->prompt] == 0 && (is_token || event->last);
     measure(g, submitted->prompt, event, now);
-    if (is_generated(event) && g->quota.tokens.limit > 0) quota_count(&g->srv->quotas, g->task.domain, 1, now);
+    if (is_token && g->quota.tokens.limit > 0) quota_count(&g->srv->quotas, g->task.domain, 1, now);
     cache_list_mark(g, event);
     generation_event *copy = copy_event(submitted->prompt, event);
     pthread_mutex_lock(&g->lock);
@@ -278,7 +279,8 @@ static bool can_begin(const http_generation *g) {
 /* Whether the first event is that the request has waited too long. */
 static bool was_not_begun(http_generation *g) {
     pthread_mutex_lock(&g->lock);
-    const cl_error *error = g->events ? g->events->event.error : NULL;
+    const cl_engine_event *first = g->events ? &g->events->event : NULL;
+    const cl_error *error = first && first->kind == CL_EVENT_END ? first->end.error : NULL;
     pthread_mutex_unlock(&g->lock);
     return error && error->code == CL_ERR_BUSY;
 }

@@ -85,7 +85,7 @@ static bool resize(void *array, size_t n, size_t size) {
     return grown;
 }
 
-static bool add_logprob(openai_logprobs *l, size_t n_top, const cl_engine_event *event) {
+static bool add_logprob(openai_logprobs *l, size_t n_top, const cl_event_token *token) {
     if (l->n == l->capacity) {
         const size_t capacity = l->capacity ? 2 * l->capacity : 16;
         if (!resize(&l->chosen, capacity, sizeof *l->chosen) || !resize(&l->n_top, capacity, sizeof *l->n_top) ||
@@ -93,10 +93,10 @@ static bool add_logprob(openai_logprobs *l, size_t n_top, const cl_engine_event 
             return false;
         l->capacity = capacity;
     }
-    l->chosen[l->n] = event->chosen;
-    l->n_top[l->n] = event->n_top;
-    l->ranks[l->n] = event->rank;
-    if (event->n_top) memcpy(l->top + l->n * n_top, event->top, (size_t)event->n_top * sizeof *event->top);
+    l->chosen[l->n] = token->chosen;
+    l->n_top[l->n] = token->n_top;
+    l->ranks[l->n] = token->rank;
+    if (token->n_top) memcpy(l->top + l->n * n_top, token->top, (size_t)token->n_top * sizeof *token->top);
     l->n++;
     return true;
 }
@@ -169,7 +169,7 @@ static bool add_delta(openai_result *result, openai_choice *choice, openai_delta
 static bool add_event_text(openai_result *result, openai_choice *choice, const cl_engine_event *event) {
     const cl_reply_part *parts;
     size_t n;
-    const bool last = event->finish != CL_ENGINE_RUNNING;
+    const bool last = event->kind == CL_EVENT_END;
     if (!choice->reply)
         return event->text_size == 0 ||
                add_delta(result, choice, (openai_delta){CL_REPLY_CONTENT, 0, event->text, event->text_size});
@@ -186,18 +186,19 @@ static bool add_event_text(openai_result *result, openai_choice *choice, const c
 
 static bool add_to_choice(openai_result *result, size_t prompt, openai_choice *choice, const cl_engine_event *event) {
     const cl_engine_request *params = &result->request->params;
-    if (event->finish != CL_ENGINE_RUNNING) {
-        choice->finish = event->finish;
-        choice->stop = event->finish == CL_ENGINE_STOP && event->stop < params->n_stop ? event->stop : -1;
+    const bool ends = event->kind == CL_EVENT_END;
+    if (ends) {
+        choice->finish = event->end.finish;
+        choice->stop = event->end.finish == CL_ENGINE_STOP && event->end.stop < params->n_stop ? event->end.stop : -1;
     }
     if (!add_event_text(result, choice, event)) return false;
-    if (event->token < 0) return true;
+    if (ends) return true;
     result->usage[prompt].reasoning_tokens += choice->reasons;
     choice->reasoning_tokens += choice->reasons;
     cl_error ignored;
-    if (cl_token_list_add(&choice->tokens, event->token, &ignored) != CL_OK) return false;
-    if (event->chosen.id >= 0) choice->sum_logprob += (double)event->chosen.logprob;
-    return !params->logprobs || add_logprob(&choice->logprobs, (size_t)params->n_top, event);
+    if (cl_token_list_add(&choice->tokens, event->token.id, &ignored) != CL_OK) return false;
+    if (event->token.chosen.id >= 0) choice->sum_logprob += (double)event->token.chosen.logprob;
+    return !params->logprobs || add_logprob(&choice->logprobs, (size_t)params->n_top, &event->token);
 }
 
 /* Per token, as OpenAI defines the best choice; a choice without tokens has 0. */
@@ -214,18 +215,21 @@ static void sort_choices(openai_choice *choices, int32_t n) {
 }
 
 /* Copy the embedding of an event. False: memory is lacking. */
-static bool add_embedding(float **embedding, const cl_engine_event *event) {
-    const size_t bytes = (size_t)event->n_embedding * sizeof **embedding;
+static bool add_embedding(float **embedding, const cl_event_end *end) {
+    const size_t bytes = (size_t)end->n_embedding * sizeof **embedding;
     *embedding = malloc(bytes);
-    if (*embedding) memcpy(*embedding, event->embedding, bytes);
+    if (*embedding) memcpy(*embedding, end->embedding, bytes);
     return *embedding;
 }
 
 /* Add the report of an event of prompt i to the prompt or to a choice. False: memory is lacking. */
 static bool add_event(openai_result *result, size_t i, openai_choice *choice, const cl_engine_event *event) {
-    if (event->n_embedding > 0 && !add_embedding(&result->embeddings[i], event)) return false;
-    if (!event->prompt) return add_to_choice(result, i, choice, event);
-    return event->position == 0 || add_logprob(&result->prompt_logprobs[i], (size_t)result->request->params.n_top, event);
+    const size_t n_top = (size_t)result->request->params.n_top;
+    if (event->kind == CL_EVENT_PROMPT)
+        return event->token.position == 0 || add_logprob(&result->prompt_logprobs[i], n_top, &event->token);
+    if (event->kind == CL_EVENT_END && event->end.n_embedding > 0 && !add_embedding(&result->embeddings[i], &event->end))
+        return false;
+    return add_to_choice(result, i, choice, event);
 }
 
 void openai_result_add(openai_result *result, size_t i, const cl_engine_event *event, double at) {
@@ -236,15 +240,16 @@ void openai_result_add(openai_result *result, size_t i, const cl_engine_event *e
     const bool ok = result->failed || add_event(result, i, &choices[event->choice], event);
     openai_usage *usage = &result->usage[i];
     *usage = (openai_usage){event->n_prompt, event->n_cached, event->n_completion, usage->reasoning_tokens, event->n_pinned};
-    if (result->request->timings && event->token >= 0 && !event->prompt) openai_times_add(&result->times, at);
+    if (result->request->timings && event->kind == CL_EVENT_TOKEN) openai_times_add(&result->times, at);
     if (event->last) result->n_done++;
     if (event->last && result->request->n < params->n && !params->beam_search) sort_choices(choices, params->n);
-    if (result->failed || (ok && event->finish != CL_ENGINE_ERROR)) return;
+    if (result->failed || (ok && !(event->kind == CL_EVENT_END && event->end.finish == CL_ENGINE_ERROR))) return;
     result->failed = true;
     result->n_deltas = 0;
     openai_fail_from_engine(&result->error, result->request,
-                            ok && event->error ? event->error
-                                               : &(cl_error){.code = CL_ERR_NOMEM, .message = "out of memory for the answer"});
+                            ok && event->end.error
+                                ? event->end.error
+                                : &(cl_error){.code = CL_ERR_NOMEM, .message = "out of memory for the answer"});
 }
 
 bool openai_result_done(const openai_result *result) { return result->n_done == result->request->n_prompts; }

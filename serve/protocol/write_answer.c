@@ -117,9 +117,9 @@ void openai_write_answer(openai_writer *w, const char *key, const openai_result 
 
 size_t openai_n_chunks(const openai_result *result, const cl_engine_event *event) {
     const openai_request *r = result->request;
-    if (event->prompt) return 0; /* the choice's first chunk reports the prompt */
+    if (event->kind == CL_EVENT_PROMPT) return 0; /* the choice's first chunk reports the prompt */
     if (result->n_deltas > 0) return result->n_deltas;
-    return event->finish != CL_ENGINE_RUNNING || (event->token >= 0 && (r->logprobs || r->return_token_ids));
+    return event->kind == CL_EVENT_END || r->logprobs || r->return_token_ids;
 }
 
 /* Write the text or call that a delta of choice c adds to its message; first: it is the message's first. */
@@ -153,7 +153,7 @@ static void write_piece(openai_writer *w, const openai_result *result, size_t in
     const openai_request *r = result->request;
     const openai_prompt *prompt = &r->prompts[index / (size_t)r->params.n];
     const openai_delta *delta = k < result->n_deltas ? &result->deltas[k] : &nothing;
-    const bool first = !c->begun, has_token = event->token >= 0 && k == 0, echo = first && r->echo;
+    const bool first = !c->begun, has_token = event->kind == CL_EVENT_TOKEN && k == 0, echo = first && r->echo;
     const size_t first_token = c->tokens.n - has_token;
     writer_open(w, NULL, '{');
     writer_integer(w, "index", (int64_t)index);
@@ -165,7 +165,7 @@ static void write_piece(openai_writer *w, const openai_result *result, size_t in
         openai_write_logprobs(w, result, index, first_token, echo, &c->text_offset);
     else
         writer_null(w, "logprobs");
-    const bool ends = event->finish != CL_ENGINE_RUNNING && k + 1 >= result->n_deltas;
+    const bool ends = event->kind == CL_EVENT_END && k + 1 >= result->n_deltas;
     writer_string(w, "finish_reason", ends ? openai_finish_reason(c) : NULL);
     if (r->return_token_ids) {
         writer_integers(w, "token_ids", has_token ? &c->tokens.ids[first_token] : NULL, has_token);
@@ -195,7 +195,7 @@ void openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const
         openai_write_usage(w, "usage", &so_far);
     else if (r->include_usage)
         writer_null(w, "usage");
-    if (r->timings_per_token || (r->timings && event->finish != CL_ENGINE_RUNNING && k + 1 >= result->n_deltas))
+    if (r->timings_per_token || (r->timings && event->kind == CL_EVENT_END && k + 1 >= result->n_deltas))
         openai_write_timings(w, result);
     writer_close(w);
 }

@@ -59,30 +59,24 @@ static inline void send_text(openai_result *result, const openai_dialect *dialec
     const cl_sampler_logprob top[2] = {{'a', -0.5f}, {0xc3, -INFINITY}};
     const int32_t n_top = r->params.n_top < 2 ? r->params.n_top : 2;
     for (size_t i = 0; r->params.prompt_logprobs && i < tokens->n; i++)
-        send_event(result, dialect, prompt,
-                   (cl_engine_event){.token = tokens->ids[i],
-                                     .prompt = true,
-                                     .position = (int64_t)i,
-                                     .chosen = {i ? tokens->ids[i] : -1, -1.5f},
-                                     .top = top,
-                                     .n_top = i ? n_top : 0});
+        send_event(
+            result, dialect, prompt,
+            (cl_engine_event){.kind = CL_EVENT_PROMPT,
+                              .token = {tokens->ids[i], 0, (int64_t)i, {i ? tokens->ids[i] : -1, -1.5f}, top, i ? n_top : 0}});
     for (int32_t c = 0; c < r->params.n; c++) {
         for (int i = 0; i < 2; i++) {
             const char *text = texts[((size_t)c + (size_t)i + tokens->n) % 6];
             send_event(result, dialect, prompt,
                        (cl_engine_event){.choice = c,
-                                         .token = i ? 0xc3 : 'a',
-                                         .position = (int64_t)tokens->n + i,
+                                         .kind = CL_EVENT_TOKEN,
+                                         .token = {i ? 0xc3 : 'a', 0, (int64_t)tokens->n + i, {'a', -0.25f}, top, n_top},
                                          .text = text,
-                                         .text_size = strlen(text),
-                                         .chosen = {'a', -0.25f},
-                                         .top = top,
-                                         .n_top = n_top});
+                                         .text_size = strlen(text)});
         }
         send_event(result, dialect, prompt,
                    (cl_engine_event){.choice = c,
-                                     .token = -1,
-                                     .finish = CL_ENGINE_STOP,
+                                     .kind = CL_EVENT_END,
+                                     .end = {.finish = CL_ENGINE_STOP},
                                      .last = c + 1 == r->params.n,
                                      .n_prompt = (int64_t)tokens->n,
                                      .n_completion = 2 * (c + 1)});
@@ -92,9 +86,8 @@ static inline void send_text(openai_result *result, const openai_dialect *dialec
 /* The event of one prompt whose embedding is wanted. */
 static inline void send_embedding(openai_result *result, const openai_dialect *dialect, size_t prompt) {
     static const float x[FAKE_EMBD] = {-3, 0, 1e-30f};
-    send_event(
-        result, dialect, prompt,
-        (cl_engine_event){.token = -1, .finish = CL_ENGINE_LENGTH, .last = true, .embedding = x, .n_embedding = FAKE_EMBD});
+    send_event(result, dialect, prompt,
+               (cl_engine_event){.kind = CL_EVENT_END, .end = {CL_ENGINE_LENGTH, 0, NULL, x, FAKE_EMBD}, .last = true});
 }
 
 static inline void send_events(openai_result *result, const openai_dialect *dialect, size_t prompt) {

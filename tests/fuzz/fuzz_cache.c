@@ -99,7 +99,7 @@ static void check_seqs(void) {
         cattn_seq_info info = {.struct_size = sizeof info};
         FUZZ_CHECK(cattn_seq_get_info(w.cache, s->id, &info, &w.error) == CATTN_OK, "%s", w.error.message);
         FUZZ_CHECK(info.n_tokens == s->n && info.domain == s->domain && info.n_ready <= s->n, "sequence %d", i);
-        FUZZ_CHECK(cattn_seq_get_tokens(w.cache, s->id, 0, s->n, tokens, &w.error) == CATTN_OK, "%s", w.error.message);
+        ca_seq_tokens(ca_tree_find(w.cache->tree, s->id), 0, s->n, tokens);
         FUZZ_CHECK(memcmp(tokens, s->tokens, (size_t)s->n * sizeof *tokens) == 0, "sequence %d", i);
     }
 }
@@ -498,17 +498,21 @@ static int add_tokens(void *ctx, const cattn_node_info *node) {
     return 0;
 }
 
-static void do_visit(void) {
-    uint64_t n = 0;
-    cattn_stats stats = {.struct_size = sizeof stats};
-    FUZZ_CHECK(cattn_cache_visit(w.cache, add_tokens, &n) == 0 && cattn_cache_stats(w.cache, &stats) == CATTN_OK, "visit");
-    FUZZ_CHECK(n == stats.tokens_stored, "tokens");
-    /* A part of a walk, whose others come between later calls. */
+static void walk(int64_t max_nodes, uint64_t *cursor, uint64_t *n_tokens) {
     cattn_walk_options options;
     cattn_walk_options_init(&options);
-    options.max_nodes = 3;
-    FUZZ_CHECK(cattn_cache_walk(w.cache, &options, &w.walk, add_tokens, &n, &w.error) == CATTN_OK, "%s", w.error.message);
-    cattn_cache_prefault(w.cache, fuzz_below(&w.in, 20) - 1);
+    options.max_nodes = max_nodes;
+    FUZZ_CHECK(cattn_cache_walk(w.cache, &options, cursor, add_tokens, n_tokens, &w.error) == CATTN_OK, "%s", w.error.message);
+}
+
+static void do_walk(void) {
+    uint64_t n = 0, cursor = 0;
+    bool more;
+    cattn_stats stats = {.struct_size = sizeof stats};
+    walk(CATTN_MAX_WALK_NODES, &cursor, &n);
+    FUZZ_CHECK(cursor == 0 && cattn_cache_stats(w.cache, &stats) == CATTN_OK && n == stats.tokens_stored, "tokens");
+    walk(3, &w.walk, &n); /* a part of a walk, whose others come between later calls */
+    cattn_cache_prefault(w.cache, fuzz_below(&w.in, 20) - 1, &more, &w.error);
 }
 
 /* Structs of any size, in memory of that size. */
@@ -544,16 +548,13 @@ static void do_wrong(void) {
     cattn_seq id, fork;
     int32_t token = 0;
     const uint64_t before = hash();
-    const int i = pick(&id);
-    const int64_t n = i < 0 ? 0 : w.seqs[i].n;
+    pick(&id);
     FUZZ_CHECK(cattn_seq_join(NULL, &token, 1, NULL, &fork, NULL, &w.error) == CATTN_ERR_ARG, "join");
     FUZZ_CHECK(cattn_seq_join(w.cache, NULL, 1, NULL, &fork, NULL, &w.error) != CATTN_OK, "join");
     FUZZ_CHECK(cattn_seq_join(w.cache, &token, -(int64_t)fuzz_byte(&w.in), NULL, &fork, NULL, &w.error) != CATTN_OK, "join");
     FUZZ_CHECK(cattn_seq_append(w.cache, id, NULL, 1, &w.error) != CATTN_OK, "append");
     FUZZ_CHECK(cattn_seq_append(w.cache, id, &token, 0, &w.error) != CATTN_OK, "append");
     FUZZ_CHECK(cattn_seq_fork(w.cache, id, 0, NULL, &w.error) != CATTN_OK, "fork");
-    FUZZ_CHECK(cattn_seq_get_tokens(w.cache, id, n, 1, &token, &w.error) == CATTN_ERR_ARG, "tokens");
-    FUZZ_CHECK(cattn_seq_get_tokens(w.cache, id, INT64_MAX, INT64_MAX, &token, &w.error) == CATTN_ERR_ARG, "tokens");
     FUZZ_CHECK(cattn_step_write(w.cache, fuzz_below(&w.in, 4), NULL, NULL, &w.error) != CATTN_OK, "write");
     FUZZ_CHECK(cattn_step_attend(w.cache, -1, NULL, NULL, NULL, &w.error) != CATTN_OK, "attend");
     FUZZ_CHECK(cattn_seq_reserve(w.cache, id, INT64_MAX, &w.error) != CATTN_OK, "reserve");
@@ -563,8 +564,8 @@ static void do_wrong(void) {
 /* Let an allocation fail soon, and all after it, until the next call of this kind. */
 static void do_fail(void) { w.memory.n_until_failure = fuzz_below(&w.in, 8) - 1; }
 
-static void (*const calls[])(void) = {do_join,  do_append, do_truncate, do_fork,  do_reserve, do_leave, do_drop, do_fit,
-                                      do_begin, do_end,    do_step,     do_visit, do_sizes,   do_wrong, do_fail, do_transfer};
+static void (*const calls[])(void) = {do_join,  do_append, do_truncate, do_fork, do_reserve, do_leave, do_drop, do_fit,
+                                      do_begin, do_end,    do_step,     do_walk, do_sizes,   do_wrong, do_fail, do_transfer};
 enum { N_CALLS = sizeof calls / sizeof *calls };
 
 /* ---- A run ---- */

@@ -33,7 +33,7 @@ static struct world {
 
 static void run_tasks(void *ctx, int32_t n_tasks, void (*fn)(void *arg, int32_t task, int32_t worker), void *arg) {
     (void)ctx;
-    for (int32_t i = n_tasks; i-- > 0;) fn(arg, i, i % w.config.n_threads);
+    for (int32_t i = n_tasks; i-- > 0;) fn(arg, i, i % w.config.common.n_threads);
 }
 
 /* ---- Batches ---- */
@@ -171,7 +171,7 @@ static void do_attend(void) {
     attend(w.pages, n_rows, out, out + n * DIM);
     check_attention(out);
     cattn_pages_config config = w.config;
-    config.allocator.ctx = &w.other_memory;
+    config.common.allocator.ctx = &w.other_memory;
     cattn_pages *other = NULL;
     FUZZ_CHECK(cattn_pages_create(&config, &other, &w.error) == CATTN_OK, "%s", w.error.message);
     FUZZ_CHECK(plan(other, w.planned, w.n_planned, true) == CATTN_OK, "%s", w.error.message);
@@ -239,15 +239,15 @@ enum { N_CALLS = sizeof calls / sizeof *calls };
 static bool create(void) {
     const int shape = fuzz_byte(&w.in);
     cattn_pages_config_init(&w.config);
-    w.config.n_heads = HEADS, w.config.n_kv_heads = KV_HEADS, w.config.head_dim = DIM;
+    w.config.common.n_heads = HEADS, w.config.common.n_kv_heads = KV_HEADS, w.config.common.head_dim = DIM;
     w.config.page_size = shape & 1 ? 16 : MAX_PAGE;
     w.config.n_pages = MAX_PAGES;
-    w.config.kv_type = CATTN_F32;
-    w.config.sharing = (cattn_sharing)((shape >> 1) % 3);
-    w.config.level = cattn_level_name(shape >> 4);
-    w.config.n_threads = 1 + (shape >> 3 & 1);
-    w.config.allocator = (cattn_allocator){fuzz_alloc, fuzz_free, &w.memory};
-    w.config.parallel = (cattn_parallel){run_tasks, NULL};
+    w.config.common.kv_type = CATTN_F32;
+    w.config.common.sharing = (cattn_sharing)((shape >> 1) % 3);
+    w.config.common.level = cattn_level_name(shape >> 4);
+    w.config.common.n_threads = 1 + (shape >> 3 & 1);
+    w.config.common.allocator = (cattn_allocator){fuzz_alloc, fuzz_free, &w.memory};
+    w.config.common.parallel = (cattn_parallel){run_tasks, NULL};
     w.memory.n_until_failure = fuzz_below(&w.in, 64) - 1;
     w.other_memory.n_until_failure = -1;
     if (w.memory.n_until_failure > 30) w.memory.n_until_failure = -1;

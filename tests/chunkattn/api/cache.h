@@ -1,8 +1,9 @@
-/* Creating a cache, which must succeed, and reading its statistics. Included after cmocka. */
+/* Creating a cache, which must succeed, and reading its statistics and a sequence's tokens. Included after cmocka. */
 #ifndef TESTS_CHUNKATTN_API_CACHE_H
 #define TESTS_CHUNKATTN_API_CACHE_H
 
-#include "chunkattn.h"
+#include "chunkattn/api/cache_handle.h"
+#include "chunkattn_inspect.h"
 
 static inline cattn_cache *create(const cattn_config *config) {
     cattn_cache *cache = NULL;
@@ -15,6 +16,10 @@ static inline cattn_stats stats_of(const cattn_cache *cache) {
     cattn_stats s = {.struct_size = sizeof s};
     assert_int_equal(cattn_cache_stats(cache, &s), CATTN_OK);
     return s;
+}
+
+static inline void tokens_of(const cattn_cache *cache, cattn_seq seq, int64_t first, int64_t n, int32_t *tokens) {
+    ca_seq_tokens(ca_tree_find(cache->tree, seq), first, n, tokens);
 }
 
 #endif

@@ -121,8 +121,12 @@ static void no_chunk_is_made_resident_unasked(void **state) {
     static const int32_t tokens[10];
     cattn_seq seq;
     assert_int_equal(cattn_seq_join(cache, tokens, 10, NULL, &seq, NULL, NULL), CATTN_OK);
-    assert_int_equal(cattn_cache_prefault(cache, 0), 0);
-    assert_int_equal(cattn_cache_prefault(cache, 1), 1);
+    for (int n = 0; n < 2; n++) {
+        bool more;
+        assert_int_equal(cattn_cache_prefault(cache, n, &more, NULL), CATTN_OK);
+        assert_int_equal(more, n > 0);
+    }
+    assert_int_equal(cattn_cache_prefault(cache, 1, NULL, NULL), CATTN_ERR_ARG);
     cattn_cache_destroy(&cache);
 }
 

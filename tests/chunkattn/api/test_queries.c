@@ -23,23 +23,12 @@ static void compute(cattn_cache *cache, cattn_seq seq, int64_t max_rows) {
     assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
 }
 
-static void positions_are_checked(void **state) {
+static void a_match_is_checked(void **state) {
     (void)state;
     static const int32_t tokens[] = {1, 2, 3, 4, 5};
     const cattn_config config = small(CATTN_SHARED);
     cattn_cache *cache = create(&config);
-    cattn_seq seq;
     cattn_error error;
-    int32_t got[5];
-    assert_int_equal(cattn_seq_join(cache, tokens, 5, NULL, &seq, NULL, NULL), CATTN_OK);
-    assert_int_equal(cattn_seq_get_tokens(cache, seq, 5, 0, NULL, &error), CATTN_OK);
-    const int64_t bad[][2] = {{-1, 1}, {0, 6}, {6, 0}, {0, -1}, {5, 1}, {INT64_MAX, INT64_MAX}};
-    for (int i = 0; i < 6; i++) {
-        assert_int_equal(cattn_seq_get_tokens(cache, seq, bad[i][0], bad[i][1], got, &error), CATTN_ERR_ARG);
-        assert_non_null(strstr(error.message, "the sequence has 5 tokens"));
-    }
-    assert_int_equal(cattn_seq_get_tokens(cache, seq + 1, 0, 1, got, &error), CATTN_ERR_ARG);
-    assert_int_equal(cattn_seq_get_tokens(cache, seq, 0, 1, NULL, &error), CATTN_ERR_ARG);
     assert_int_equal(cattn_cache_match(cache, tokens, 0, NULL, &(cattn_join_result){0}, &error), CATTN_ERR_ARG);
     assert_int_equal(cattn_cache_match(cache, tokens, 5, NULL, NULL, &error), CATTN_ERR_ARG);
     cattn_cache_destroy(&cache);
@@ -115,7 +104,7 @@ static void copies_are_made_before_their_source_goes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(positions_are_checked),
+        cmocka_unit_test(a_match_is_checked),
         cmocka_unit_test(all_that_is_retained_can_be_dropped),
         cmocka_unit_test(copies_are_made_before_their_source_goes),
     };

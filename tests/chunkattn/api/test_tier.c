@@ -65,10 +65,16 @@ static int64_t step(cattn_cache *cache, cattn_seq seq) {
     return entry.n_rows;
 }
 
+static bool wait_for_read(cattn_cache *cache, double seconds) {
+    bool ended;
+    assert_int_equal(cattn_cache_wait(cache, seconds, &ended, NULL), CATTN_OK);
+    return ended;
+}
+
 static void run_prompt(cattn_cache *cache, const int32_t *tokens) {
     cattn_seq seq = join(cache, tokens, NULL);
     while (info_of(cache, seq).n_ready < N)
-        if (step(cache, seq) == 0) cattn_cache_wait(cache, 1);
+        if (step(cache, seq) == 0) wait_for_read(cache, 1);
     assert_int_equal(cattn_seq_leave(cache, &seq, NULL), CATTN_OK);
 }
 
@@ -109,7 +115,7 @@ static void tokens_come_back_after_a_restart(void **state) {
     const cattn_config c = small();
     cattn_cache *cache = create(&c);
     run_prompt(cache, prompt(1));
-    assert_int_equal(cattn_cache_wait(cache, 0), 0); /* no token is on the way */
+    assert_false(wait_for_read(cache, 0)); /* no token is on the way */
     cattn_cache_destroy(&cache);
 
     cache = create(&c);
@@ -122,7 +128,7 @@ static void tokens_come_back_after_a_restart(void **state) {
     assert_int_equal(stats_of(cache).n_seqs, 1);
     while (info_of(cache, seq).n_ready < RESTORED) {
         assert_int_equal(info_of(cache, seq).n_ready + info_of(cache, seq).n_coming, RESTORED);
-        assert_int_equal(cattn_cache_wait(cache, 60), 1);
+        assert_true(wait_for_read(cache, 60));
     }
     assert_int_equal(step(cache, seq), N - RESTORED);
     const cattn_stats stats = stats_of(cache);
@@ -201,7 +207,7 @@ static void a_pin_is_written_while_it_stays(void **state) {
     cattn_cache *cache = create(&c);
     cattn_seq seq = join(cache, prompt(2), NULL), pin;
     while (info_of(cache, seq).n_ready < N)
-        if (step(cache, seq) == 0) cattn_cache_wait(cache, 1);
+        if (step(cache, seq) == 0) wait_for_read(cache, 1);
     const uint64_t n_before = stats_of(cache).tier_writes;
     assert_int_equal(cattn_seq_pin(cache, seq, 4 * CHUNK, &pin, NULL), CATTN_OK);
     WAIT_UNTIL(stats_of(cache).tier_queued == 0);
@@ -227,12 +233,13 @@ static void waiting_is_checked(void **state) {
     c.tier_dir = NULL;
     c.tier_bytes = 0;
     cattn_cache *cache = create(&c);
-    assert_int_equal(cattn_cache_wait(NULL, 1), CATTN_ERR_ARG);
-    assert_int_equal(cattn_cache_wait(cache, -1), CATTN_ERR_ARG);
-    assert_int_equal(cattn_cache_wait(cache, 1), 0);
+    assert_int_equal(cattn_cache_wait(NULL, 1, NULL, NULL), CATTN_ERR_ARG);
+    cattn_error error;
+    expect(cattn_cache_wait(cache, -1, NULL, &error), CATTN_ERR_ARG, &error, "seconds is -1");
+    assert_false(wait_for_read(cache, 1));
     cattn_entry entry = {.seq = join(cache, prompt(1), NULL), .max_rows = 1};
     assert_int_equal(cattn_step_begin(cache, &entry, 1, 0, NULL), CATTN_OK);
-    assert_int_equal(cattn_cache_wait(cache, 1), CATTN_ERR_STATE);
+    assert_int_equal(cattn_cache_wait(cache, 1, NULL, NULL), CATTN_ERR_STATE);
     cattn_cache_destroy(&cache);
 }
 

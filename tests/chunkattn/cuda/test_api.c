@@ -19,11 +19,9 @@ static cattn_config small(void) {
 
 static void caches_are_on_the_cpu_by_default(void **state) {
     (void)state;
-    cattn_config config = small();
-    assert_int_equal(config.cuda_device, -1);
+    const cattn_config config = small();
+    assert_null(config.cuda);
     cattn_cache *cache;
-    config.struct_size = offsetof(cattn_config, cuda_device); /* a caller that was compiled before the field existed */
-    config.cuda_device = 7;
     assert_int_equal(cattn_cache_create(&config, &cache, NULL), CATTN_OK);
     cattn_cache_destroy(&cache);
 }
@@ -34,11 +32,12 @@ static void a_device_that_is_not_there_is_refused(void **state) {
     cattn_cache *cache = (cattn_cache *)&config;
     cattn_error error = {0};
     int32_t n = -1;
-    config.cuda_device = -2;
-    expect(cattn_cache_create(&config, &cache, &error), CATTN_ERR_ARG, &error, "cuda_device is -2");
+    cattn_cuda_config cuda = {.device = -2};
+    config.cuda = &cuda;
+    expect(cattn_cache_create(&config, &cache, &error), CATTN_ERR_ARG, &error, "cuda->device is -2");
     assert_null(cache);
     const cattn_status counted = cattn_cuda_device_count(&n, &error);
-    config.cuda_device = n;
+    cuda.device = n;
     if (!ca_cuda_get())
         expect(counted, CATTN_ERR_UNSUPPORTED, &error, "-DCATTN_CUDA=ON");
     else if (n == 0)

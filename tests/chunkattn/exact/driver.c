@@ -232,7 +232,7 @@ static void fill_layer(run *x, layer *l, int64_t n_rows) {
 /* The reference is slow, so it has some rows only. */
 static void check_reference(const run *x, const world_seq *s, int64_t position, int index, const float *out, const float *lse) {
     if (position % (s->n_tokens > 300 ? 101 : 7) && position + 1 < s->n_tokens) return;
-    const double error = reference_error(x->w, s, position, index, x->b->cuda_device >= 0, out, lse);
+    const double error = reference_error(x->w, s, position, index, x->b->cuda != NULL, out, lse);
     if (!(error <= 1))
         fail(x, "a row's error is %g of what is allowed: sequence %d, position %d, layer %d", error, (int)(s - x->w->seqs),
              (int)position, index);
@@ -399,7 +399,11 @@ static void step(run *x) {
     for (int32_t i = 0; i < n && n_rows > 0; i++) run_layer(x, i, n_rows);
     if (!x->pages) CHECK((aborts ? cattn_step_abort : cattn_step_end)(x->cache, &x->error) == CATTN_OK);
     if (x->pages || !x->b->finish || rng_chance(&x->r, 4)) finish(x); /* pages may be written again */
-    if (n_rows == 0 && !x->pages) x->counts[COUNT_WAITS] += cattn_cache_wait(x->cache, 1);
+    if (n_rows == 0 && !x->pages) {
+        bool ended;
+        CHECK(cattn_cache_wait(x->cache, 1, &ended, &x->error) == CATTN_OK);
+        x->counts[COUNT_WAITS] += ended;
+    }
     x->limit = 0;
     x->aborts_after = -1;
 }
@@ -431,11 +435,11 @@ static void join(run *x, world_seq *is, int64_t n_tokens) {
     x->n_runners++;
 }
 
-/* Some of a sequence's tokens are those that it was given, and no more are told. */
+/* Some of a sequence's tokens are those that it was given, and no more are copied. */
 static void check_tokens(run *x, const runner *who) {
     const int64_t first = rng_range(&x->r, 0, who->length), n = rng_range(&x->r, 0, who->length - first);
     int32_t *got = memset(malloc((size_t)(n + 1) * sizeof *got), 0xff, (size_t)(n + 1) * sizeof *got);
-    CHECK(cattn_seq_get_tokens(x->cache, who->seq, first, n, got, NULL) == CATTN_OK);
+    ca_seq_tokens(ca_tree_find(x->cache->tree, who->seq), first, n, got);
     CHECK(got[n] == -1 && memcmp(got, who->is->tokens + first, (size_t)n * sizeof *got) == 0);
     free(got);
 }
@@ -543,7 +547,7 @@ static void import(run *x) {
 /* ---- Events ---- */
 
 static void happen_in_cache(run *x, const plan_event *e, const runner *who) {
-    const bool is_cpu = x->b->cuda_device < 0;
+    const bool is_cpu = !x->b->cuda;
     switch (e->kind) {
     case EVENT_RESERVE:
         if (who) TRY(cattn_seq_reserve(x->cache, who->seq, e->n, &x->error));
@@ -683,30 +687,13 @@ static void open_cache(run *x) {
 static void open_pages(run *x) {
     const plan_shape *p = &x->w->plan->shape;
     const engine_memory memory = {x->b->alloc, x->b->free, x->b->page_gap};
-    const cattn_config *c = &x->config;
     cattn_pages_config to;
     int64_t longest = 0;
     for (int i = 0; i < x->w->n_seqs; i++) longest = x->w->seqs[i].n_tokens > longest ? x->w->seqs[i].n_tokens : longest;
     cattn_pages_config_init(&to);
-    to.n_layers = c->n_layers;
-    to.n_heads = c->n_heads;
-    to.n_kv_heads = c->n_kv_heads;
-    to.head_dim = c->head_dim;
-    to.head_dim_v = c->head_dim_v;
+    to.common = x->config;
     to.page_size = (int32_t)p->pages;
     to.n_pages = (MAX_RUNNING_IN_PAGES + 1) * (int32_t)((longest + p->pages - 1) / p->pages);
-    to.kv_type = c->kv_type;
-    to.sharing = c->sharing;
-    to.n_threads = c->n_threads;
-    to.scale = c->scale;
-    to.windows = c->windows;
-    to.n_sink_tokens = c->n_sink_tokens;
-    to.softcap = c->softcap;
-    to.sink_logits = c->sink_logits;
-    to.alibi_slopes = c->alibi_slopes;
-    to.level = c->level;
-    to.allocator = c->allocator;
-    to.cuda_device = c->cuda_device;
     TRY(cattn_pages_create(&to, &x->pages, &x->error));
     engine_init(&x->e, x->w, &to, x->pages, (int)x->how->layout, &memory);
 }
@@ -718,7 +705,7 @@ static void open_round(run *x) {
     x->config.sharing = (cattn_sharing)how->sharing;
     x->config.retention = (cattn_retention)how->retention;
     x->config.n_threads = (int32_t)how->threads;
-    x->config.cuda_device = x->b->cuda_device;
+    x->config.cuda = x->b->cuda;
     x->config.budget_bytes = x->b->budget_bytes;
     x->config.tier_fingerprint[0] = (uint64_t)x->w->plan->shape.values | 1;
     x->config.allocator = (cattn_allocator){allocate, release, &x->memory};
@@ -771,7 +758,7 @@ static void run_round(world *w, const backend *b, const plan_round *how, bool is
     static run the_run;
     run *x = &the_run;
     *x = (run){.w = w, .how = how, .b = b, .counts = counts, .is_expected = is_expected, .aborts_after = -1};
-    if (is_expected && b->cuda_device < 0 && !w->config.sink_logits && !w->config.alibi_slopes)
+    if (is_expected && !b->cuda && !w->config.sink_logits && !w->config.alibi_slopes)
         x->heads_alone = (int)w->plan->shape.group;
     make_order(x);
     open_round(x);

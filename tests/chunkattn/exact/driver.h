@@ -12,7 +12,7 @@
 
 /* Where K and V are and attention is computed: the calls that depend on it, and its memory. */
 typedef struct backend {
-    int32_t cuda_device; /* -1: the CPU */
+    const struct cattn_cuda_config *cuda; /* NULL: the CPU */
     uint64_t budget_bytes;
     int most_rows;    /* of a sequence in a batch over foreign pages; 0: no limit */
     int most_pending; /* layers that may be computed later */

@@ -44,11 +44,11 @@ void engine_init(engine *e, const world *w, const cattn_pages_config *config, co
                  const engine_memory *of) {
     *e = (engine){.w = w,
                   .of = *of,
-                  .type = config->kv_type,
+                  .type = config->common.kv_type,
                   .page_size = config->page_size,
                   .n_pages = config->n_pages,
                   .layout = layout};
-    const int64_t d_k = config->head_dim, d_v = world_dim_v(w), heads = config->n_kv_heads, c = config->page_size;
+    const int64_t d_k = config->common.head_dim, d_v = world_dim_v(w), heads = config->common.n_kv_heads, c = config->page_size;
     const int64_t token_k = heads * d_k + e->of.gap, token_v = heads * d_v + e->of.gap,
                   elements = e->n_pages * (c + 1) * (token_k + token_v);
     if (d_k != d_v) e->layout = ENGINE_LAYOUTS - 1;

@@ -9,8 +9,7 @@ static void *alloc(size_t bytes, const char *name) {
 }
 
 int main(int argc, char **argv) {
-    static const backend cpu = {.cuda_device = -1,
-                                .budget_bytes = (uint64_t)256 << 20,
+    static const backend cpu = {.budget_bytes = (uint64_t)256 << 20,
                                 .most_pending = 1,
                                 .page_gap = 3,
                                 .alloc = alloc,

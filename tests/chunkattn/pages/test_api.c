@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "chunkattn_pages.h"
+#include "chunkattn_cuda.h"
 
 enum { D = 64, HEADS = 2, KV_HEADS = 2, C = 16, N_PAGES = 8 };
 
@@ -14,7 +14,8 @@ static float q[64 * HEADS * D], out[64 * HEADS * D];
 static cattn_pages_config good_config(void) {
     cattn_pages_config c;
     cattn_pages_config_init(&c);
-    c.n_heads = HEADS, c.n_kv_heads = KV_HEADS, c.head_dim = D, c.n_pages = N_PAGES, c.n_threads = 1;
+    c.common.n_heads = HEADS, c.common.n_kv_heads = KV_HEADS, c.common.head_dim = D, c.n_pages = N_PAGES,
+    c.common.n_threads = 1;
     return c;
 }
 
@@ -39,19 +40,19 @@ static cattn_pages *create(const cattn_pages_config *config) {
 static void test_config(void **state) {
     (void)state;
     static const float bad_slopes[HEADS] = {1e7f, 0};
+    static const cattn_cuda_config wrong_device = {.device = -2}, first_device = {.device = 0};
     REFUSES_CONFIG(page_size, 48, CATTN_ERR_ARG, "page_size is 48");
     REFUSES_CONFIG(page_size, 256, CATTN_ERR_ARG, "page_size is 256");
     REFUSES_CONFIG(n_pages, -1, CATTN_ERR_ARG, "n_pages is -1");
-    REFUSES_CONFIG(kv_type, CATTN_I8, CATTN_ERR_ARG, "kv_type is 3");
-    REFUSES_CONFIG(head_dim, 63, CATTN_ERR_ARG, "head_dim is 63");
-    REFUSES_CONFIG(n_heads, 3, CATTN_ERR_ARG, "n_heads is 3");
-    REFUSES_CONFIG(n_layers, 0, CATTN_ERR_ARG, "n_layers is 0");
-    REFUSES_CONFIG(alibi_slopes, bad_slopes, CATTN_ERR_ARG, "alibi_slopes[0]");
-    REFUSES_CONFIG(cuda_device, -2, CATTN_ERR_ARG, "cuda_device is -2");
-    REFUSES_CONFIG(cuda_device, 0, CATTN_ERR_UNSUPPORTED, "CUDA is not linked");
-    REFUSES_CONFIG(level, "none", CATTN_ERR_ARG, "level is \"none\"");
-    REFUSES_CONFIG(struct_size, 3, CATTN_ERR_ARG, "struct_size");
-    REFUSES_CONFIG(reserved, 1, CATTN_ERR_ARG, "reserved");
+    REFUSES_CONFIG(common.kv_type, CATTN_I8, CATTN_ERR_ARG, "kv_type is 3");
+    REFUSES_CONFIG(common.head_dim, 63, CATTN_ERR_ARG, "head_dim is 63");
+    REFUSES_CONFIG(common.n_heads, 3, CATTN_ERR_ARG, "n_heads is 3");
+    REFUSES_CONFIG(common.n_layers, 0, CATTN_ERR_ARG, "n_layers is 0");
+    REFUSES_CONFIG(common.alibi_slopes, bad_slopes, CATTN_ERR_ARG, "alibi_slopes[0]");
+    REFUSES_CONFIG(common.cuda, &wrong_device, CATTN_ERR_ARG, "cuda->device is -2");
+    REFUSES_CONFIG(common.cuda, &first_device, CATTN_ERR_UNSUPPORTED, "CUDA is not linked");
+    REFUSES_CONFIG(common.level, "none", CATTN_ERR_ARG, "level is \"none\"");
+    REFUSES_CONFIG(common.struct_size, 3, CATTN_ERR_ARG, "struct_size");
     cattn_pages *pages = NULL;
     assert_int_equal(cattn_pages_create(NULL, &pages, NULL), CATTN_ERR_ARG);
     cattn_pages_destroy(NULL);
@@ -213,7 +214,7 @@ static void test_views(void **state) {
     assert_int_equal(cattn_pages_views(pages, CATTN_PAGES_NHD, kv, 0, &k, &v, &error), CATTN_ERR_ARG);
     assert_int_equal(cattn_pages_views(pages, CATTN_PAGES_NHD, NULL, N_PAGES, &k, &v, &error), CATTN_ERR_ARG);
     cattn_pages_destroy(&pages);
-    config.head_dim_v = 128;
+    config.common.head_dim_v = 128;
     pages = create(&config);
     assert_int_equal(cattn_pages_views(pages, CATTN_PAGES_NHD, kv, N_PAGES, &k, &v, &error), CATTN_ERR_ARG);
     assert_non_null(strstr(error.message, "fill the views by hand"));

@@ -223,7 +223,7 @@ static cattn_pages *create(const cattn_pages_config *config) {
 static cattn_pages_config small_config(void) {
     cattn_pages_config c;
     cattn_pages_config_init(&c);
-    c.n_heads = 2, c.n_kv_heads = 1, c.head_dim = 64, c.n_threads = 1;
+    c.common.n_heads = 2, c.common.n_kv_heads = 1, c.common.head_dim = 64, c.common.n_threads = 1;
     return c;
 }
 
@@ -233,8 +233,8 @@ static void test_random(void **state) {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         static fixture f;
         cattn_pages_config c = small_config();
-        c.n_layers = 1 + (int32_t)(seed % 3);
-        c.windows = seed % 2 ? windows : NULL;
+        c.common.n_layers = 1 + (int32_t)(seed % 3);
+        c.common.windows = seed % 2 ? windows : NULL;
         f = (fixture){.pages = create(&c), .r = {seed}};
         for (int i = 0; i < 150; i++) {
             change(&f);
@@ -342,7 +342,7 @@ static void test_plan_without_memory(void **state) {
         static fixture f;
         failing memory = {0};
         cattn_pages_config c = small_config();
-        c.allocator = (cattn_allocator){failing_alloc, failing_free, &memory};
+        c.common.allocator = (cattn_allocator){failing_alloc, failing_free, &memory};
         f = (fixture){.pages = create(&c), .r = {seed}};
         for (int step = 0; step < 25; step++) {
             cattn_status before, after;
@@ -417,7 +417,7 @@ static void test_steady_state(void **state) {
     static fixture f;
     failing memory = {0};
     cattn_pages_config c = small_config();
-    c.allocator = (cattn_allocator){failing_alloc, failing_free, &memory};
+    c.common.allocator = (cattn_allocator){failing_alloc, failing_free, &memory};
     f = (fixture){.pages = create(&c), .r = {3}};
     for (int i = 0; i < 16; i++) f.tables[f.n++] = (table){.n_rows = 1};
     int64_t n_warm = 0;

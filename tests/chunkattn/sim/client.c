@@ -12,6 +12,20 @@ void client_cancel(client *c) {
     c->cancelled = c->world->cancels = true;
 }
 
+static void note_end(client *c, int32_t choice, const cl_event_end *end) {
+    world *w = c->world;
+    if (end->finish == CL_ENGINE_CANCELLED && !c->cancelled) sim_fail(w, "request %d was not cancelled", client_number(c));
+    if (end->finish == CL_ENGINE_ERROR) {
+        w->counts->errors++;
+        const bool late = end->error->code == CL_ERR_TIMEOUT && c->r->deadline <= sim_time;
+        if (!late && !fault_fired(w) && !w->is_short)
+            sim_fail(w, "request %d ended without a reason: %s", client_number(c), end->error->message);
+    }
+    w->counts->cancelled += end->finish == CL_ENGINE_CANCELLED;
+    if (end->finish == CL_ENGINE_STOP || end->finish == CL_ENGINE_LENGTH)
+        c->is_retained = !c->request.prompt_logprobs && !c->r->choices[choice].shares_none;
+}
+
 static void on_event(void *ctx, const cl_engine_event *event) {
     client *c = ctx;
     world *w = c->world;
@@ -20,17 +34,8 @@ static void on_event(void *ctx, const cl_engine_event *event) {
     c->n_events++;
     const char *wrong = oracle_check(c->oracle, event);
     if (wrong) sim_fail(w, "request %d, event %lld: %s", client_number(c), (long long)c->n_events, wrong);
-    if (event->finish == CL_ENGINE_CANCELLED && !c->cancelled) sim_fail(w, "request %d was not cancelled", client_number(c));
-    if (event->finish == CL_ENGINE_ERROR) {
-        w->counts->errors++;
-        const bool late = event->error->code == CL_ERR_TIMEOUT && c->r->deadline <= sim_time;
-        if (!late && !fault_fired(w) && !w->is_short)
-            sim_fail(w, "request %d ended without a reason: %s", client_number(c), event->error->message);
-    }
-    w->counts->cancelled += event->finish == CL_ENGINE_CANCELLED;
-    if (event->finish == CL_ENGINE_STOP || event->finish == CL_ENGINE_LENGTH)
-        c->is_retained = !c->request.prompt_logprobs && !c->r->choices[event->choice].shares_none;
-    if (event->token >= 0 && !event->prompt) w->n_completion++;
+    if (event->kind == CL_EVENT_END) note_end(c, event->choice, &event->end);
+    if (event->kind == CL_EVENT_TOKEN) w->n_completion++;
     if (c->n_events == c->planned->cancel_at_event) client_cancel(c);
     faults_arm();
 }

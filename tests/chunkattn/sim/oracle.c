@@ -61,15 +61,15 @@ const int32_t *oracle_tokens(const oracle *o, int32_t i, int64_t *n) {
 
 /* ---- Tokens ---- */
 
-/* Whether an event has the logprobs that belong to these logits; NULL: none. */
-static bool logprobs_agree(const oracle *o, const cl_engine_event *event, const float *logits) {
+/* Whether a token has the logprobs that belong to these logits; NULL: none. */
+static bool logprobs_agree(const oracle *o, const cl_event_token *token, const float *logits) {
     cl_sampler_logprob chosen = {.id = -1}, top[CL_ENGINE_MAX_TOP];
     const int32_t n_top = logits ? o->request->n_top : 0;
-    if (logits) cl_sampler_logprobs(sampler, logits, event->token, &chosen, n_top, top);
-    if (event->chosen.id != chosen.id || event->n_top != n_top) return false;
-    if (logits && event->chosen.logprob != chosen.logprob) return false;
+    if (logits) cl_sampler_logprobs(sampler, logits, token->id, &chosen, n_top, top);
+    if (token->chosen.id != chosen.id || token->n_top != n_top) return false;
+    if (logits && token->chosen.logprob != chosen.logprob) return false;
     for (int32_t i = 0; i < n_top; i++)
-        if (event->top[i].id != top[i].id || event->top[i].logprob != top[i].logprob) return false;
+        if (token->top[i].id != top[i].id || token->top[i].logprob != top[i].logprob) return false;
     return true;
 }
 
@@ -151,16 +151,16 @@ static const char *check_token(oracle *o, choice *c, const cl_engine_event *even
     const cl_engine_request *q = o->request;
     if (c->must_end) return "a token after the last one";
     if (q->prompt_logprobs && o->n_scored != q->n_prompt) return "a token before the logprobs of the prompt";
-    if (event->position != c->n_tokens) return "a token at the wrong position";
+    if (event->token.position != c->n_tokens) return "a token at the wrong position";
     float logits[SIM_VOCAB], restricted[SIM_VOCAB];
     sim_logits(&c->sums, c->tokens[c->n_tokens - 1], logits);
     memcpy(restricted, logits, sizeof logits);
     restrict_logits(q, c, restricted);
-    const int32_t token = q->beam_search ? event->token
+    const int32_t token = q->beam_search ? event->token.id
                                          : cl_sampler_draw(sampler, &q->sampling, restricted, c->tokens, q->n_prompt,
                                                            c->n_tokens, event->choice, c->n_tokens);
-    if (event->token != token) return "another token than the one that must be drawn";
-    if (!logprobs_agree(o, event, q->logprobs ? logits : NULL)) return "a token with wrong logprobs";
+    if (event->token.id != token) return "another token than the one that must be drawn";
+    if (!logprobs_agree(o, &event->token, q->logprobs ? logits : NULL)) return "a token with wrong logprobs";
     cl_sampler_logprob chosen;
     cl_sampler_logprobs(sampler, logits, token, &chosen, 0, NULL);
     c->sum_logprob += (double)chosen.logprob;
@@ -173,13 +173,15 @@ static const char *check_prompt_token(oracle *o, const cl_engine_event *event) {
     const cl_engine_request *q = o->request;
     if (!q->prompt_logprobs || event->choice != 0) return "a token of the prompt that nobody asked for";
     if (o->n_completion > 0) return "a token of the prompt after one of a completion";
-    if (event->position != o->n_scored || event->position >= q->n_prompt) return "a token of the prompt at the wrong position";
-    if (event->token != q->prompt[event->position]) return "another token than the prompt's";
+    if (event->token.position != o->n_scored || event->token.position >= q->n_prompt)
+        return "a token of the prompt at the wrong position";
+    if (event->token.id != q->prompt[event->token.position]) return "another token than the prompt's";
     sim_sums sums = {0};
     float logits[SIM_VOCAB];
-    for (int64_t i = 0; i < event->position; i++) sim_sums_add(&sums, q->prompt);
-    if (event->position > 0) sim_logits(&sums, q->prompt[event->position - 1], logits);
-    if (!logprobs_agree(o, event, event->position > 0 ? logits : NULL)) return "a token of the prompt with wrong logprobs";
+    for (int64_t i = 0; i < event->token.position; i++) sim_sums_add(&sums, q->prompt);
+    if (event->token.position > 0) sim_logits(&sums, q->prompt[event->token.position - 1], logits);
+    if (!logprobs_agree(o, &event->token, event->token.position > 0 ? logits : NULL))
+        return "a token of the prompt with wrong logprobs";
     o->n_scored++;
     return NULL;
 }
@@ -199,16 +201,17 @@ static const char *check_text(choice *c, const cl_engine_event *event) {
     return NULL;
 }
 
-static const char *check_finish(oracle *o, choice *c, const cl_engine_event *event) {
-    const bool regular = event->finish == CL_ENGINE_STOP || event->finish == CL_ENGINE_LENGTH;
-    if (regular && event->finish != c->must_end) return "an end for a wrong reason";
-    if (event->finish == CL_ENGINE_CANCELLED && c->must_end && o->request->max_tokens > 0)
+static const char *check_finish(oracle *o, choice *c, const cl_event_end *end) {
+    if (end->finish == CL_ENGINE_RUNNING) return "an end without a reason";
+    const bool regular = end->finish == CL_ENGINE_STOP || end->finish == CL_ENGINE_LENGTH;
+    if (regular && end->finish != c->must_end) return "an end for a wrong reason";
+    if (end->finish == CL_ENGINE_CANCELLED && c->must_end && o->request->max_tokens > 0)
         return "a cancelled choice that was complete";
     if (regular && o->request->prompt_logprobs && o->n_scored != o->request->n_prompt)
         return "an end before the logprobs of the prompt";
-    if ((event->error != NULL) != (event->finish == CL_ENGINE_ERROR)) return "an error without a message, or the reverse";
-    if (event->finish != CL_ENGINE_ERROR && c->n_reported != c->n_text) return "an end without all of the text";
-    c->finish = event->finish;
+    if ((end->error != NULL) != (end->finish == CL_ENGINE_ERROR)) return "an error without a message, or the reverse";
+    if (end->finish != CL_ENGINE_ERROR && c->n_reported != c->n_text) return "an end without all of the text";
+    c->finish = end->finish;
     o->n_ended++;
     if (o->request->beam_search && o->request->max_tokens > 0 && regular && c > o->choices && c[-1].finish != CL_ENGINE_ERROR &&
         score(o->request, c) > score(o->request, c - 1))
@@ -230,13 +233,10 @@ const char *oracle_check(oracle *o, const cl_engine_event *event) {
     choice *c = &o->choices[event->choice];
     if (c->finish) return "an event of a choice that has ended";
     const char *wrong = NULL;
-    if (event->prompt)
-        wrong = check_prompt_token(o, event);
-    else if (event->token >= 0)
-        wrong = check_token(o, c, event);
+    if (event->kind != CL_EVENT_END)
+        wrong = event->kind == CL_EVENT_PROMPT ? check_prompt_token(o, event) : check_token(o, c, event);
     if (!wrong) wrong = check_text(c, event);
-    if (!wrong && event->finish) wrong = check_finish(o, c, event);
-    if (!wrong && event->token < 0 && !event->finish) wrong = "an event with nothing in it";
+    if (!wrong && event->kind == CL_EVENT_END) wrong = check_finish(o, c, &event->end);
     if (!wrong) wrong = check_counts(o, event);
     if (!wrong && event->last != (o->n_ended == o->request->n)) wrong = "a last event that is not the last, or the reverse";
     o->done = event->last;

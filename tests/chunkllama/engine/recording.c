@@ -37,40 +37,51 @@ static void append_logprob(recorded_choice *c, const cl_sampler_logprob *p) {
     append(c, &p->logprob, sizeof p->logprob);
 }
 
+static void keep_token(recording *r, recorded_choice *c, const cl_engine_event *event) {
+    const cl_event_token *token = &event->token;
+    append(c, &token->id, sizeof token->id);
+    append(c, &token->position, sizeof token->position);
+    append_logprob(c, &token->chosen);
+    for (int32_t i = 0; i < token->n_top; i++) append_logprob(c, &token->top[i]);
+    if (event->kind == CL_EVENT_PROMPT) {
+        assert(token->position == r->n_prompt_events);
+        r->prompt_logprobs[r->n_prompt_events++] = token->chosen.logprob;
+    } else {
+        assert(c->n_tokens < 1024);
+        c->logprobs[c->n_tokens] = token->chosen.logprob;
+        c->tokens[c->n_tokens++] = token->id;
+    }
+}
+
+static void keep_end(recording *r, recorded_choice *c, const cl_event_end *end) {
+    append(c, &end->finish, sizeof end->finish);
+    append(c, &end->stop, sizeof end->stop);
+    append(c, end->embedding, (size_t)end->n_embedding * sizeof *end->embedding);
+    assert(end->n_embedding <= RECORDING_EMBEDDING);
+    for (int32_t i = 0; i < end->n_embedding; i++) r->embedding[i] = end->embedding[i];
+    r->n_embedding = end->n_embedding;
+    c->finish = end->finish;
+    c->stop = end->stop;
+    if (end->error) strcpy(r->error, end->error->message);
+}
+
 static void keep(recording *r, const cl_engine_event *event) {
     static atomic_llong order;
     if (r->n_events++ == 0) r->first_event_order = atomic_fetch_add(&order, 1);
     recorded_choice *c = &r->choices[event->choice];
-    append(c, &event->token, sizeof event->token);
-    append(c, &event->position, sizeof event->position);
-    append(c, &event->prompt, sizeof event->prompt);
-    append(c, &event->finish, sizeof event->finish);
-    append(c, &event->stop, sizeof event->stop);
+    append(c, &event->kind, sizeof event->kind);
     append(c, event->text, event->text_size);
-    append_logprob(c, &event->chosen);
-    for (int32_t i = 0; i < event->n_top; i++) append_logprob(c, &event->top[i]);
-    append(c, event->embedding, (size_t)event->n_embedding * sizeof *event->embedding);
-    assert(event->n_embedding <= RECORDING_EMBEDDING);
-    for (int32_t i = 0; i < event->n_embedding; i++) r->embedding[i] = event->embedding[i];
-    r->n_embedding = event->n_embedding;
-    if (event->prompt) {
-        assert(event->position == r->n_prompt_events);
-        r->prompt_logprobs[r->n_prompt_events++] = event->chosen.logprob;
-    } else if (event->token >= 0) {
-        assert(c->n_tokens < 1024);
-        c->logprobs[c->n_tokens] = event->chosen.logprob;
-        c->tokens[c->n_tokens++] = event->token;
-    }
+    if (event->kind == CL_EVENT_END)
+        keep_end(r, c, &event->end);
+    else
+        keep_token(r, c, event);
     assert(c->text_size + event->text_size < sizeof c->text);
     memcpy(c->text + c->text_size, event->text, event->text_size);
     c->text_size += event->text_size;
-    c->finish = event->finish;
-    c->stop = event->stop;
     r->request = event->request;
     r->n_cached = event->n_cached;
     r->n_pinned = event->n_pinned;
     r->n_completion = event->n_completion;
-    if (event->error) strcpy(r->error, event->error->message);
 }
 
 void recording_event(void *ctx, const cl_engine_event *event) {

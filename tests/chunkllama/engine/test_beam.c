@@ -44,7 +44,7 @@ typedef struct next_tokens {
 
 static void note_top(void *ctx, const cl_engine_event *event) {
     next_tokens *next = ctx;
-    if (event->token >= 0) memcpy(next->top, event->top, (size_t)event->n_top * sizeof *next->top);
+    if (event->kind == CL_EVENT_TOKEN) memcpy(next->top, event->token.top, (size_t)event->token.n_top * sizeof *next->top);
 }
 
 static next_tokens ask(fixture *f, const hypothesis *h, int32_t n_top) {
@@ -244,7 +244,7 @@ static void same_bytes_however_it_runs(void **state) {
 static void keep_kv_stats(void *ctx, const cl_engine_event *event) {
     fixture *f = ((void **)ctx)[0];
     cattn_stats *stats = ((void **)ctx)[1];
-    if (event->choice == 0 && event->position == MAX_PROMPT) *stats = kv_stats_of(f);
+    if (event->choice == 0 && event->kind == CL_EVENT_TOKEN && event->token.position == MAX_PROMPT) *stats = kv_stats_of(f);
 }
 
 /* Each token is computed once and stored once, whatever beams share it, and beams leave nothing live behind. */

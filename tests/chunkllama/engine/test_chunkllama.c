@@ -189,25 +189,26 @@ static void require(order *o, bool holds, const char *rule) {
 /* Runs on the engine's thread, on which cmocka's assertions must not fail. */
 static void check_event(void *ctx, const cl_engine_event *event) {
     order *o = ctx;
-    const bool ends = event->finish != CL_ENGINE_RUNNING;
+    const bool ends = event->kind == CL_EVENT_END, has_token = event->kind == CL_EVENT_TOKEN;
+    const cl_event_token *token = &event->token;
     require(o, event->struct_size == sizeof *event, "struct_size is set");
     require(o, event->text != NULL, "text is not NULL");
     require(o, o->n_last == 0, "nothing follows the last event");
     require(o, !o->ended[event->choice], "nothing follows the end of a choice");
     require(o, event->n_prompt == N_PROMPT, "n_prompt is the prompt's");
-    if (event->prompt) {
+    if (event->kind == CL_EVENT_PROMPT) {
         require(o, event->choice == 0, "the prompt's events have choice 0");
-        require(o, event->position == o->n_prompt_events++, "the prompt's events are in order");
+        require(o, token->position == o->n_prompt_events++, "the prompt's events are in order");
         require(o, event->text_size == 0, "the prompt has no text");
         require(o, o->n_completion == 0, "the prompt comes first");
-        require(o, event->chosen.id == (event->position == 0 ? -1 : event->token), "only position 0 has no logprob");
+        require(o, token->chosen.id == (token->position == 0 ? -1 : token->id), "only position 0 has no logprob");
     } else {
         require(o, o->n_prompt_events == N_PROMPT, "the prompt is complete before the first token");
-        if (event->token >= 0) require(o, event->position == N_PROMPT + o->n_tokens[event->choice]++, "tokens are in order");
-        o->n_completion += event->token >= 0;
+        if (has_token) require(o, token->position == N_PROMPT + o->n_tokens[event->choice]++, "tokens are in order");
+        o->n_completion += has_token;
     }
     require(o, event->n_completion == o->n_completion, "n_completion counts the tokens of all choices");
-    require(o, (event->token < 0) == ends, "the event without a token ends the choice");
+    require(o, !ends || event->end.finish != CL_ENGINE_RUNNING, "an end says why");
     o->ended[event->choice] = ends;
     o->n_ended += ends;
     o->n_last += event->last;

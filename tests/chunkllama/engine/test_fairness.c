@@ -22,7 +22,7 @@ typedef struct client {
 static void count(void *ctx, const cl_engine_event *event) {
     const client *c = ctx;
     tally *t = c->tally;
-    t->tokens[c->tenant] += event->token >= 0;
+    t->tokens[c->tenant] += event->kind == CL_EVENT_TOKEN;
     if (!event->last || c->tenant != 1) return;
     t->n_left--;
     if (t->n_left == N_MOST * 3 / 4) memcpy(t->from, t->tokens, sizeof t->from);

@@ -62,9 +62,6 @@ static void sampling(void **state) {
     REFUSED("sampling.repetition_penalty", "is 0; it must be above 0", r.sampling.repetition_penalty = 0);
     REFUSED("sampling.presence_penalty", "is nan; it must be finite", r.sampling.presence_penalty = NAN);
     REFUSED("sampling.frequency_penalty", "is inf; it must be finite", r.sampling.frequency_penalty = INFINITY);
-    REFUSED_AS(CL_ERR_UNSUPPORTED, "sampling.reserved[7]",
-               "is set; this library is version 0.1.0 and knows no such parameter: leave it 0 or use a newer library",
-               r.sampling.reserved[7] = 1);
 }
 
 static const int32_t foreign = VOCAB, none = 0, one = 1;

@@ -22,7 +22,8 @@ static void add(crowd *c, int i, uint32_t family, int64_t max_tokens) {
 
 static void submit_others(void *ctx, const cl_engine_event *event) {
     crowd *c = ctx;
-    for (int i = 1; i < N && event->position == N_PROMPT && event->token >= 0; i++) submit(&c->f, &c->requests[i]);
+    for (int i = 1; i < N && event->kind == CL_EVENT_TOKEN && event->token.position == N_PROMPT; i++)
+        submit(&c->f, &c->requests[i]);
 }
 
 static cl_engine_stats run(crowd *c, int32_t max_seqs, uint64_t kv_budget_bytes) {

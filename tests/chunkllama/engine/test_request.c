@@ -243,10 +243,10 @@ typedef struct tally {
 
 static void count_event(void *ctx, const cl_engine_event *event) {
     tally *t = ctx;
-    t->n_tokens += event->token >= 0;
+    t->n_tokens += event->kind == CL_EVENT_TOKEN;
     t->n_completion = event->n_completion;
     t->text_size += event->text_size;
-    t->finish = event->finish;
+    if (event->kind == CL_EVENT_END) t->finish = event->end.finish;
 }
 
 /* The text is held back, so all of it comes with the end. A token for which memory is lacking is neither shown nor counted. */

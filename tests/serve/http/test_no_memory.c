@@ -25,7 +25,7 @@ void __real_openai_write_chunk(openai_writer *w, openai_result *result, size_t i
 void __wrap_openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event, size_t k);
 void __wrap_openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event, size_t k) {
     __real_openai_write_chunk(w, result, i, event, k);
-    if (no_chunk && event->finish != CL_ENGINE_RUNNING) writer_fail(w);
+    if (no_chunk && event->kind == CL_EVENT_END) writer_fail(w);
 }
 
 /* Only the copy of an event with one character of text has this size. */

@@ -57,16 +57,16 @@ void scene_say(scene *s, cl_reply_kind kind, const char *text) {
     }
     extend(text_of(c, kind), text);
     assert_true(openai_items_add(c, kind, c->n_calls - (c->n_calls > 0), strlen(text)));
-    const cl_engine_event event = {.token = 'x', .n_prompt = 10, .n_cached = 4, .n_completion = 2};
+    const cl_engine_event event = {
+        .kind = CL_EVENT_TOKEN, .token = {.id = 'x'}, .n_prompt = 10, .n_cached = 4, .n_completion = 2};
     s->result.usage[0] = (openai_usage){.prompt_tokens = 10, .cached_tokens = 4, .completion_tokens = 2, .reasoning_tokens = 1};
     if (s->request.stream) s->dialect->stream_event(&s->stream, &s->result, 0, &event);
 }
 
 void scene_finish(scene *s, cl_engine_finish finish, int32_t stop) {
-    const cl_engine_event event = {.token = -1,
+    const cl_engine_event event = {.kind = CL_EVENT_END,
+                                   .end = {.finish = finish, .stop = stop},
                                    .text = "",
-                                   .finish = finish,
-                                   .stop = stop,
                                    .last = true,
                                    .n_prompt = 10,
                                    .n_cached = 4,

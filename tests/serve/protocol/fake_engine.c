@@ -55,24 +55,18 @@ static void finish(fake_request *r, cl_engine_finish how, const cl_error *error)
     const float embedding[FAKE_EMBD] = {(float)r->params.n_prompt, (float)r->prompt[r->params.n_prompt - 1],
                                         (float)r->params.pooling};
     for (int32_t c = 0; c < r->params.n; c++)
-        send(r, (cl_engine_event){.choice = c,
-                                  .token = -1,
-                                  .finish = how,
-                                  .last = c + 1 == r->params.n,
-                                  .error = error,
-                                  .embedding = embedding,
-                                  .n_embedding = r->params.pooling && how == CL_ENGINE_LENGTH ? FAKE_EMBD : 0});
+        send(r,
+             (cl_engine_event){.choice = c,
+                               .kind = CL_EVENT_END,
+                               .end = {how, 0, error, embedding, r->params.pooling && how == CL_ENGINE_LENGTH ? FAKE_EMBD : 0},
+                               .last = c + 1 == r->params.n});
 }
 
 static void send_prompt(fake_request *r) {
     for (int64_t i = 0; r->params.prompt_logprobs && i < r->params.n_prompt; i++) {
         const cl_sampler_logprob top[1] = {{i ? r->prompt[i] : -1, -0.5f}};
-        send(r, (cl_engine_event){.token = r->prompt[i],
-                                  .prompt = true,
-                                  .position = i,
-                                  .chosen = top[0],
-                                  .top = top,
-                                  .n_top = i && r->params.n_top > 0});
+        send(r,
+             (cl_engine_event){.kind = CL_EVENT_PROMPT, .token = {r->prompt[i], 0, i, top[0], top, i && r->params.n_top > 0}});
     }
 }
 
@@ -84,13 +78,10 @@ static void send_token(fake_request *r) {
     for (int32_t c = 0; c < r->params.n; c++) {
         r->n_completion++;
         send(r, (cl_engine_event){.choice = c,
-                                  .token = token,
-                                  .position = r->params.n_prompt + r->n_sent - 1,
+                                  .kind = CL_EVENT_TOKEN,
+                                  .token = {token, 0, r->params.n_prompt + r->n_sent - 1, top[0], top, r->params.n_top > 0},
                                   .text = &text,
-                                  .text_size = 1,
-                                  .chosen = top[0],
-                                  .top = top,
-                                  .n_top = r->params.n_top > 0});
+                                  .text_size = 1});
     }
 }
 

@@ -277,10 +277,9 @@ static void pinned_tokens_count_as_created(void **state) {
         scene s;
         scene_begin(&s, &anthropic_messages, "{\"messages\":[" USER("\"ab\"") "]}");
         s.request.pin_ttl_s = cases[i].ttl_s;
-        const cl_engine_event event = {.token = -1,
+        const cl_engine_event event = {.kind = CL_EVENT_END,
+                                       .end = {.finish = CL_ENGINE_STOP, .stop = -1},
                                        .text = "",
-                                       .finish = CL_ENGINE_STOP,
-                                       .stop = -1,
                                        .last = true,
                                        .n_prompt = 10,
                                        .n_cached = 4,

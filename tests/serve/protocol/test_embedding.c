@@ -83,14 +83,12 @@ static void wrong_fields_are_refused(void **state) {
 /* The answer to a body with one input, whose embedding is {3, 4, 12} before it is normalised. */
 static json_t *answer(const char *body) {
     static const float x[] = {3, 4, 12};
-    const cl_engine_event event = {.token = -1,
+    const cl_engine_event event = {.kind = CL_EVENT_END,
+                                   .end = {CL_ENGINE_LENGTH, -1, NULL, x, 3},
                                    .text = "",
-                                   .finish = CL_ENGINE_LENGTH,
                                    .last = true,
                                    .n_prompt = 5,
-                                   .n_cached = 4,
-                                   .embedding = x,
-                                   .n_embedding = 3};
+                                   .n_cached = 4};
     scene s;
     scene_begin(&s, &openai_embedding, body);
     openai_result_add(&s.result, 0, &event, 0);

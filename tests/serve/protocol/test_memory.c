@@ -21,14 +21,10 @@ static const cl_sampler_logprob top[2] = {{'a', -0.5f}, {0xc3, -INFINITY}};
 
 static cl_engine_event token(int32_t choice, int32_t id, int64_t position, bool prompt) {
     return (cl_engine_event){.choice = choice,
-                             .token = id,
-                             .position = position,
-                             .prompt = prompt,
+                             .kind = prompt ? CL_EVENT_PROMPT : CL_EVENT_TOKEN,
+                             .token = {id, 0, position, {id, -1.5f}, top, position ? 2 : 0},
                              .text = "\xc3\xa9\xff",
                              .text_size = prompt ? 0 : 3,
-                             .chosen = {id, -1.5f},
-                             .top = top,
-                             .n_top = position ? 2 : 0,
                              .n_prompt = 2};
 }
 
@@ -42,10 +38,10 @@ static void set_call_text(cl_engine_event *event, int32_t i) {
 
 static cl_engine_event end_of(int32_t choice, bool is_last) {
     return (cl_engine_event){.choice = choice,
-                             .token = -1,
+                             .kind = CL_EVENT_END,
+                             .end = {.finish = CL_ENGINE_STOP},
                              .text = "!",
                              .text_size = 1,
-                             .finish = CL_ENGINE_STOP,
                              .last = is_last,
                              .n_prompt = 2,
                              .n_completion = 6};
@@ -62,8 +58,8 @@ static size_t list_events(const openai_request *r, cl_engine_event *events) {
     size_t n = 0;
     if (r->params.pooling) {
         events[0] = end_of(0, true);
-        events[0].embedding = embedding;
-        events[0].n_embedding = FAKE_EMBD;
+        events[0].end.embedding = embedding;
+        events[0].end.n_embedding = FAKE_EMBD;
         return 1;
     }
     for (int32_t i = 0; r->params.prompt_logprobs && i < (int32_t)r->prompts[0].tokens.n; i++)
@@ -77,7 +73,7 @@ static size_t list_events(const openai_request *r, cl_engine_event *events) {
     for (int32_t c = 0; c < r->params.n; c++) events[n++] = end_of(c, c + 1 == r->params.n);
     assert_true(n <= MAX_EVENTS);
     for (size_t i = 0; i < n; i++)
-        if (events[i].n_top > r->params.n_top) events[i].n_top = r->params.n_top;
+        if (events[i].kind != CL_EVENT_END && events[i].token.n_top > r->params.n_top) events[i].token.n_top = r->params.n_top;
     return n;
 }
 

@@ -255,12 +255,10 @@ static void replies_are_split_into_items(void **state) {
     scene_begin(&s, &openai_responses, ASK(",\"stream\":true,\"tools\":[" FUNCTION("f") "]"));
     for (size_t i = 0; i < n; i++) {
         const bool last = i + 1 == n;
-        const cl_engine_event event = {.token = last ? -1 : 'x',
-                                       .text = texts[i],
-                                       .text_size = strlen(texts[i]),
-                                       .finish = last ? CL_ENGINE_STOP : CL_ENGINE_RUNNING,
-                                       .stop = -1,
-                                       .last = last};
+        cl_engine_event event = {.kind = CL_EVENT_TOKEN, .token = {.id = 'x'}, .text = texts[i], .text_size = strlen(texts[i])};
+        if (last)
+            event = (cl_engine_event){
+                .kind = CL_EVENT_END, .end = {.finish = CL_ENGINE_STOP, .stop = -1}, .text = texts[i], .last = true};
         openai_result_add(&s.result, 0, &event, 0);
         assert_false(s.result.failed);
         s.dialect->stream_event(&s.stream, &s.result, 0, &event);

@@ -13,23 +13,20 @@ static const cl_sampler_logprob top[2] = {{'a', -0.5f}, {0xc3, -INFINITY}};
 static cl_engine_event token(int32_t choice, int32_t id, int64_t position, const char *text) {
     return (cl_engine_event){
         .choice = choice,
-        .token = id,
-        .position = position,
+        .kind = CL_EVENT_TOKEN,
+        .token = {id, 0, position, {id, -1.5f}, top, 2},
         .text = text,
         .text_size = strlen(text),
-        .chosen = {id, -1.5f},
-        .top = top,
-        .n_top = 2,
         .n_prompt = 1,
     };
 }
 
 static cl_engine_event last(int32_t choice, cl_engine_finish finish, const char *text, int64_t n_completion) {
     return (cl_engine_event){.choice = choice,
-                             .token = -1,
+                             .kind = CL_EVENT_END,
+                             .end = {.finish = finish},
                              .text = text,
                              .text_size = strlen(text),
-                             .finish = finish,
                              .last = true,
                              .n_prompt = 1,
                              .n_cached = 0,
@@ -69,8 +66,8 @@ static void echo_reports_the_prompts_logprobs(void **state) {
     scene_begin(&s, &openai_completion, "{\"prompt\":[120,195,169],\"echo\":true,\"logprobs\":2,\"return_token_ids\":true}");
     for (int i = 0; i < 3; i++) {
         cl_engine_event event = token(0, s.request.prompts[0].tokens.ids[i], i, "");
-        event.prompt = true;
-        if (i == 0) event.n_top = 0;
+        event.kind = CL_EVENT_PROMPT;
+        if (i == 0) event.token.n_top = 0;
         add(&s, event);
     }
     add(&s, token(0, 'b', 3, "b"));
@@ -100,8 +97,8 @@ static void prompt_logprobs_are_by_id(void **state) {
         assert_true(s.request.params.n_top == 2);
         for (int i = 0; i < 2; i++) {
             cl_engine_event event = token(0, i ? 0xc3 : 120, i, "");
-            event.prompt = true;
-            event.rank = 7;
+            event.kind = CL_EVENT_PROMPT;
+            event.token.rank = 7;
             add(&s, event);
         }
         add(&s, token(0, 'b', 2, "b"));
@@ -130,7 +127,7 @@ static void tokens_are_named_by_ids(void **state) {
     scene_end(&s);
     scene_begin(&s, &openai_chat, CHAT("\"logprobs\":true,\"return_tokens_as_token_ids\":true"));
     cl_engine_event event = token(0, 'b', 1, "b");
-    event.n_top = 0;
+    event.token.n_top = 0;
     add(&s, event);
     add(&s, last(0, CL_ENGINE_STOP, "", 1));
     answer = scene_answer(&s);
@@ -246,10 +243,10 @@ static void streams_tell_each_event(void **state) {
 
     scene_begin(&s, &openai_completion, COMPLETION("\"echo\":true,\"logprobs\":0,\"stream\":true"));
     cl_engine_event prompt = token(0, 'x', 0, "");
-    prompt.prompt = true;
+    prompt.kind = CL_EVENT_PROMPT;
     assert_chunk(&s, prompt, NULL);
     cl_engine_event event = token(0, 'a', 1, "");
-    event.n_top = 0;
+    event.token.n_top = 0;
     assert_chunk(&s, event,
                  "[{\"index\":0,\"text\":\"x\",\"logprobs\":{\"tokens\":[\"x\",\"a\"],\"token_logprobs\":[null,-1.5],"
                  "\"top_logprobs\":[null,null],\"text_offset\":[0,1]},\"finish_reason\":null}]");
@@ -281,8 +278,8 @@ static void add_choice(scene *s, size_t prompt, int32_t choice, int32_t id, floa
     const char text[2] = {(char)id, '\0'};
     for (int i = 0; i < n; i++) {
         cl_engine_event event = token(choice, id, 1 + i, text);
-        event.chosen.logprob = logprob;
-        event.n_top = 0;
+        event.token.chosen.logprob = logprob;
+        event.token.n_top = 0;
         openai_result_add(&s->result, prompt, &event, 0);
     }
     cl_engine_event event = last(choice, CL_ENGINE_STOP, "", 10);
@@ -335,7 +332,7 @@ static void limits_of_grammars_name_the_grammar(void **state) {
     scene s;
     scene_begin(&s, &openai_completion, COMPLETION("\"guided_regex\":\"a+\""));
     cl_engine_event event = last(0, CL_ENGINE_ERROR, "", 0);
-    event.error = &(cl_error){.code = CL_ERR_LIMIT, .message = "grammar has too many expressions", .field = "grammar"};
+    event.end.error = &(cl_error){.code = CL_ERR_LIMIT, .message = "grammar has too many expressions", .field = "grammar"};
     add(&s, event);
     assert_string_equal(s.result.error.param, "guided_regex");
     assert_true(s.result.error.says_param);
@@ -354,7 +351,7 @@ static void failures_become_errors(void **state) {
     scene s;
     scene_begin(&s, &openai_completion, COMPLETION("\"n\":1"));
     cl_engine_event event = last(0, CL_ENGINE_ERROR, "", 0);
-    event.error = &(cl_error){.code = CL_ERR_LIMIT, .message = "7 tokens, 5 allowed"};
+    event.end.error = &(cl_error){.code = CL_ERR_LIMIT, .message = "7 tokens, 5 allowed"};
     add(&s, event);
     assert_true(s.result.failed);
     openai_writer w = {0};

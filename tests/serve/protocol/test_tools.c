@@ -186,14 +186,16 @@ static void end(scene *s) {
 
 /* Add text to a choice; finish: its last. */
 static cl_engine_event add(scene *s, int32_t choice, const char *text, cl_engine_finish finish) {
-    const cl_engine_event event = {.choice = choice,
-                                   .token = 'a',
-                                   .position = 1,
-                                   .text = text,
-                                   .text_size = strlen(text),
-                                   .chosen = {'a', -1},
-                                   .finish = finish,
-                                   .last = finish != CL_ENGINE_RUNNING && choice == s->request.params.n - 1};
+    const bool ends = finish != CL_ENGINE_RUNNING;
+    cl_engine_event event = {.choice = choice,
+                             .kind = ends ? CL_EVENT_END : CL_EVENT_TOKEN,
+                             .text = text,
+                             .text_size = strlen(text),
+                             .last = ends && choice == s->request.params.n - 1};
+    if (ends)
+        event.end.finish = finish;
+    else
+        event.token = (cl_event_token){.id = 'a', .position = 1, .chosen = {'a', -1}};
     openai_result_add(&s->result, 0, &event, 0);
     assert_false(s->result.failed);
     for (size_t i = 0; i < s->result.choices[choice].n_calls; i++) {
@@ -319,7 +321,8 @@ static void assert_chunks(scene *s, const char *text, cl_engine_finish finish, c
         const char *reason = json_string_value(json_object_get(choice, "finish_reason"));
         if (reason) strcat(strcat(found, reason), "\n");
         const json_t *content = json_object_get(json_object_get(choice, "logprobs"), "content");
-        if (s->request.logprobs) assert_int_equal(json_array_size(content), k == 0); /* a token is reported once */
+        /* A token is reported once, and an end has none. */
+        if (s->request.logprobs) assert_int_equal(json_array_size(content), k == 0 && event.kind == CL_EVENT_TOKEN);
         json_decref(chunk);
     }
     assert_string_equal(found, expected);

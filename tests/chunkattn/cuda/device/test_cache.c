@@ -6,11 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkattn/api/cache_handle.h"
+#include "chunkattn/base/half.h"
 #include "chunkattn_cuda.h"
 #include "emu_testing.h"
 #include "tests/support/rng.h"
 
 enum { HEADS = 4, KV_HEADS = 2, DIM = 64, LAYERS = 2, MAX_ROWS = 1200 };
+
+static const cattn_cuda_config device_0 = {.device = 0}, device_1 = {.device = 1};
 
 static cattn_config config_of(uint64_t megabytes) {
     cattn_config c;
@@ -20,7 +24,7 @@ static cattn_config config_of(uint64_t megabytes) {
     c.n_kv_heads = KV_HEADS;
     c.head_dim = DIM;
     c.budget_bytes = megabytes << 20;
-    c.cuda_device = 0;
+    c.cuda = &device_0;
     return c;
 }
 
@@ -77,7 +81,7 @@ static void fill_tensors(const cattn_cache *cache, tensors *t, const cattn_entry
     for (int i = 0; i < n; i++)
         for (int64_t p = entries[i].first_pos; p < entries[i].first_pos + entries[i].n_rows; p++, row++) {
             int32_t token;
-            assert_int_equal(cattn_seq_get_tokens(cache, entries[i].seq, p, 1, &token, NULL), CATTN_OK);
+            ca_seq_tokens(ca_tree_find(cache->tree, entries[i].seq), p, 1, &token);
             const uint64_t seed = (uint64_t)token * 5000 + (uint64_t)p * 3;
             fill(t->q + row * HEADS * DIM, HEADS * DIM, seed);
             fill(t->k + row * KV_HEADS * DIM, KV_HEADS * DIM, seed + 1);
@@ -144,7 +148,7 @@ static void chunks_of_32(cattn_config *c) { c->chunk_size = 32; }
 static void heads_of_80(cattn_config *c) { c->head_dim = 80; }
 static void values_of_128(cattn_config *c) { c->head_dim_v = 128; }
 static void groups_of_17(cattn_config *c) { c->n_kv_heads = 1, c->n_heads = 17; }
-static void another_device(cattn_config *c) { c->cuda_device = 1; }
+static void another_device(cattn_config *c) { c->cuda = &device_1; }
 
 static void what_a_device_lacks_is_refused(void **state) {
     (void)state;
@@ -171,7 +175,7 @@ static void calls_for_the_other_kind_of_cache_are_refused(void **state) {
     (void)state;
     cattn_config config = config_of(8);
     cattn_cache *device = create(&config);
-    config.cuda_device = -1;
+    config.cuda = NULL;
     config.n_threads = 1;
     cattn_cache *cpu = create(&config);
     cattn_error error = {0};
@@ -180,7 +184,7 @@ static void calls_for_the_other_kind_of_cache_are_refused(void **state) {
     expect(cattn_step_write(device, 0, NULL, NULL, &error), CATTN_ERR_ARG, &error, "use cattn_cuda_step_write");
     expect(cattn_step_attend(device, 0, NULL, NULL, NULL, &error), CATTN_ERR_ARG, &error, "use cattn_cuda_step_attend");
     expect(cattn_cuda_step_begin(cpu, &entry, 1, 0, NULL, NULL, &error), CATTN_ERR_ARG, &error,
-           "the cache is on the CPU; use cattn_step_begin of chunkattn.h, or set cuda_device");
+           "the cache is on the CPU; use cattn_step_begin of chunkattn.h, or set cuda");
     expect(cattn_cuda_step_write(cpu, 0, NULL, NULL, NULL, &error), CATTN_ERR_ARG, &error, "use cattn_step_write");
     expect(cattn_cuda_step_attend(cpu, 0, NULL, NULL, NULL, NULL, &error), CATTN_ERR_ARG, &error, "use cattn_step_attend");
     expect(cattn_seq_export(device, 1, 1, NULL, NULL, &error), CATTN_ERR_UNSUPPORTED, &error, "neither exports nor imports");
@@ -189,7 +193,9 @@ static void calls_for_the_other_kind_of_cache_are_refused(void **state) {
            "K and V are on CUDA device 0, whose memory does not shrink; create another cache");
     assert_int_equal(cattn_cache_export_bytes(device, 100), 0);
     assert_string_equal(cattn_cache_level(device), "cuda");
-    assert_int_equal(cattn_cache_prefault(device, 100), 0);
+    bool more = true;
+    assert_int_equal(cattn_cache_prefault(device, 100, &more, NULL), CATTN_OK);
+    assert_false(more);
     cattn_cache_destroy(&cpu);
     cattn_cache_destroy(&device);
     assert_int_equal(emu_n_live(), 0);

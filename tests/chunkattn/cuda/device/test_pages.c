@@ -14,11 +14,13 @@
 
 enum { HEADS = 4, KV_HEADS = 2, DIM = 64, PAGE = 16, PAGES = 256, SEQS = 4, TABLE = 48, LINE = KV_HEADS * DIM };
 
+static const cattn_cuda_config device_0 = {.device = 0}, device_1 = {.device = 1};
+
 static cattn_pages_config config_of(void) {
     cattn_pages_config c;
     cattn_pages_config_init(&c);
-    c.n_heads = HEADS, c.n_kv_heads = KV_HEADS, c.head_dim = DIM;
-    c.page_size = PAGE, c.n_pages = PAGES, c.cuda_device = 0;
+    c.common.n_heads = HEADS, c.common.n_kv_heads = KV_HEADS, c.common.head_dim = DIM;
+    c.page_size = PAGE, c.n_pages = PAGES, c.common.cuda = &device_0;
     return c;
 }
 
@@ -95,11 +97,11 @@ static void refuse(void (*change)(cattn_pages_config *c), const char *text) {
     assert_null(pages);
     assert_int_equal(emu_n_live(), 0);
 }
-static void type_f32(cattn_pages_config *c) { c->kv_type = CATTN_F32; }
-static void heads_of_80(cattn_pages_config *c) { c->head_dim = 80; }
-static void values_of_128(cattn_pages_config *c) { c->head_dim_v = 128; }
-static void groups_of_17(cattn_pages_config *c) { c->n_kv_heads = 1, c->n_heads = 17; }
-static void another_device(cattn_pages_config *c) { c->cuda_device = 1; }
+static void type_f32(cattn_pages_config *c) { c->common.kv_type = CATTN_F32; }
+static void heads_of_80(cattn_pages_config *c) { c->common.head_dim = 80; }
+static void values_of_128(cattn_pages_config *c) { c->common.head_dim_v = 128; }
+static void groups_of_17(cattn_pages_config *c) { c->common.n_kv_heads = 1, c->common.n_heads = 17; }
+static void another_device(cattn_pages_config *c) { c->common.cuda = &device_1; }
 static void pages_of_48(cattn_pages_config *c) { c->page_size = 48; }
 
 static void what_a_device_lacks_is_refused(void **state) {
@@ -116,7 +118,7 @@ static void calls_for_the_other_kind_of_handle_are_refused(void **state) {
     (void)state;
     cattn_pages_config config = config_of();
     cattn_pages *device = create(&config);
-    config.cuda_device = -1, config.n_threads = 1;
+    config.common.cuda = NULL, config.common.n_threads = 1;
     cattn_pages *cpu = create(&config);
     cattn_error error = {0};
     expect(cattn_pages_plan(device, NULL, &error), CATTN_ERR_ARG, &error, "use cattn_cuda_pages_plan");
@@ -211,9 +213,9 @@ static void pages_are_read_once(void **state) {
     assert_int_equal(kv_bytes(&config, 36, 39 * PAGE), (36 + SEQS * 3) * PAGE_BYTES);
     /* The tables part within the third chunk, of which each sequence reads the two pages that are shared. */
     assert_int_equal(kv_bytes(&config, 10, 13 * PAGE - 3), (8 + SEQS * 5) * PAGE_BYTES);
-    config.sharing = CATTN_SHARED_STORAGE;
+    config.common.sharing = CATTN_SHARED_STORAGE;
     assert_int_equal(kv_bytes(&config, 36, 39 * PAGE), SEQS * 39 * PAGE_BYTES);
-    config.sharing = CATTN_PRIVATE;
+    config.common.sharing = CATTN_PRIVATE;
     assert_int_equal(kv_bytes(&config, 36, 39 * PAGE), SEQS * 39 * PAGE_BYTES);
 }
 
@@ -335,7 +337,7 @@ static void every_allocation_may_fail(void **state) {
     static float want[FAILURE_STEPS * STEP_FLOATS], got[FAILURE_STEPS * STEP_FLOATS];
     cattn_pages_config config = config_of();
     float slopes[HEADS] = {0.5f, 0.25f, 0.125f, 0.0625f};
-    config.alibi_slopes = slopes;
+    config.common.alibi_slopes = slopes;
     failing host = {.times = 2}; /* a plan that lacks memory is tried a second time */
     int n_failed = 0;
     assert_false(run_with_failures(&config, want));
@@ -346,7 +348,7 @@ static void every_allocation_may_fail(void **state) {
         n_failed += failed;
         assert_memory_equal(want, got, sizeof want);
     }
-    config.allocator = (cattn_allocator){failing_alloc, failing_free, &host};
+    config.common.allocator = (cattn_allocator){failing_alloc, failing_free, &host};
     for (int n = 0;; n++) { /* the host's */
         host.left = n;
         const bool failed = run_with_failures(&config, got);

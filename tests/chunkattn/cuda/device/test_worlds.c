@@ -60,7 +60,9 @@ static cattn_status attend_pages(cattn_pages *pages, int32_t layer, const cattn_
 }
 
 int main(int argc, char **argv) {
-    static const backend device = {.budget_bytes = (uint64_t)48 << 20,
+    static const cattn_cuda_config cuda = {.device = 0};
+    static const backend device = {.cuda = &cuda,
+                                   .budget_bytes = (uint64_t)48 << 20,
                                    .most_rows = 20,
                                    .most_pending = 16,
                                    .aligned = true,

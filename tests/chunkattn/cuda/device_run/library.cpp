@@ -111,10 +111,11 @@ int measure(const shape &s, int mode) {
     const int64_t stored_bytes = (mode == CATTN_PRIVATE ? (int64_t)s.n_seqs * s.tokens : n_stored) * token_bytes;
     run r = {s, nullptr, {}, std::vector<cattn_entry>((size_t)s.n_seqs), 1};
     if (!s.prefill) r.n_layers = (int)std::max<int64_t>(4, std::min<int64_t>(32, 500000000 / stored_bytes));
+    const cattn_cuda_config device = {0};
     cattn_config config;
     cattn_config_init(&config);
     config.n_layers = r.n_layers, config.n_heads = s.heads, config.n_kv_heads = s.kv_heads, config.head_dim = DIM;
-    config.cuda_device = 0, config.sharing = (cattn_sharing)mode;
+    config.cuda = &device, config.sharing = (cattn_sharing)mode;
     config.budget_bytes = (uint64_t)(stored_bytes + (128ll << 20)) * (uint64_t)r.n_layers * 5 / 4 + (4ull << 30);
     check(cattn_cache_create(&config, &r.cache, &error));
     for (int i = 0; i < s.n_seqs; i++) {
