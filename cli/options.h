@@ -98,7 +98,7 @@ typedef struct cli_option {
     const char *const *choices; /* of OPT_CHOICE, ends with NULL */
     const char *value;          /* the placeholder of the value in the help */
     const char *help;
-    uint32_t commands; /* the commands that have the option: a set of 1 << command_id */
+    uint32_t commands; /* the commands that have the option: a set of 1 << cli_command_id */
 } cli_option;
 
 extern const cli_option option_table[];

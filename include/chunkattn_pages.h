@@ -99,7 +99,7 @@ CATTN_API const char *cattn_pages_level(const cattn_pages *pages);
 /*
  * The sequences of a step. A row is one new token of a sequence. The rows of sequence i are its last ones: with length n and r
  * rows they are at positions n - r to n - 1, and a row sees all positions up to its own (causal). Any mixture of decoding,
- * pieces of prompts and verification of drafts is one batch. Row order is that of the sequences: all rows of sequence 0 first.
+ * prefill segments and verification of drafts is one batch. Row order is that of the sequences: all rows of sequence 0 first.
  *
  * The table of sequence i has an id for each page_size positions from 0 on. Entries behind its last page may be anything.
  *

@@ -21,7 +21,7 @@ from never_worse import fill_memory, interval, serve_pairs
 from output import lines_of
 
 ENGINE_FIGURES = ("chats", "itl", "overhead", "flood", "branches")  # of cattn-bench memory
-EARLIER = "4ab2a3c"  # the last commit before retention by use, packing, preemption and tenants
+EARLIER = "4ab2a3c"  # the last commit before retention by use, preemption and tenants
 VOCABULARY = 16384  # ids of random tokens are from 256 to this
 
 

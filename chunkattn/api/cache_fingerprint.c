@@ -1,4 +1,4 @@
-/* The fingerprint of a cache, which the file tier and exports carry: see fingerprint.h. */
+/* The fingerprint of a cache, which the file tier and exports carry: see cache_fingerprint.h. */
 #include "cache_fingerprint.h"
 
 #include <string.h>

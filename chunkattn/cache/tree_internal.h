@@ -242,7 +242,7 @@ void ca_node_split(ca_tree *tree, ca_node *node, int64_t n_tokens, ca_node *lowe
  */
 void ca_node_try_merge(ca_tree *tree, ca_node *node);
 
-/* Hold node and its parent, to which the call in progress refers: they are not merged before end_hold, which then tries it. */
+/* Hold node and its parent, to which the call refers: they are not merged before ca_node_end_hold, which then tries it. */
 void ca_node_hold(ca_tree *tree, ca_node *node);
 void ca_node_end_hold(ca_tree *tree);
 

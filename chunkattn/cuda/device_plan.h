@@ -104,7 +104,7 @@ typedef struct ca_device_plan {
     bool moved;                  /* the last build allocated the image anew: the device's copy needs new memory */
     /* Private. */
     bool valid;   /* the image is that of the plan's last update */
-    bool rebuilt; /* since the last take_changes, more than positions and chunks may have changed */
+    bool rebuilt; /* since the last ca_device_plan_take_changes, more than positions and chunks may have changed */
     ca_device_plan_config config;
     ca_alloc *alloc;
     int32_t *sent;                      /* what the device's copy holds */

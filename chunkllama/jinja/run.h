@@ -38,7 +38,7 @@ bool cj_try(cj_run *r, void (*body)(cj_run *r, void *context), void *context);
 #define cj_fail(r, code, ...) (cl_error_set((r)->error, code, __VA_ARGS__), cj_exit((r), code))
 _Noreturn void cj_exit(cj_run *r, cl_status status);
 
-/* Memory that lives until cj_run_free, aligned for any type, not cleared. Fails without memory, and at the limit. */
+/* Memory that lives until cj_blocks_free, aligned for any type, not cleared. Fails without memory, and at the limit. */
 void *cj_alloc(cj_run *r, size_t n, size_t size);
 /* The same, cleared. */
 void *cj_alloc_zero(cj_run *r, size_t n, size_t size);
