@@ -34,8 +34,8 @@ TEMPLATE = """\
 {%- if trap == 'replace' %}{% set a = 'a' * 1000 %}{% set ns = namespace(s=word) %}{% for i in range(60) %}{% set ns.s = ns.s | replace(a, a ~ a) %}{% endfor %}{{ ns.s }}{% endif %}
 {%- if trap == 'error' %}{{ raise_exception(word) }}{% endif %}
 {%- if trap == 'type' %}{{ word.no.such.field }}{% endif %}
-{%- if trap == 'power' %}{{ times ** times ** times }}{% endif %}
-{%- if trap == 'divide' %}{{ times // 0 }}{% endif %}
+{%- if trap == 'power' %}{{ times * times * times }}{% endif %}
+{%- if trap == 'divide' %}{{ times % 0 }}{% endif %}
 {%- if trap == 'empty' %}{% else %}
 {%- for m in messages %}
 {{- '<|im_start|>' + m.role + '\\n' }}
