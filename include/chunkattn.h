@@ -27,7 +27,7 @@
  *
  * Batched: many sequences, which come and go between any two steps.
  *   cattn_step_begin        with an entry for each sequence: decoding (a row), a segment of a prompt (many rows) and drafts
- *                           (some rows, verified) go together; row_limit bounds the step, the entries' order is who comes first
+ *                           (some rows) go together; row_limit is the most rows of the step, earlier entries first
  *   cattn_seq_reserve       or reserve_tokens of a join: appends within the reservation cannot fail for lack of memory
  *   cattn_seq_fork          for several completions of a prompt
  *   cattn_seq_truncate      removes drafts that were not accepted

@@ -11,7 +11,7 @@
  * - The preparer's thread (preparer.h) parses the bodies and submits their prompts to the engine, one request after another, in
  *   the order of arrival, tenants in turn (generation.c). Requests that need no engine it answers itself, since text may take
  *   long to tokenize. The thread for files does the same for requests that write to the disk, which may wait for it
- * (batches.h).
+ *   (batches.h).
  * - The engine's thread copies each event into the generation's queue and resumes the connection if it waits for it
  *   (generation_answer.c).
  * - The acceptor's thread (acceptor.h) passes connections to the daemon, notices clients that hang up, and abandons their
