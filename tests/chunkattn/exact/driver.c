@@ -648,7 +648,7 @@ static void run_all(run *x) {
         x->r = (rng){(uint64_t)x->how->own * 1000003 + (uint64_t)x->step};
         join_due(x);
         events_due(x);
-        if (x->cache) disturb(x);
+        if (!x->pages) disturb(x);
         if (x->n_runners > 0) step(x);
         advance(x);
         if (x->step == MAX_STEPS) fail(x, "the sequences do not leave");
@@ -681,6 +681,7 @@ static void open_cache(run *x) {
         x->config.tier_bytes = (uint64_t)p->tier_mb << 20;
     }
     TRY(ca_cache_create(&x->config, &hooks, &x->cache, &x->error));
+    CHECK(x->cache != NULL);
     if (p->poison) poison(x->cache);
 }
 
@@ -716,7 +717,7 @@ static void open_round(run *x) {
         open_cache(x);
 }
 
-/* Change a byte in some of the slots of the file, so that their records are damaged. */
+/* Change a byte in some of the cells of the file, so that their records are damaged. */
 static void damage(size_t cell_bytes, rng *r) {
     for (size_t at = 0; at + cell_bytes <= the_disk.size; at += cell_bytes)
         if (rng_chance(r, 6)) the_disk.bytes[at + rng_next(r) % cell_bytes] ^= (uint8_t)(1 << rng_below(r, 8));
@@ -724,6 +725,7 @@ static void damage(size_t cell_bytes, rng *r) {
 
 /* Nothing is in use; the tier's file stays. */
 static void close_cache(run *x) {
+    ca_tier *const tier = x->cache->tier;
     unpin(x);
     const cattn_stats s = stats_of(x);
     CHECK(s.n_seqs == 0 && s.tokens_referenced == 0 && s.chunks_live == 0 && s.chunks_reserved == 0);
@@ -731,10 +733,10 @@ static void close_cache(run *x) {
     x->counts[COUNT_WRITTEN] += (int64_t)s.tier_writes;
     x->counts[COUNT_REFUSED] += (int64_t)s.tier_refused;
     x->counts[COUNT_ERRORS] += (int64_t)s.tier_errors;
-    ca_tier_stats tier = {.cell_bytes = SIZE_MAX};
-    if (x->cache->tier) ca_tier_get_stats(x->cache->tier, &tier);
+    ca_tier_stats of_tier = {0};
+    if (tier) ca_tier_get_stats(tier, &of_tier);
     cattn_cache_destroy(&x->cache);
-    if (tier.cell_bytes < SIZE_MAX) damage(tier.cell_bytes, &x->r);
+    if (tier) damage(of_tier.cell_bytes, &x->r);
 }
 
 static void close_pages(run *x) {

@@ -29,7 +29,7 @@ void plan_print(const plan_kind *kind, const void *plan, FILE *file) {
 static bool read_field(const plan_records *r, int64_t *record, const char *word) {
     const char *list = r->fields, *equals = strchr(word, '=');
     const size_t length = equals ? (size_t)(equals - word) : 0;
-    for (plan_field f; plan_next_field(&list, &f); record++) {
+    for (plan_field f; equals && plan_next_field(&list, &f); record++) {
         if (length != strlen(f.name) || memcmp(word, f.name, length) != 0) continue;
         *record = strtoll(equals + 1, NULL, 10);
         return true;
