@@ -25,8 +25,8 @@ const cli_command commands[N_COMMANDS] = {
         {"batch", "", "answer a file of requests, computing shared prefixes once",
          "Each input line has OpenAI's batch form {\"custom_id\", \"url\", \"body\"} or the short form {\"id\", "
          "\"messages\" or \"prompt\", parameters}; beside these, \"tenant\" names whose request it is, and only "
-         "requests of the same tenant share K/V. Lines are computed in the order of common prefixes, and records are "
-         "written in the order of the input. A line that fails gets an error record and makes the exit "
+         "requests of the same tenant share K/V. Lines are computed in the order of common prefixes, and answers are "
+         "written in the order of the input. A line that fails gets an error as its answer and makes the exit "
          "status 1; the others are answered. An interrupt (Ctrl-C) or SIGTERM stops the job and keeps what is done. An "
          "existing output file is overwritten unless --resume continues it. Parameters in a line "
          "override the options below.",

@@ -57,7 +57,7 @@ const cli_option option_table[] = {
     TEXT("output", 'o', output, "FILE", "the .npy file to write", IN(LOGITS)),
     TEXT("summary", 0, summary, "FILE", "also write the summary to this file, as JSON", IN(BATCH)),
     FLAG("resume", 0, resume,
-         "continue a stopped job: requests whose records are in the output or its partial file are not computed again",
+         "continue a stopped job: requests whose answers are in the output or its partial file are not computed again",
          IN(BATCH)),
     TEXT("shard", 0, shard, "I/N",
          "compute only part I of N of the requests, with I from 1; parts are cut where prompts have little in common",

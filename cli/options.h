@@ -147,7 +147,7 @@ typedef struct peer_option {
 /* The peer's option with this flag [size]; NULL: there is none. */
 const peer_option *peer_find(const char *flag, size_t size);
 
-/* Whether the value asks for what holds here anyway. */
+/* Whether the value is this program's behaviour already. */
 bool peer_holds(const peer_option *peer, const char *value);
 
 /* Print the help of one command, or the list of commands. */

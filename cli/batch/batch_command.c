@@ -56,7 +56,7 @@ static cl_status read_shard(const cli_options *opt, plan_shard *shard, cl_error 
     return cl_fail(error, CL_ERR_ARG, "--shard is '%s'; it must be I/N with I from 1 to N, such as 1/4", opt->shard);
 }
 
-/* What the records depend on, by the names of options; NULL: memory is lacking. */
+/* What the answers depend on, by the names of options; NULL: memory is lacking. */
 static json_t *identity_of(const batch_job *j, const cli_options *opt) {
     char hash[20], shard[32], template[20], file[20];
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)j->plan.input_hash);
@@ -113,7 +113,7 @@ static double per_second(int64_t n, double seconds) { return seconds > 0 ? (doub
 
 static void print_summary(const batch_job *j) {
     const cl_engine_stats *s = &j->stats;
-    if (j->output.n_kept > 0) fprintf(stderr, "kept       %zu records that were there\n", j->output.n_kept);
+    if (j->output.n_kept > 0) fprintf(stderr, "kept       %zu answers that were there\n", j->output.n_kept);
     fprintf(stderr,
             "requests   %zu in %.2f s, %zu failed\n"
             "prefill    %" PRId64 " of %" PRId64 " prompt tokens computed in %.2f s: %.1f tokens/s\n"
@@ -174,7 +174,7 @@ static void print_command(void) {
 /* Say what is done and how to continue. */
 static void print_stopped(const batch_job *j) {
     const char *name = interrupted == SIGINT ? "SIGINT" : "SIGTERM";
-    fprintf(stderr, "chunkllama batch: stopped by %s; %zu of %zu requests are done", name, j->output.n_records,
+    fprintf(stderr, "chunkllama batch: stopped by %s; %zu of %zu requests are done", name, j->output.n_answers,
             j->plan.n_order);
     if (!j->output.partial_path) {
         fprintf(stderr, ". --resume continues only jobs whose --output is a file\n");
@@ -206,20 +206,20 @@ int cmd_batch(const cli_options *opt) {
     if (status == CL_OK) status = session_start(&j.s, opt, opt->max_seqs, &error);
     if (status == CL_OK) status = prepare(&j, opt, &error);
     if (status == CL_OK) status = work(&j, opt, &error);
-    const bool complete = j.plan.n_order == j.output.n_records, standard = j.output.out == stdout;
+    const bool complete = j.plan.n_order == j.output.n_answers, standard = j.output.out == stdout;
     const int stopped = status == CL_OK && !complete ? interrupted : 0;
     if (stopped) print_stopped(&j);
     if (status == CL_OK && !stopped) batch_output_complete(&j.output);
     if (status == CL_OK && !stopped) print_summary(&j);
     if (status == CL_OK && !stopped && opt->summary) status = write_summary(&j, opt->summary, &error);
     const bool failed_to_write = j.work.failed;
-    const size_t n_records = j.output.n_records, n_failed = j.output.n_failed;
+    const size_t n_answers = j.output.n_answers, n_failed = j.output.n_failed;
     close_job(&j);
     if (!batch_output_close(&j.output) && status == CL_OK)
         status = cl_fail(&error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
     if (stopped) return 128 + stopped;
     if (standard && failed_to_write) return 1; /* main reports it */
     if (status == CL_OK && n_failed > 0)
-        status = cl_fail(&error, CL_ERR_ARG, "%zu of %zu requests failed; their records say why", n_failed, n_records);
+        status = cl_fail(&error, CL_ERR_ARG, "%zu of %zu requests failed; their answers say why", n_failed, n_answers);
     return status == CL_OK ? 0 : session_fail(CMD_BATCH, &error);
 }

@@ -57,7 +57,7 @@ cl_status batch_plan_make(batch_plan *plan, const batch_input *in, const openai_
                           bool sharing, plan_shard shard, cl_error *error);
 void batch_plan_free(batch_plan *plan);
 
-/* A hash of the id of a line or a record, which is JSON; NULL: null. */
+/* A hash of the id of a line or an answer, which is JSON; NULL: null. */
 uint64_t plan_hash_id(const char *id_text);
 
 /* ---- What orders prompts (plan_order.c) ---- */

@@ -1,4 +1,4 @@
-/* Opens and writes the files of a job's records. */
+/* Opens and writes the files of a job's answers. */
 #include "output.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ static cl_status open_partial(batch_output *o, cl_error *error) {
     o->partial = fdopen(fd, "w+b");
     if (o->partial) return CL_OK;
     close(fd);
-    return cl_fail(error, CL_ERR_NOMEM, "no memory for the scratch file of records");
+    return cl_fail(error, CL_ERR_NOMEM, "no memory for the scratch file of answers");
 }
 
 /* Empty both files, the output first: as long as the partial file is there, it says for which job they are. */
@@ -84,7 +84,7 @@ static void skip_others(batch_output *o) {
 cl_status batch_output_begin(batch_output *o, const batch_plan *plan, const json_t *identity, bool resume, cl_error *error) {
     o->plan = plan;
     o->saved = calloc(plan->n_lines + 1, sizeof *o->saved);
-    if (!o->saved) return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu records", plan->n_lines);
+    if (!o->saved) return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu answers", plan->n_lines);
     skip_others(o);
     cl_status status = open_partial(o, error);
     if (status == CL_OK) status = resume ? batch_output_resume(o, identity, error) : empty_files(o, error);
@@ -92,11 +92,11 @@ cl_status batch_output_begin(batch_output *o, const batch_plan *plan, const json
     return status == CL_OK && !batch_output_follow(o) ? batch_output_fail(error, "write", o->path) : status;
 }
 
-/* ---- Records ---- */
+/* ---- Answers ---- */
 
 bool batch_output_has(const batch_output *o, size_t line) { return line < o->next || o->saved[line].size > 0; }
 
-/* Append a saved record to the output. */
+/* Append a saved answer to the output. */
 static bool copy(batch_output *o, const batch_saved *saved) {
     char piece[16384];
     for (size_t at = 0; at < saved->size;) {
@@ -119,7 +119,7 @@ bool batch_output_follow(batch_output *o) {
     return o->next == first || fflush(o->out) == 0;
 }
 
-/* Append the record to the partial file. */
+/* Append the answer to the partial file. */
 static bool save(batch_output *o, size_t line, const batch_line *done, bool *is_error) {
     FILE *f = o->partial;
     if (fseeko(f, 0, SEEK_END) != 0 || fprintf(f, "%zu ", o->plan->lines[line].number) < 0) return false;
@@ -133,7 +133,7 @@ bool batch_output_add(batch_output *o, size_t line, const batch_line *done) {
     bool is_error;
     const bool is_next = line == o->next;
     if (!(is_next ? batch_line_print(done, o->out, &is_error) : save(o, line, done, &is_error))) return false;
-    o->n_records++;
+    o->n_answers++;
     o->n_failed += is_error;
     if (!is_next) return true;
     o->next++;

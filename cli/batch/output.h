@@ -1,10 +1,10 @@
 /*
- * The records of a job: in the order of the input in the output, and until their turn comes in the partial file beside it,
- * `OUTPUT.partial`. Each record is in one of them as soon as its line is done, so a job that was ended can be resumed from
+ * The answers of a job: in the order of the input in the output, and until their turn comes in the partial file beside it,
+ * `OUTPUT.partial`. Each answer is in one of them as soon as its line is done, so a job that was ended can be resumed from
  * both.
  *
- * The partial file begins with a line that says for which input and options it is, and which time the records have; each
- * further line is the number of a line of the input, a space and its record. It is removed when the output is complete. An
+ * The partial file begins with a line that says for which input and options it is, and which time the answers have; each
+ * further line is the number of a line of the input, a space and its answer. It is removed when the output is complete. An
  * output that is no regular file has a scratch file instead, and cannot be resumed.
  */
 #ifndef CLI_BATCH_OUTPUT_H
@@ -14,7 +14,7 @@
 
 #include "batch_plan.h"
 
-/* Where the record of a line is in the partial file. */
+/* Where the answer of a line is in the partial file. */
 typedef struct batch_saved {
     int64_t offset;
     size_t size; /* 0: it is not there */
@@ -26,11 +26,11 @@ typedef struct batch_output {
     char *partial_path;     /* owned; NULL: the partial file has no name */
     FILE *out, *partial;    /* partial: NULL until batch_output_begin */
     batch_saved *saved;     /* [plan->n_lines] owned */
-    int64_t made_at;        /* the time that the records have: that of the input when the job began */
-    size_t next;            /* the first line of this shard whose record is not in the output */
-    size_t n_records;       /* records in both files */
+    int64_t made_at;        /* the time that the answers have: that of the input when the job began */
+    size_t next;            /* the first line of this shard whose answer is not in the output */
+    size_t n_answers;       /* answers in both files */
     size_t n_failed;        /* those of them that report an error */
-    size_t n_kept;          /* records that were there before */
+    size_t n_kept;          /* answers that were there before */
 } batch_output;
 
 /*
@@ -40,18 +40,18 @@ typedef struct batch_output {
 cl_status batch_output_open(batch_output *o, const char *path, const batch_input *in, bool resume, cl_error *error);
 
 /*
- * Begin with the plan. identity: an object of what the records depend on, whose members are names of options with their values;
+ * Begin with the plan. identity: an object of what the answers depend on, whose members are names of options with their values;
  * with `resume` both files must be of a job with an equal one. Without `resume`, and where there is nothing, they become empty.
  */
 cl_status batch_output_begin(batch_output *o, const batch_plan *plan, const json_t *identity, bool resume, cl_error *error);
 
-/* Whether the record of a line is there. */
+/* Whether the answer of a line is there. */
 bool batch_output_has(const batch_output *o, size_t line);
 
-/* Write the record of a line that is done, and those that follow it in the input and are there. False: errno says why not. */
+/* Write the answer of a line that is done, and those that follow it in the input and are there. False: errno says why not. */
 bool batch_output_add(batch_output *o, size_t line, const batch_line *done);
 
-/* All records are there: remove the partial file. */
+/* All answers are there: remove the partial file. */
 void batch_output_complete(batch_output *o);
 
 /* False: what was written last could not be; errno says why. */
@@ -66,10 +66,10 @@ cl_status batch_output_fail(cl_error *error, const char *action, const char *pat
 
 /* ---- Reading what is there (resume.c) ---- */
 
-/* Read the records of both files, cut what is torn, and leave them at their ends. */
+/* Read the answers of both files, cut what is torn, and leave them at their ends. */
 cl_status batch_output_resume(batch_output *o, const json_t *identity, cl_error *error);
 
-/* Write the output's next records, as far as they are in the partial file. False: errno says why not. */
+/* Write the output's next answers, as far as they are in the partial file. False: errno says why not. */
 bool batch_output_follow(batch_output *o);
 
 #endif

@@ -1,4 +1,4 @@
-/* Reads the records of a job that was ended, and refuses those of another one. */
+/* Reads the answers of a job that was ended, and refuses those of another one. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,43 +13,43 @@ typedef struct resume {
     size_t n_torn; /* bytes of an incomplete last line, which is in `line` */
 } resume;
 
-/* ---- A record ---- */
+/* ---- An answer ---- */
 
-/* The value of a record's usage.prompt_tokens; -1: it has none. */
-static int64_t prompt_tokens_of(const json_t *record) {
-    const json_t *response = json_object_get(record, "response");
-    const json_t *holder = response ? json_object_get(response, "body") : record;
+/* The value of an answer's usage.prompt_tokens; -1: it has none. */
+static int64_t prompt_tokens_of(const json_t *answer) {
+    const json_t *response = json_object_get(answer, "response");
+    const json_t *holder = response ? json_object_get(response, "body") : answer;
     const json_t *n = json_object_get(json_object_get(holder, "usage"), "prompt_tokens");
     return json_is_integer(n) ? json_integer_value(n) : -1;
 }
 
-static bool is_error(const json_t *record) {
-    const json_t *response = json_object_get(record, "response");
+static bool is_error(const json_t *answer) {
+    const json_t *response = json_object_get(answer, "response");
     return response ? json_integer_value(json_object_get(response, "status_code")) != 200
-                    : json_object_get(record, "error") != NULL;
+                    : json_object_get(answer, "error") != NULL;
 }
 
-/* Whether a record may be that of a line, by its id and the number of its prompt's tokens. */
-static bool belongs(const json_t *record, const plan_line *line) {
-    const json_t *response = json_object_get(record, "response");
-    const json_t *id = json_object_get(record, response ? "custom_id" : "id");
+/* Whether an answer may be that of a line, by its id and the number of its prompt's tokens. */
+static bool belongs(const json_t *answer, const plan_line *line) {
+    const json_t *response = json_object_get(answer, "response");
+    const json_t *id = json_object_get(answer, response ? "custom_id" : "id");
     char *text = id ? json_dumps(id, JSON_ENCODE_ANY) : NULL;
-    const int64_t n_tokens = prompt_tokens_of(record);
+    const int64_t n_tokens = prompt_tokens_of(answer);
     const bool same = text && plan_hash_id(text) == line->id_hash && (n_tokens < 0 || n_tokens == line->n_tokens);
     free(text);
     return same;
 }
 
-/* Count the record text [size], if it is one of the line. */
+/* Count the answer text [size], if it is one of the line. */
 static bool take_record(batch_output *o, const char *text, size_t size, const plan_line *line) {
-    json_t *record = json_loadb(text, size, JSON_ALLOW_NUL, NULL);
-    const bool ok = json_is_object(record) && belongs(record, line);
+    json_t *answer = json_loadb(text, size, JSON_ALLOW_NUL, NULL);
+    const bool ok = json_is_object(answer) && belongs(answer, line);
     if (ok) {
-        o->n_failed += is_error(record);
-        o->n_records++;
+        o->n_failed += is_error(answer);
+        o->n_answers++;
         o->n_kept++;
     }
-    json_decref(record);
+    json_decref(answer);
     return ok;
 }
 
@@ -75,12 +75,12 @@ static cl_status cut(FILE *f, const char *path, int64_t end, cl_error *error) {
 
 static cl_status not_ours(const batch_output *o, size_t number, cl_error *error) {
     return cl_fail(error, CL_ERR_ARG,
-                   "--resume: line %zu of %s is not the record that belongs to the input there; name the output of this input, "
+                   "--resume: line %zu of %s is not the answer that belongs to the input there; name the output of this input, "
                    "or leave --resume out to begin anew",
                    number, o->path);
 }
 
-/* Read the output, whose lines must be records of the shard's first lines, in order. *end: where the last whole one ends. */
+/* Read the output, whose lines must be answers of the shard's first lines, in order. *end: where the last whole one ends. */
 static cl_status read_output(resume *r, int64_t *end, cl_error *error) {
     static const char start[] = "{\"id\": ";
     batch_output *o = r->o;
@@ -143,7 +143,7 @@ static int compare_numbers(const void *key, const void *line) {
     return a < b ? -1 : a > b;
 }
 
-/* Note the record that a line [size] of the partial file, which ends at `end`, has. False: it has none of this job. */
+/* Note the answer that a line [size] of the partial file, which ends at `end`, has. False: it has none of this job. */
 static bool take_saved(resume *r, size_t size, int64_t end) {
     batch_output *o = r->o;
     char *rest;
@@ -157,7 +157,7 @@ static bool take_saved(resume *r, size_t size, int64_t end) {
     return true;
 }
 
-/* Read the records behind the first line of the partial file. What follows a line that is none is computed again. */
+/* Read the answers behind the first line of the partial file. What follows a line that is none is computed again. */
 static void read_saved(resume *r, int64_t *end) {
     int64_t read_to = *end;
     if (*end == 0) return;

@@ -1,4 +1,4 @@
-/* Submits the lines of a job and writes their records. */
+/* Submits the lines of a job and writes their answers. */
 #include "work.h"
 
 #include <errno.h>
@@ -65,7 +65,7 @@ static cl_status submit_lines(batch_work *w, size_t capacity, cl_error *error) {
 
 /* ---- Writing ---- */
 
-/* What the cache had when a prompt came depends on the run; the record shows what the plan knows. */
+/* What the cache had when a prompt came depends on the run; the answer shows what the plan knows. */
 static void set_cached_tokens(const batch_work *w, batch_errand *e) {
     const plan_line *line = &w->plan->lines[e->index];
     if (!e->line.has_result) return;
@@ -73,7 +73,7 @@ static void set_cached_tokens(const batch_work *w, batch_errand *e) {
         e->line.result.usage[i].cached_tokens = w->plan->prompts[line->first_prompt + i].n_common;
 }
 
-/* Write the records of the lines that are done, up to the first that cannot be written. */
+/* Write the answers of the lines that are done, up to the first that cannot be written. */
 static cl_status write_lines(batch_work *w, cl_error *error) {
     for (batch_errand **at = &w->pending; *at;) {
         batch_errand *e = *at;

@@ -1,7 +1,7 @@
 /*
  * Computes the lines of a plan.
  *
- * The main thread reads lines in the order of the plan, submits their prompts, writes the records of lines that are done, and
+ * The main thread reads lines in the order of the plan, submits their prompts, writes the answers of lines that are done, and
  * shows progress. The engine's thread adds the events to each line's result. Only lines between submission and writing are in
  * memory; their number is limited.
  */
@@ -23,13 +23,13 @@ typedef struct batch_work {
     size_t n_taken;         /* lines of its order that are behind those that were submitted */
     batch_errand *pending;  /* a list: the lines in memory; owned. Their index is that in the plan */
     size_t n_pending;
-    size_t n_written;      /* records of this run */
+    size_t n_written;      /* answers of this run */
     cli_progress progress; /* in lines of the order; work is what this run has to compute */
-    bool failed;           /* a record could not be written */
+    bool failed;           /* an answer could not be written */
 } batch_work;
 
 /*
- * Compute the lines of the plan whose records are missing, `capacity` at once, until all are written, a signal stops the job
+ * Compute the lines of the plan whose answers are missing, `capacity` at once, until all are written, a signal stops the job
  * (interrupted) or something fails. What is still in the engine is cancelled by its end, which must come before
  * batch_work_free.
  */

@@ -43,8 +43,8 @@ static void on_resize(int signal) {
 }
 
 /*
- * Stop as without a handler, of which this is called: then a process that nobody could continue, since its group is orphaned,
- * does not stop.
+ * Take the signal's default action; the signal's handler calls this. The kernel ignores the signal in an orphaned process
+ * group, which nobody could continue.
  */
 static void stop_by_default(int signal) {
     struct sigaction ours, standard = {.sa_handler = SIG_DFL};
