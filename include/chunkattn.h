@@ -392,8 +392,8 @@ CATTN_API uint64_t cattn_cache_export_bytes(const cattn_cache *cache, int64_t n_
 
 /*
  * Export the first n_tokens tokens of a running sequence, from 1 to those that are ready. `write` gets the bytes in their
- * order, in pieces of at most cattn_stats.chunk_bytes + 4096 bytes, each borrowed for the call of `write`. It returns 0, or
- * anything else to stop the export, and must not call the cache. Allocates memory for one piece, which is freed at the end and
+ * order, in parts of at most cattn_stats.chunk_bytes + 4096 bytes, each borrowed for the call of `write`. It returns 0, or
+ * anything else to stop the export, and must not call the cache. Allocates memory for one part, which is freed at the end and
  * does not count against the budget. The sequence and its tokens stay as they are.
  *
  * Errors: CATTN_ERR_ARG, also where tier_fingerprint is 0; CATTN_ERR_NOMEM; CATTN_ERR_WRITE if `write` has stopped the export;

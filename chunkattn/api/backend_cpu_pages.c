@@ -24,22 +24,22 @@ static void announce(const void *ctx, int32_t worker, int32_t head, ca_chunk_id 
 static const char *pack(const void *ctx, int32_t worker, int32_t head, ca_chunk_id page, int32_t n) {
     const cattn_pages *p = ctx;
     ca_page_worker *w = &p->workers[worker];
-    ca_page_pack job = {.type = p->layout.type,
-                        .d_k = p->layout.d_k,
-                        .d_v = p->layout.d_v,
-                        .c = p->layout.c,
-                        .n = n,
-                        .k = rows_of(p, &p->k, page, head),
-                        .v = rows_of(p, &p->v, page, head),
-                        .k_tile = w->tile,
-                        .v_tile = w->tile + p->layout.k_bytes,
-                        .n_next = w->n_next};
+    ca_page_pack copy = {.type = p->layout.type,
+                         .d_k = p->layout.d_k,
+                         .d_v = p->layout.d_v,
+                         .c = p->layout.c,
+                         .n = n,
+                         .k = rows_of(p, &p->k, page, head),
+                         .v = rows_of(p, &p->v, page, head),
+                         .k_tile = w->tile,
+                         .v_tile = w->tile + p->layout.k_bytes,
+                         .n_next = w->n_next};
     if (w->n_next > 0) {
-        job.next_k = rows_of(p, &p->k, w->next_page, w->next_head);
-        job.next_v = rows_of(p, &p->v, w->next_page, w->next_head);
+        copy.next_k = rows_of(p, &p->k, w->next_page, w->next_head);
+        copy.next_v = rows_of(p, &p->v, w->next_page, w->next_head);
     }
     w->n_next = 0;
-    ca_pack_page(&job);
+    ca_pack_page(&copy);
     return w->tile;
 }
 

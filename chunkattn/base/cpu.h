@@ -22,7 +22,7 @@ uint32_t ca_cpu_features(void);
 /* Number of CPUs this process may run on, at least 1. */
 int ca_cpu_count(void);
 
-/* Size of the last-level cache as the operating system tells it; 32 MiB where it does not. */
+/* Size of the last-level cache; 32 MiB if the system does not report it. */
 size_t ca_cpu_cache_bytes(void);
 
 /* Name, family and model as the operating system tells them, for benchmark headers; "unknown" where it does not. Static

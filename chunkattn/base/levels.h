@@ -31,7 +31,7 @@ bool ca_level_runs(int level);
 /* The i-th level that this CPU runs, lowest first; -1 past the last. */
 int ca_level_of_cpu(int i);
 
-/* The value of CATTN_LEVEL; NULL where it is unset or empty. Whatever reads the variable calls this. */
+/* The value of CATTN_LEVEL; NULL where it is unset or empty. Nothing else reads the variable. */
 const char *ca_level_environment(void);
 
 typedef enum ca_level_status {

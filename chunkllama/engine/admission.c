@@ -30,7 +30,7 @@ static void count_chunks(cl_admission *a) {
     a->n_chunks = capacity - (capacity + 7) / 8;
 }
 
-/* Domains of salts are used again: nothing that has left may be found in them. */
+/* Salt domains are about to be reused: drop all retained K/V and drafts. */
 static void drop_left(void *ctx) {
     const cl_admission *a = ctx;
     cattn_cache_drop_retained(a->cache, NULL);

@@ -395,17 +395,17 @@ static char *copy_text(cl_grammar_kind kind, const char *text, size_t size) {
 }
 
 /* A grammar that is compiled on the thread for it. */
-typedef struct job {
+typedef struct compilation {
     const library *l;
     const char *kind, *text;
     uint32_t *mask; /* scratch */
     llg_matcher *m;
     _Atomic(llg_cancellation *) cancellation; /* NULL: m is not there yet */
-} job;
+} compilation;
 
 /* The first mask is computed too, so that a grammar which allows nothing, or costs too much, is refused. */
 static void run(void *arg) {
-    job *j = arg;
+    compilation *j = arg;
     const llg_matcher_init init = {.tokenizer = j->l->tokenizer, .limits = limits};
     j->m = j->l->f.llg_new_matcher(&init, j->kind, j->text);
     if (j->l->f.llg_matcher_is_error(j->m)) return;
@@ -414,14 +414,14 @@ static void run(void *arg) {
 }
 
 static void cancel(void *arg) {
-    job *j = arg;
+    compilation *j = arg;
     llg_cancellation *c = atomic_load(&j->cancellation);
     if (c) j->l->f.llg_cancel(c);
 }
 
 /* Compile a terminated text. */
 static cl_status compile_text(const library *l, const char *kind, const char *text, grammar *g, cl_error *error) {
-    job j = {.l = l, .kind = kind, .text = text, .mask = calloc(1, mask_bytes(l))};
+    compilation j = {.l = l, .kind = kind, .text = text, .mask = calloc(1, mask_bytes(l))};
     if (!j.mask) return cl_fail(error, CL_ERR_NOMEM, "no memory for a grammar");
     cl_deep_thread_call(l->compiler, run, &j, FIRST_MASK_SECONDS, cancel);
     free(j.mask);

@@ -4,8 +4,8 @@
  * A tenant is all requests of one domain. Its counter is the number of tokens that were computed for it, of prompts and
  * completions, divided by its weight. The tenant with the smallest counter is next, of equal ones that with the smallest share,
  * and of its requests the first by rank. A tenant of which nothing waited starts again at the smallest counter of those that
- * wait, so that it saves nothing up. (Deficit round robin would need the cost of a request before it starts, and the length of
- * a completion is not known.)
+ * wait, so that an idle tenant earns no credit. (Deficit round robin would need the cost of a request before it starts, and the
+ * length of a completion is not known.)
  *
  * Memory is allocated when a request is added, so that a preempted one can always return.
  */

@@ -59,7 +59,7 @@ void cl_roster_advance(cl_roster *ro, cl_request *r);
 /* A choice has ended (cl_choice_end): it leaves the cache, and its request is finished with its last choice. */
 void cl_roster_let_go(cl_roster *ro, cl_choice *c);
 
-/* A request without completion ends with its prompt, which c has computed, and pins it if it is to. */
+/* A request without completion ends with its prompt, which c has computed, and pins it if the request says so. */
 void cl_roster_end_prompt(cl_roster *ro, cl_choice *c);
 
 /* Pin what params.pin_tokens says of a prompt that c has computed, if pin_bytes holds it, unless that was tried before. */

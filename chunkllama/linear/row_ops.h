@@ -160,7 +160,7 @@ static inline float cl_ops_weight(float x) {
     return cl_ops_select(x > -80.0f, p * scale, 0);
 }
 
-enum { CL_OPS_WEIGHTS = 256 }; /* so many weights have a sum of their own */
+enum { CL_OPS_WEIGHTS = 256 }; /* weights per partial sum */
 
 /*
  * Unnormalised probabilities of logits [n]: weights [n] = e^((logits - max) * inverse_temperature), and the sum of each

@@ -2,9 +2,9 @@
  * The forward pass, the same for all architectures: they differ only in the table of arch.h and in the vectors that a layer
  * has.
  *
- * Everything but attention treats rows independently, so it runs over one piece of the rows at a time: after the attention of a
- * layer, a piece passes the output projection, the feed-forward block and the Q, K and V of the next layer while it is in the
- * cache, and the wide buffers hold only one piece.
+ * Everything but attention treats rows independently, so it runs over one microbatch of the rows at a time: after the attention
+ * of a layer, a microbatch passes the output projection, the feed-forward block and the Q, K and V of the next layer while it
+ * is in the cache, and the wide buffers hold only one microbatch.
  */
 #include "forward.h"
 
@@ -15,7 +15,7 @@
 #include "forward_rows.h"
 #include "kv_cache.h"
 
-enum { PIECE = 512 };
+enum { MICROBATCH = 512 };
 
 /* ---- Creation ---- */
 
@@ -43,7 +43,7 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
     cl_forward *f = calloc(1, sizeof *f);
     if (!f) return cl_fail(error, CL_ERR_NOMEM, "no memory for the forward pass");
     const cl_model_params *p = &m->params;
-    const size_t rows = (size_t)max_rows, n_piece = max_rows < PIECE ? rows : PIECE;
+    const size_t rows = (size_t)max_rows, n_microbatch = max_rows < MICROBATCH ? rows : MICROBATCH;
     f->m = m;
     f->cache = cache;
     f->pool = pool;
@@ -55,8 +55,8 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
     f->k = new_floats(rows, (size_t)f->n_kv);
     f->v = new_floats(rows, (size_t)f->n_kv);
     f->attended = new_floats(rows, (size_t)f->n_q);
-    f->branch = new_floats(n_piece, (size_t)p->n_embd);
-    f->h = new_floats(n_piece, (size_t)p->n_ff);
+    f->branch = new_floats(n_microbatch, (size_t)p->n_embd);
+    f->h = new_floats(n_microbatch, (size_t)p->n_ff);
     f->kept = malloc(rows * sizeof *f->kept);
     f->rope = p->rope_halves ? m->kernels->row_ops.rope_halves : m->kernels->row_ops.rope;
     f->activate = p->arch->gelu ? m->kernels->row_ops.geglu : m->kernels->row_ops.swiglu;
@@ -64,8 +64,8 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
     bool angles = true;
     for (int32_t i = 0; i < p->n_layers && angles; i++) angles = create_angles(f, cl_rope_of(p, i));
     const int32_t widest = p->n_embd > f->n_q ? p->n_embd : f->n_q;
-    f->in = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_piece, widest, ca_pool_size(pool));
-    f->in_h = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_piece, p->n_ff, ca_pool_size(pool));
+    f->in = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_microbatch, widest, ca_pool_size(pool));
+    f->in_h = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_microbatch, p->n_ff, ca_pool_size(pool));
     if (!f->x || !f->q || !f->k || !f->v || !f->attended || !f->branch || !f->h || !f->kept || !angles || !f->in || !f->in_h) {
         cl_forward_free(&f);
         return cl_fail(error, CL_ERR_NOMEM, "no memory for steps of %d rows; use smaller steps", max_rows);
@@ -93,7 +93,7 @@ void cl_forward_free(cl_forward **forward_) {
 /* ---- The pass ---- */
 
 /* From the normed x to Q, K and V of a layer. */
-static void before_attention(cl_piece *p, int32_t layer) {
+static void before_attention(cl_microbatch *p, int32_t layer) {
     cl_forward *f = p->f;
     const cl_layer_weights *l = &f->m->weights.layers[layer];
     p->layer = layer;
@@ -106,7 +106,7 @@ static void before_attention(cl_piece *p, int32_t layer) {
 }
 
 /* From the output of attention through the rest of a layer to x, and to x normed for what follows. */
-static void after_attention(cl_piece *p, int32_t layer) {
+static void after_attention(cl_microbatch *p, int32_t layer) {
     cl_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     const cl_layer_weights *l = &f->m->weights.layers[layer];
@@ -120,8 +120,8 @@ static void after_attention(cl_piece *p, int32_t layer) {
     cl_rows_add_ffn(p);
 }
 
-/* From the normed x to logits, of all rows of a piece. */
-static void output(cl_piece *p) {
+/* From the normed x to logits, of all rows of a microbatch. */
+static void output(cl_microbatch *p) {
     cl_forward *f = p->f;
     cl_linear_apply(f->in, &(cl_linear_product){&f->m->weights.output, p->logits, (size_t)f->m->params.n_vocab}, 1, NULL,
                     f->pool);
@@ -158,8 +158,8 @@ static int32_t keep_rows(cl_forward *f, const cl_forward_output *out) {
     return n;
 }
 
-static cl_piece piece_at(cl_forward *f, int32_t first, int32_t n_rows) {
-    return (cl_piece){.f = f, .first = first, .n = n_rows - first < PIECE ? n_rows - first : PIECE};
+static cl_microbatch microbatch_at(cl_forward *f, int32_t first, int32_t n_rows) {
+    return (cl_microbatch){.f = f, .first = first, .n = n_rows - first < MICROBATCH ? n_rows - first : MICROBATCH};
 }
 
 /* Whether rows [n] are ascending indices below n_rows. */
@@ -171,10 +171,10 @@ static cl_status check_rows(const char *what, const int32_t *rows, int32_t n, in
 }
 
 /*
- * Yield the states and the logits of a piece of the kept rows, whose normed x is in `branch`. *n_logits, *n_states: how many of
- * *out were yielded before. Where the piece has rows without logits, those with logits move to its front.
+ * Yield the states and the logits of a microbatch of the kept rows, whose normed x is in `branch`. *n_logits, *n_states: how
+ * many of *out were yielded before. Where the microbatch has rows without logits, those with logits move to its front.
  */
-static void yield(cl_piece *p, const cl_forward_output *out, int32_t *n_logits, int32_t *n_states) {
+static void yield(cl_microbatch *p, const cl_forward_output *out, int32_t *n_logits, int32_t *n_states) {
     cl_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     int32_t n = 0;
@@ -215,8 +215,8 @@ cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *p
     f->tokens = tokens;
     f->positions = positions;
 
-    for (int32_t first = 0; first < n_rows; first += PIECE) {
-        cl_piece p = piece_at(f, first, n_rows);
+    for (int32_t first = 0; first < n_rows; first += MICROBATCH) {
+        cl_microbatch p = microbatch_at(f, first, n_rows);
         cl_rows_embed(&p);
         before_attention(&p, 0);
     }
@@ -224,8 +224,8 @@ cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *p
     for (int32_t layer = 0; layer < last; layer++) {
         status = attend(f, layer, error);
         if (status != CL_OK) return status;
-        for (int32_t first = 0; first < n_rows; first += PIECE) {
-            cl_piece p = piece_at(f, first, n_rows);
+        for (int32_t first = 0; first < n_rows; first += MICROBATCH) {
+            cl_microbatch p = microbatch_at(f, first, n_rows);
             after_attention(&p, layer);
             before_attention(&p, layer + 1);
         }
@@ -234,8 +234,8 @@ cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *p
     if (status != CL_OK) return status;
     const int32_t n_kept = keep_rows(f, out);
     int32_t n_logits = 0, n_states = 0;
-    for (int32_t first = 0; first < n_kept; first += PIECE) {
-        cl_piece p = piece_at(f, first, n_kept);
+    for (int32_t first = 0; first < n_kept; first += MICROBATCH) {
+        cl_microbatch p = microbatch_at(f, first, n_kept);
         after_attention(&p, last);
         yield(&p, out, &n_logits, &n_states);
     }

@@ -7,23 +7,23 @@
 #include "chunkllama/linear/row_ops.h"
 #include "chunkllama/tensor/tensor.h"
 
-static int32_t group_end(const cl_piece *p, int32_t row_group) {
+static int32_t group_end(const cl_microbatch *p, int32_t row_group) {
     const int32_t end = (row_group + 1) * CL_LINEAR_ROW_GROUP;
     return end < p->n ? end : p->n;
 }
 
-static void run_row_groups(cl_piece *p, ca_task task) {
+static void run_row_groups(cl_microbatch *p, ca_task task) {
     ca_pool_run_shares(p->f->pool, (p->n + CL_LINEAR_ROW_GROUP - 1) / CL_LINEAR_ROW_GROUP, task, p);
 }
 
 /* The same for tasks that end with norm_rows. */
-static void run_norm_row_groups(cl_piece *p, ca_task task) {
+static void run_norm_row_groups(cl_microbatch *p, ca_task task) {
     const int32_t n_embd = p->f->m->params.n_embd;
     cl_linear_set(p->f->in, p->f->branch, (size_t)n_embd, p->n, n_embd);
     run_row_groups(p, task);
 }
 
-static const cl_layer_weights *layer_of(const cl_piece *p) { return &p->f->m->weights.layers[p->layer]; }
+static const cl_layer_weights *layer_of(const cl_microbatch *p) { return &p->f->m->weights.layers[p->layer]; }
 
 static void angles(const struct cl_forward *f, int rope, int32_t row) {
     const int32_t n_rot = f->m->params.n_rot;
@@ -35,7 +35,7 @@ static void angles(const struct cl_forward *f, int rope, int32_t row) {
     }
 }
 
-static void norm_rows(const cl_piece *p, int32_t row_group, const float *weight) {
+static void norm_rows(const cl_microbatch *p, int32_t row_group, const float *weight) {
     const struct cl_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++)
@@ -46,7 +46,7 @@ static void norm_rows(const cl_piece *p, int32_t row_group, const float *weight)
 
 static void embed_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
-    const cl_piece *p = arg;
+    const cl_microbatch *p = arg;
     const struct cl_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     const unsigned fp = ca_fp_enter();
@@ -62,7 +62,7 @@ static void embed_row_group(void *arg, int32_t row_group, int32_t worker) {
 }
 
 /* post: the weights of the norm that is applied to branch first, or NULL. */
-static void add_rows(const cl_piece *p, int32_t row_group, const float *post) {
+static void add_rows(const cl_microbatch *p, int32_t row_group, const float *post) {
     const struct cl_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
@@ -74,7 +74,7 @@ static void add_rows(const cl_piece *p, int32_t row_group, const float *post) {
 
 static void add_attention_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
-    const cl_piece *p = arg;
+    const cl_microbatch *p = arg;
     const unsigned fp = ca_fp_enter();
     add_rows(p, row_group, layer_of(p)->post_attn_norm);
     norm_rows(p, row_group, layer_of(p)->ffn_norm);
@@ -83,7 +83,7 @@ static void add_attention_row_group(void *arg, int32_t row_group, int32_t worker
 
 static void add_ffn_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
-    const cl_piece *p = arg;
+    const cl_microbatch *p = arg;
     const cl_model_weights *w = &p->f->m->weights;
     const unsigned fp = ca_fp_enter();
     add_rows(p, row_group, layer_of(p)->post_ffn_norm);
@@ -114,7 +114,7 @@ typedef struct finish {
     float *cos_sin; /* of the step's rows */
 } finish;
 
-static finish finish_of(const cl_piece *p, int which) {
+static finish finish_of(const cl_microbatch *p, int which) {
     const struct cl_forward *f = p->f;
     const cl_layer_weights *l = layer_of(p);
     float *cos_sin = f->cos_sin[cl_rope_of(&f->m->params, p->layer)];
@@ -124,7 +124,7 @@ static finish finish_of(const cl_piece *p, int which) {
 }
 
 void cl_rows_finish_qkv(void *arg, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end) {
-    const cl_piece *p = arg;
+    const cl_microbatch *p = arg;
     const struct cl_forward *f = p->f;
     const cl_model_params *mp = &f->m->params;
     const finish of = finish_of(p, which);
@@ -137,7 +137,7 @@ void cl_rows_finish_qkv(void *arg, int which, int32_t row, int32_t n_rows, int32
     }
 }
 
-int32_t cl_rows_qkv_unit(const cl_piece *p) {
+int32_t cl_rows_qkv_unit(const cl_microbatch *p) {
     const cl_layer_weights *l = layer_of(p);
     const bool by_head = p->f->m->params.rope_halves || l->q_norm || l->k_norm;
     return by_head ? p->f->m->params.head_dim : 0;
@@ -145,7 +145,7 @@ int32_t cl_rows_qkv_unit(const cl_piece *p) {
 
 static void cap_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
-    const cl_piece *p = arg;
+    const cl_microbatch *p = arg;
     const cl_model_params *mp = &p->f->m->params;
     const unsigned fp = ca_fp_enter();
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++)
@@ -153,7 +153,7 @@ static void cap_row_group(void *arg, int32_t row_group, int32_t worker) {
     ca_fp_leave(fp);
 }
 
-void cl_rows_embed(cl_piece *p) { run_norm_row_groups(p, embed_row_group); }
-void cl_rows_add_attention(cl_piece *p) { run_norm_row_groups(p, add_attention_row_group); }
-void cl_rows_add_ffn(cl_piece *p) { run_norm_row_groups(p, add_ffn_row_group); }
-void cl_rows_cap_logits(cl_piece *p) { run_row_groups(p, cap_row_group); }
+void cl_rows_embed(cl_microbatch *p) { run_norm_row_groups(p, embed_row_group); }
+void cl_rows_add_attention(cl_microbatch *p) { run_norm_row_groups(p, add_attention_row_group); }
+void cl_rows_add_ffn(cl_microbatch *p) { run_norm_row_groups(p, add_ffn_row_group); }
+void cl_rows_cap_logits(cl_microbatch *p) { run_row_groups(p, cap_row_group); }

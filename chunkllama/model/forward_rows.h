@@ -22,8 +22,8 @@ struct cl_forward {
     float *x;                    /* [max_rows][n_embd] residual stream */
     float *q, *k, *v, *attended; /* [max_rows][n_q or n_kv] */
     float *cos_sin[CL_N_ROPES];  /* [max_rows][n_rot] cosine and sine of each pair; NULL: no layer uses this RoPE */
-    float *branch; /* [piece][n_embd] output of the last product, which is added to x; then x after the next norm */
-    float *h;      /* [piece][n_ff] activations of a feed-forward block whose `down` matrix multiplies f32 */
+    float *branch; /* [microbatch][n_embd] output of the last product, which is added to x; then x after the next norm */
+    float *h;      /* [microbatch][n_ff] activations of a feed-forward block whose `down` matrix multiplies f32 */
     double *frequency[CL_N_ROPES]; /* [n_rot / 2] radians per position */
     cl_linear_input *in, *in_h;    /* in_h prepares h, in everything else */
 
@@ -40,12 +40,12 @@ struct cl_forward {
 };
 
 /* Rows [first, first + n) of the step, in a layer. */
-typedef struct cl_piece {
+typedef struct cl_microbatch {
     struct cl_forward *f;
     int32_t first, n;
     int32_t layer;
     float *logits; /* [n][n_vocab] f32, borrowed; set for the output layer */
-} cl_piece;
+} cl_microbatch;
 
 static inline float *cl_row_of(float *rows, int32_t row, int32_t n) { return rows + (size_t)row * (size_t)n; }
 
@@ -54,19 +54,19 @@ static inline int cl_rope_of(const cl_model_params *p, int32_t layer) {
 }
 
 /* Write the embeddings of tokens to x, the rotations of positions to cos_sin, and the norm of x to branch. */
-void cl_rows_embed(cl_piece *p);
+void cl_rows_embed(cl_microbatch *p);
 /* Add branch to x, after a norm of its own if the architecture has one, and write the norm of x to branch. */
-void cl_rows_add_attention(cl_piece *p);
+void cl_rows_add_attention(cl_microbatch *p);
 /* The same after the feed-forward block, with the norm of the next layer or of the output. */
-void cl_rows_add_ffn(cl_piece *p);
-/* Apply the soft-cap to the piece's logits. */
-void cl_rows_cap_logits(cl_piece *p);
+void cl_rows_add_ffn(cl_microbatch *p);
+/* Apply the soft-cap to the microbatch's logits. */
+void cl_rows_cap_logits(cl_microbatch *p);
 
 /*
  * Apply bias, norm and rotation to columns [begin, end) of Q, K or V (`which` 0, 1 or 2); a cl_linear_finish whose arg is the
- * piece and whose unit is cl_rows_qkv_unit.
+ * microbatch and whose unit is cl_rows_qkv_unit.
  */
-void cl_rows_finish_qkv(void *piece, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end);
-int32_t cl_rows_qkv_unit(const cl_piece *p);
+void cl_rows_finish_qkv(void *microbatch, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end);
+int32_t cl_rows_qkv_unit(const cl_microbatch *p);
 
 #endif

@@ -17,9 +17,9 @@ batch_run *run_create(batch_worker *w, const batch_info *b) {
 /* Whether the batch's input was not checked yet. */
 static bool is_new(const batch_run *r) { return strcmp(r->batch.status, "validating") == 0; }
 
-/* Remove the errands that are done, or all, from the window. */
+/* Remove the errands that are done, or all, from those pending. */
 static void shrink(batch_run *r, bool all) {
-    for (batch_errand **at = &r->window; *at;) {
+    for (batch_errand **at = &r->pending; *at;) {
         batch_errand *e = *at;
         if (!all && e->state != ERRAND_DONE) {
             at = &e->next;
@@ -44,7 +44,7 @@ static void retry(batch_run *r) { r->retry_at = clock_seconds() + r->w->config.r
 
 /* ---- The engine ---- */
 
-/* How many requests may be in the window: enough to keep the engine busy while output lines are written. */
+/* How many requests may be pending: enough to keep the engine busy while output lines are written. */
 static size_t most(const batch_run *r) { return 4 * (size_t)r->w->config.max_choices + 16; }
 
 /* Open the input, unless there is none. False: try again later. */
@@ -54,7 +54,8 @@ static bool open_input(batch_run *r) {
     return r->input >= 0 || error.status == 404;
 }
 
-/* Take the next request into the window. NULL: there is none, or the window is full, or the disk or memory is lacking. */
+/* Take the next request into the pending ones. NULL: there is none, or as many are pending as may be, or the disk or memory is
+ * lacking. */
 static batch_errand *take(batch_run *r) {
     batch_worker *w = r->w;
     batch_request next;
@@ -67,8 +68,8 @@ static batch_errand *take(batch_run *r) {
     /* The line may not choose its tenant, nor come before the requests of interactive clients. */
     e->line.request.params.domain = r->batch.domain;
     e->line.request.params.priority = CL_ENGINE_MAX_PRIORITY;
-    e->next = r->window;
-    r->window = e;
+    e->next = r->pending;
+    r->pending = e;
     r->n_taken = next.number;
     r->n++;
     r->n_bytes += next.size;
@@ -97,13 +98,13 @@ bool run_submit(batch_run *r) {
 void run_cut(batch_run *r, run_end end) {
     r->end = end;
     r->waiting = NULL;
-    for (batch_errand *e = r->window; e; e = e->next) errand_cancel(e);
+    for (batch_errand *e = r->pending; e; e = e->next) errand_cancel(e);
 }
 
 void run_update(batch_run *r) {
     if (r->end == RUN_GOES_ON && strcmp(r->batch.status, "cancelling") == 0) run_cut(r, RUN_CANCELLED);
     if (r->end == RUN_GOES_ON && !is_new(r) && (int64_t)time(NULL) >= r->batch.expires_at) run_cut(r, RUN_EXPIRED);
-    for (batch_errand *e = r->window; e; e = e->next) {
+    for (batch_errand *e = r->pending; e; e = e->next) {
         errand_update(e);
         if (r->end != RUN_GOES_ON && e->state == ERRAND_READY) errand_cancel(e);
     }
@@ -125,11 +126,11 @@ static bool add_output(sqlite3 *db, const batch_run *r, const batch_errand *e) {
 bool run_write(batch_run *r) {
     openai_error error;
     bool any = false;
-    for (const batch_errand *e = r->window; e; e = e->next) any |= has_output(e);
+    for (const batch_errand *e = r->pending; e; e = e->next) any |= has_output(e);
     if (any) {
         sqlite3 *db = store_begin(r->w->config.store, &error);
         bool ok = db;
-        for (const batch_errand *e = r->window; ok && e; e = e->next) ok = !has_output(e) || add_output(db, r, e);
+        for (const batch_errand *e = r->pending; ok && e; e = e->next) ok = !has_output(e) || add_output(db, r, e);
         if (!store_end(r->w->config.store, ok, &error)) return false;
     }
     shrink(r, false);

@@ -50,7 +50,7 @@ static bool advance(const batch_worker *w, batch_run *r) {
     const size_t n = r->n;
     if (!run_write(r)) return false;
     const bool moved = !w->blind && run_move(r);
-    return moved || r->n < n; /* a smaller window takes more requests */
+    return moved || r->n < n; /* with fewer pending there is place for more */
 }
 
 /* Requests are submitted before output lines are written, so that the engine need not wait for the disk. */

@@ -3,9 +3,9 @@
  *
  * The thread checks the inputs, submits requests and writes output lines; the engine's thread adds the events to the results.
  * Batches of different tenants are computed at the same time, those of a tenant in the order of their creation. The requests of
- * a batch are submitted in the order of its input, and each output line is written once it is done. A window holds the requests
- * between input and output line: it is limited in requests and in the bytes of their lines, as is the number of choices that
- * all batches have in the engine at once.
+ * a batch are submitted in the order of its input, and each output line is written once it is done. The requests
+ * between input and output line are *pending*: their number and the bytes of their lines are limited, as is the number of
+ * choices that all batches have in the engine at once.
  *
  * Requests run in the domain of the batch's tenant, with the lowest priority, and without a limit on their time. Where the
  * engine's queue is full, the worker waits. Where the disk or memory is lacking, it tries again after a while, and the batch

@@ -23,9 +23,9 @@ typedef struct batch_run {
     int64_t n_taken; /* the number of the request that was taken last */
     bool all_taken;
     double retry_at;       /* clock_seconds() before which it neither submits nor moves, because the last attempt failed */
-    batch_errand *window;  /* a list: the requests between the input and their output lines; owned */
+    batch_errand *pending; /* a list: the requests between the input and their output lines; owned */
     batch_errand *waiting; /* the one of them that is to be submitted next; NULL: none */
-    size_t n;              /* of the window */
+    size_t n;              /* of those pending */
     size_t n_bytes;        /* of its lines: at most config.max_line, or those of one line */
     char *text;            /* [capacity] owned; a line that is read */
     size_t capacity;       /* bytes */

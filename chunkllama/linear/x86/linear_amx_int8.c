@@ -231,15 +231,15 @@ typedef void unpack_fn(const cl_linear_task *t, const uint8_t *panel, uint8_t *t
 
 /* Multiply all panels with the first n_rows rows of the task. */
 INLINE void multiply_tiles(record_format u, const cl_linear_task *t, int32_t n_rows, size_t panel_bytes, unpack_fn *unpack) {
-    const amx_panel job = {t, n_rows, t->n_in / CL_LINEAR_BLOCK};
-    const size_t n_steps = (size_t)((n_rows + AMX_ROWS - 1) / AMX_ROWS) * (size_t)job.n_blocks;
+    const amx_panel all = {t, n_rows, t->n_in / CL_LINEAR_BLOCK};
+    const size_t n_steps = (size_t)((n_rows + AMX_ROWS - 1) / AMX_ROWS) * (size_t)all.n_blocks;
     const ca_tile_shapes shapes = int8_shapes(u.f.scale_group);
     ca_tiles_use(&shapes);
     for (int32_t p = 0; p < t->n_panels; p++) {
         const uint8_t *panel = t->panels + (size_t)p * panel_bytes;
         unpack(t, panel, t->scratch);
         __asm__ volatile("" ::: "memory"); /* gcc 12 does not know what a tile load reads, and might move it up */
-        multiply_panel(u, &job, prefetch_spread(t, panel + panel_bytes, panel_bytes, n_steps),
+        multiply_panel(u, &all, prefetch_spread(t, panel + panel_bytes, panel_bytes, n_steps),
                        t->y + CL_LINEAR_LANES * (size_t)p, (__mmask16)(p == t->n_panels - 1 ? (1u << t->n_last) - 1 : 0xffff));
     }
 }
