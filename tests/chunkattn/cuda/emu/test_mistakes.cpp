@@ -760,6 +760,7 @@ void every_kind_has_a_mistake(void **) {
 
 int main() {
     std::vector<CMUnitTest> tests;
+    tests.reserve(mistakes.size() + 3);
     for (mistake &m : mistakes) tests.push_back({m.name, the_mistake_is_found, nullptr, nullptr, &m});
     tests.push_back(cmocka_unit_test(a_forgotten_swizzle_costs_wavefronts));
     tests.push_back(cmocka_unit_test(a_primitive_that_the_device_lacks));
