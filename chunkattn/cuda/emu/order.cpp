@@ -28,7 +28,7 @@ bool knows_block(int block, int thread, u32 clock) {
 }
 
 known release(fiber *const *threads, size_t n) {
-    const known k = std::make_shared<knowledge>(*threads[0]->seen);
+    known k = std::make_shared<knowledge>(*threads[0]->seen);
     const known *last = &threads[0]->seen;
     for (size_t i = 1; i < n; i++) {
         if (threads[i]->seen == *last) continue;
