@@ -15,7 +15,7 @@ struct kernel {
     size_t args_bytes;
     void (*run)(const void *args); /* as one thread */
 
-    /* A launch of so many blocks. As many of them run on a multiprocessor as its registers and its shared memory allow. */
+    /* The number of blocks of a launch. Registers and shared memory limit how many of them run on a multiprocessor at once. */
     config launch_of(int n_blocks, uint64_t seed, int resident) const;
 };
 

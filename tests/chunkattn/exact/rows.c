@@ -186,15 +186,21 @@ static void make_level(plan_shape *s, uint64_t seed, int64_t *longest) {
     if (s->level == 0) *longest = 40;
 }
 
-/* ---- Rows ---- */
-
-static void make_trees(plan *p, rng *r, uint64_t seed, bool is_long) {
+/* Shape and numbers of a world whose kernel level the seed chooses. Returns the length of the longest sequence. */
+static int64_t make_of_level(plan *p, rng *r, uint64_t seed, bool is_long) {
     int64_t longest = is_long ? 2300 : 72;
     plan_shape level = {.level = -1};
     if (!is_long) make_level(&level, seed, &longest);
     make_shape(&p->shape, r);
     make_numbers(p, r, longest);
     p->shape.level = level.level;
+    return longest;
+}
+
+/* ---- Rows ---- */
+
+static void make_trees(plan *p, rng *r, uint64_t seed, bool is_long) {
+    const int64_t longest = make_of_level(p, r, seed, is_long);
     p->shape.poison = seed % 16 == 0;
     ADD_ROUNDS(p, r, trees, longest);
 }
@@ -210,12 +216,7 @@ static void make_tiers(plan *p, rng *r, uint64_t seed, bool is_long) {
 }
 
 static void make_pages(plan *p, rng *r, uint64_t seed, bool is_long) {
-    int64_t longest = is_long ? 2300 : 72;
-    plan_shape level = {.level = -1};
-    if (!is_long) make_level(&level, seed, &longest);
-    make_shape(&p->shape, r);
-    make_numbers(p, r, longest);
-    p->shape.level = level.level;
+    make_of_level(p, r, seed, is_long);
     p->shape.kv_type = rng_below(r, CATTN_I8);
     p->shape.pages = p->shape.chunk_size = 16 << (rng_chance(r, 2) ? 0 : rng_below(r, 4));
     for (size_t i = 0; i < sizeof paged / sizeof *paged; i++)

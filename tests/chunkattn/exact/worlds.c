@@ -6,7 +6,7 @@
  * double precision.
  *
  *   --rows NAME    which worlds (rows.c)
- *   --worlds N --long N --seed S    so many of them, and so many long ones, from this seed on
+ *   --worlds N --long N --seed S    the numbers of worlds and of long worlds, and the seed of the first one
  *   --plan FILE    the plan in a file
  */
 #include "worlds.h"
