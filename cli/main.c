@@ -47,8 +47,8 @@ const cli_command commands[N_COMMANDS] = {
                     cmd_logits},
     [CMD_PERPLEXITY] =
         {"perplexity", "", "measure how well the model predicts a text",
-         "The text is cut into chunks of --ctx tokens. The tokens in the second half of each chunk count, each predicted "
-         "from all tokens before it in the chunk.",
+         "The text is cut into passages of --ctx tokens. The tokens in the second half of each passage count, each predicted "
+         "from all tokens before it in the passage.",
          cmd_perplexity},
     [CMD_BENCH] =
         {"bench", "", "measure the throughput of prefill and decode",

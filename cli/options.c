@@ -249,7 +249,7 @@ const cli_option option_table[] = {
     /* The cache and the machine */
     INT("ctx", 'c', ctx, "0", 0, 1 << 24, "largest number of tokens of a prompt with its completion; 0: the model's context",
         SAMPLES),
-    INT("ctx", 'c', ctx, "512", 2, 1 << 24, "tokens of a chunk", IN(PERPLEXITY)),
+    INT("ctx", 'c', ctx, "512", 2, 1 << 24, "tokens of a passage", IN(PERPLEXITY)),
     INT("max-seqs", 0, max_seqs, "32", 1, 4096, "largest number of sequences that run at once", IN(BATCH) | IN(SERVE)),
     INT("max-step-rows", 0, max_step_rows, "512", 1, 65536, "largest number of tokens computed in one step", STEPS),
     INT("prefill-segment", 0, prefill_segment, "0", 0, INT_MAX,

@@ -6,7 +6,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { PIECE = 1 << 20 };                        /* bytes that are read at once */
+enum { BLOCK_BYTES = 1 << 20 };                  /* bytes that are read at once */
 enum { SAMPLE_BYTES = 4096, MOST_SAMPLES = 64 }; /* of a file */
 
 static void add(XXH3_state_t *state, const void *data, size_t n) {
@@ -27,14 +27,14 @@ static void add_key(XXH3_state_t *state, const cl_meta_key *key) {
         add(state, key->raw, n * cl_meta_size(key->type == CL_META_ARRAY ? key->elem : key->type));
 }
 
-/* The size of a file, and of every `distance` bytes the first ones, as many as piece [piece_size] has. */
-static bool add_file(XXH3_state_t *state, const cl_file_bytes *file, unsigned char *piece, size_t piece_size, size_t distance) {
+/* The size of a file, and of every `distance` bytes the first ones, as many as bytes [n_bytes] holds. */
+static bool add_file(XXH3_state_t *state, const cl_file_bytes *file, unsigned char *bytes, size_t n_bytes, size_t distance) {
     const uint64_t size = file->size;
     XXH3_128bits_update(state, &size, sizeof size);
     for (size_t at = 0; at < file->size; at += distance) {
-        const size_t n = file->size - at < piece_size ? file->size - at : piece_size;
-        if (!cl_file_bytes_copy(file, file->data + at, n, piece)) return false;
-        XXH3_128bits_update(state, piece, n);
+        const size_t n = file->size - at < n_bytes ? file->size - at : n_bytes;
+        if (!cl_file_bytes_copy(file, file->data + at, n, bytes)) return false;
+        XXH3_128bits_update(state, bytes, n);
     }
     return true;
 }
@@ -44,14 +44,14 @@ static cl_status unreadable(cl_error *error) {
 }
 
 cl_status cl_model_file_fingerprint(const cl_model_file *file, uint64_t fingerprint[2], cl_error *error) {
-    unsigned char *piece = malloc(PIECE);
-    if (!piece) return cl_fail(error, CL_ERR_NOMEM, "no memory to hash the model's files");
+    unsigned char *bytes = malloc(BLOCK_BYTES);
+    if (!bytes) return cl_fail(error, CL_ERR_NOMEM, "no memory to hash the model's files");
     XXH3_state_t state;
     XXH3_128bits_reset(&state);
     for (size_t i = 0; i < file->n_keys; i++) add_key(&state, &file->keys[i]);
     bool ok = true;
-    for (size_t i = 0; i < file->n_files && ok; i++) ok = add_file(&state, &file->files[i], piece, PIECE, PIECE);
-    free(piece);
+    for (size_t i = 0; i < file->n_files && ok; i++) ok = add_file(&state, &file->files[i], bytes, BLOCK_BYTES, BLOCK_BYTES);
+    free(bytes);
     if (!ok) return unreadable(error);
     const XXH128_hash_t hash = XXH3_128bits_digest(&state);
     fingerprint[0] = hash.high64;
@@ -60,13 +60,13 @@ cl_status cl_model_file_fingerprint(const cl_model_file *file, uint64_t fingerpr
 }
 
 cl_status cl_model_file_sample(const cl_model_file *file, uint64_t *sample, cl_error *error) {
-    unsigned char piece[SAMPLE_BYTES];
+    unsigned char bytes[SAMPLE_BYTES];
     XXH3_state_t state;
     XXH3_128bits_reset(&state);
     for (size_t i = 0; i < file->n_keys; i++) add_key(&state, &file->keys[i]);
     for (size_t i = 0; i < file->n_files; i++) {
         const size_t part = file->files[i].size / MOST_SAMPLES;
-        if (!add_file(&state, &file->files[i], piece, SAMPLE_BYTES, part > SAMPLE_BYTES ? part : SAMPLE_BYTES))
+        if (!add_file(&state, &file->files[i], bytes, SAMPLE_BYTES, part > SAMPLE_BYTES ? part : SAMPLE_BYTES))
             return unreadable(error);
     }
     *sample = XXH3_128bits_digest(&state).low64;

@@ -41,7 +41,7 @@ static bool belongs(const json_t *answer, const plan_line *line) {
 }
 
 /* Count the answer text [size], if it is one of the line. */
-static bool take_record(batch_output *o, const char *text, size_t size, const plan_line *line) {
+static bool take_answer(batch_output *o, const char *text, size_t size, const plan_line *line) {
     json_t *answer = json_loadb(text, size, JSON_ALLOW_NUL, NULL);
     const bool ok = json_is_object(answer) && belongs(answer, line);
     if (ok) {
@@ -87,7 +87,7 @@ static cl_status read_output(resume *r, int64_t *end, cl_error *error) {
     r->number = 0;
     rewind(o->out);
     for (size_t size; (size = next_line(r, o->out, end)) > 0;) {
-        if (o->next == o->plan->n_lines || !take_record(o, r->line, size, &o->plan->lines[o->next]))
+        if (o->next == o->plan->n_lines || !take_answer(o, r->line, size, &o->plan->lines[o->next]))
             return not_ours(o, r->number, error);
         do o->next++;
         while (o->next < o->plan->n_lines && !o->plan->lines[o->next].mine);
@@ -152,7 +152,7 @@ static bool take_saved(resume *r, size_t size, int64_t end) {
     if (!line || !line->mine || *rest != ' ' || head >= size) return false;
     const size_t i = (size_t)(line - o->plan->lines);
     if (batch_output_has(o, i)) return true;
-    if (!take_record(o, r->line + head, size - head, line)) return false;
+    if (!take_answer(o, r->line + head, size - head, line)) return false;
     o->saved[i] = (batch_saved){end - (int64_t)(size - head), size - head};
     return true;
 }

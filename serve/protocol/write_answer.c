@@ -147,7 +147,7 @@ static void write_delta(openai_writer *w, const openai_choice *c, const openai_d
  * What chunk k for an event of choice c, with index `index` in the answer, reports. An event's token is reported by its first
  * chunk, and its end by its last.
  */
-static void write_piece(openai_writer *w, const openai_result *result, size_t index, openai_choice *c,
+static void write_event(openai_writer *w, const openai_result *result, size_t index, openai_choice *c,
                         const cl_engine_event *event, size_t k) {
     static const openai_delta nothing = {.kind = CL_REPLY_CONTENT, .text = ""};
     const openai_request *r = result->request;
@@ -185,7 +185,7 @@ void openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const
     const size_t index = i * (size_t)r->params.n + (size_t)event->choice;
     openai_choice *c = &result->choices[index];
     begin_chunk(w, result);
-    write_piece(w, result, index, c, event, k);
+    write_event(w, result, index, c, event, k);
     writer_close(w);
     c->begun = true;
     openai_usage so_far = result->usage[i];
