@@ -1,5 +1,6 @@
 /* Two prompts of 1020 tokens, of which the first 1000 are the same: stored once, computed once, read once. */
 #include <chunkattn.h>
+#include <chunkattn_inspect.h>
 #include <stdio.h>
 #include <stdlib.h>
 
