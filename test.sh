@@ -78,7 +78,8 @@ e2e=(-n 2 --dist loadfile --no-loadscope-reorder "${alone[@]/#/--ignore=}" tests
 
 # Tests that take more than ten seconds of CPU under ASan, which the gate runs plain.
 long_sanitized='^(api_(budget|cache|export)|cache_(fit|plan)|model_(linear|sampler)|protocol_memory|cattn_bench_.*'
-long_sanitized+='|exact_(groups|tier|views|faults)|pages_plan|engine_(preemption|rules|scheduler|beam|fairness|grammar|speculation|llguidance))$'
+long_sanitized+='|exact_(groups|tier|views|faults)|pages_plan'
+long_sanitized+='|engine_(beam|exact|fairness|grammar|llguidance|preemption|rules|scheduler|speculation))$'
 
 # What looks at the sources alone.
 sources() {
