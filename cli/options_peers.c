@@ -48,7 +48,7 @@ static const peer_option peer_options[] = {
     ALIAS("-np --parallel --max-num-seqs --max-running-requests", "max-seqs"),
     ANSWER("-b --batch-size -ub --ubatch-size --max-num-batched-tokens --max-prefill-tokens",
            "use --max-step-rows, the largest number of tokens computed in one step"),
-    ANSWER("--passageed-prefill-size --long-prefill-token-threshold",
+    ANSWER("--chunked-prefill-size --long-prefill-token-threshold",
            "use --prefill-segment, the largest number of prompt tokens of a sequence in a step"),
 
     /* Keys and values */

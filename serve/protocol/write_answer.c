@@ -144,8 +144,8 @@ static void write_delta(openai_writer *w, const openai_choice *c, const openai_d
 }
 
 /*
- * What chunk k for an event of choice c, with index `index` in the answer, reports. An event's token is reported by its first
- * chunk, and its end by its last.
+ * Write what chunk k of an event reports. The event is one of choice c, whose index in the answer is `index`. The first chunk
+ * of an event reports its token, and the last chunk its end.
  */
 static void write_event(openai_writer *w, const openai_result *result, size_t index, openai_choice *c,
                         const cl_engine_event *event, size_t k) {

@@ -97,6 +97,7 @@ def test_model_names_of_batch(chunkllama, model_path):
 @pytest.mark.parametrize("args, message", [
     (["--max-num-batched-tokens", "4096"], "--max-num-batched-tokens: use --max-step-rows"),
     (["--gpu-memory-utilization=0.9"], "--gpu-memory-utilization: use --kv-budget"),
+    (["--chunked-prefill-size", "2048"], "--chunked-prefill-size: use --prefill-segment"),
     (["-ngl", "99"], "-ngl: the model runs on the CPU; leave it out"),
     (["-ngl", "0", "-tp", "2"], "-tp: one process computes the whole model"),
     (["-fa", "off"], "-fa: attention is always computed"),
