@@ -50,10 +50,14 @@ build_tests() {
 c_files() { git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cpp' '*.cu' '*.cuh'; }
 format() { c_files | xargs clang-format --dry-run -Werror; }
 compiled_files() { sed -n "s|^ *\"file\": \"$PWD/\(.*\)\",*\$|\1|p" build/release/compile_commands.json | sort -u; }
-# Files of which the last 25 commits or uncommitted changes have lines, but not those that were moved and hardly changed; all files in
-# a clone with fewer commits.
+# The hundred compiled files that changed last, those with uncommitted changes first. They are that few also after a merge of many
+# changes, so that the gate takes as long as ever. A file that was moved and hardly changed is none of them.
 changed_files() {
-    if git rev-parse -q --verify HEAD~25 >/dev/null; then git diff --name-only -M90% --diff-filter=AM HEAD~25; else git ls-files; fi | sort
+    {
+        git ls-files --others --exclude-standard
+        git diff --name-only -M90% --diff-filter=AM HEAD
+        git log --first-parent -m -M90% --diff-filter=AM --name-only --format=
+    } | awk 'NF && !seen[$0]++' | grep -Fxf <(compiled_files) | head -n 100
 }
 # tidy FILE ...: clang-tidy on each file once; run-clang-tidy would repeat a file that is in several programs. Only findings are
 # printed: the "N warnings generated." of every file counts what the configuration ignores.
@@ -62,7 +66,7 @@ tidy() {
         sed -E '/^[0-9]+ (warnings?|errors?)( and [0-9]+ errors?)? generated\.$/d'
 }
 tidy_all() { mapfile -t files < <(compiled_files) && tidy "${files[@]}"; }
-tidy_changed() { mapfile -t files < <(comm -12 <(compiled_files) <(changed_files)) && { [ ${#files[@]} = 0 ] || tidy "${files[@]}"; }; }
+tidy_changed() { mapfile -t files < <(changed_files) && tidy "${files[@]}"; }
 # Check all files that are shell scripts by their first line.
 scripts() {
     git ls-files --cached --others --exclude-standard | xargs -d '\n' grep -lE '^#!.*\b(ba)?sh\b|^# shellcheck shell=' -- |
