@@ -110,7 +110,8 @@ gate() {
     local sanitized=(-LE 'long|no_sanitizer|emulation' -E "$long_sanitized")
     check "asan build" build_tests asan avx2 "${sanitized[@]}"
     run_ctest "tests, ASan and UBSan" asan "${sanitized[@]}"
-    local concurrent=(-L threads -LE long -E '^(engine_(grammar|llguidance)|exact_tier)$') # minutes under TSan
+    # The others take minutes under TSan.
+    local concurrent=(-L threads -LE long -E '^(batches_memory|engine_(embedding|grammar|llguidance)|exact_tier)$')
     check "tsan build" build_tests tsan avx2 "${concurrent[@]}"
     run_ctest "concurrent tests, TSan" tsan "${concurrent[@]}"
 }

@@ -387,7 +387,7 @@ def test_errors_name_the_option(start, args, message):
 
 @pytest.mark.parametrize("args", [(), ("--sandbox",)])
 def test_memory_pressure(start, hold, tmp_path, args):
-    """Retained memory returns while tasks wait for memory, and may be used again afterwards."""
+    """Retained memory returns while tasks wait for memory, and may be used again afterwards. The sandbox lets the file be read."""
     if args and ctypes.CDLL(None).syscall(444, None, 0, 1) < 1:  # landlock_create_ruleset: the version of Landlock
         pytest.skip("this system has no Landlock")
     path = tmp_path / "memory.pressure"
@@ -410,8 +410,9 @@ def test_memory_pressure(start, hold, tmp_path, args):
     assert metric(url, "chunkattn_kv_bytes_in_use") <= 8 << 20
     status, _, text = post(url, prompt=[5] * 1000, max_tokens=4, ignore_eos=True)  # needs more memory than that
     assert status == 200 and json.loads(text)["usage"]["completion_tokens"] == 4
-    with hold("hour", reached=False):
-        wait_until(lambda: metric(url, "chunkattn_kv_bytes_budget") > lowest, "the budget to rise")
+    if not args:  # ten seconds, for what a sandbox has no part in
+        with hold("hour", reached=False):
+            wait_until(lambda: metric(url, "chunkattn_kv_bytes_budget") > lowest, "the budget to rise")
     server.terminate()
     assert server.wait(LIMIT_S) == 0 and server.stderr.read() == ""
 
