@@ -45,8 +45,10 @@ static cl_engine_request variety(int i, int32_t *tokens, recording *r) {
     return request;
 }
 
+static int64_t n_preemptions;
+
 static void check_run(const setting *set, const drafting *way, const cl_engine_stats *stats) {
-    assert_true(stats->preemptions > 0 || set->kv_budget_bytes >= MIB / 2);
+    n_preemptions += stats->preemptions;
     assert_true(way->on ? stats->drafts.n_accepted > 50 || set->kv_budget_bytes < MIB / 2 : stats->drafts.n_tokens == 0);
     /* Requests that run together have few completions to learn from, so hardly a draft of theirs is refused. */
     if (set->one_by_one && way->on && !(way->model && way->model->weights.bytes == 0))
@@ -96,6 +98,7 @@ static void same_bytes_in_every_setting(void **state) {
                                 .n_ways = 4,
                                 .turns = true,
                                 .check_run = check_run});
+    assert_true(n_preemptions > 100); /* in 20 runs; how many one of them has depends on the level's workspace */
 }
 
 /* The logprobs of drawn tokens equal those that prompt_logprobs reports of the same tokens in a prompt, to the bit. */

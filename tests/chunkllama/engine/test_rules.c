@@ -61,8 +61,10 @@ static cl_engine_request variety(int request_index, int32_t *tokens, recording *
     return request;
 }
 
+static int64_t n_preemptions;
+
 static void check_run(const setting *set, const drafting *way, const cl_engine_stats *stats) {
-    if (set->kv_budget_bytes < MIB) assert_true(stats->preemptions > 0);
+    n_preemptions += stats->preemptions;
     if (way->on && set->one_by_one) assert_true(stats->drafts.n_accepted > 20);
 }
 
@@ -90,6 +92,7 @@ static void same_bytes_under_rules(void **state) {
                                 .ways = ways,
                                 .n_ways = 3,
                                 .check_run = check_run});
+    assert_true(n_preemptions > 60); /* in 12 runs; how many one of them has depends on the level's workspace */
 }
 
 /* ---- What is drawn ---- */
