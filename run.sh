@@ -36,7 +36,7 @@ end_setup
 root=$PWD chunkllama=$PWD/build/release/bin/chunkllama
 cd "$OLDPWD" # paths among the arguments and in CHUNKLLAMA_MODEL are relative to the caller's folder
 case "$*" in
-'') exec "$chunkllama" serve --host 127.0.0.1 --port 8080 ;;
+'') exec "$chunkllama" serve ;; # on 127.0.0.1:8080, or as CHUNKLLAMA_HOST and CHUNKLLAMA_PORT say
 batch) ;;
 *) exec "$chunkllama" "$@" ;;
 esac

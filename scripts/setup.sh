@@ -86,12 +86,11 @@ elapsed() {
     if [ $seconds -lt 100 ]; then echo "$seconds s"; else echo "$((seconds / 60)) min $((seconds % 60)) s"; fi
 }
 
-# The step's line on a terminal, with ninja's "[finished/total]" while it builds.
-draw_step() {
-    local parts
-    parts=$(tail -n 1 "$SETUP_LOG" 2>/dev/null | sed -n 's/^\(\[[0-9]*\/[0-9]*\]\).*/\1/p')
-    printf '\r\033[K  %-34s %10s %10s' "$STEP" "$parts" "$(elapsed "$STEP_START")" >&2
-}
+# ninja's "[finished/total]" while it builds.
+step_parts() { tail -n 1 "$SETUP_LOG" 2>/dev/null | sed -n 's/^\(\[[0-9]*\/[0-9]*\]\).*/\1/p'; }
+
+# The step's line on a terminal.
+draw_step() { printf '\r\033[K  %-34s %10s %10s' "$STEP" "$(step_parts)" "$(elapsed "$STEP_START")" >&2; }
 
 # In the background of a step: redraw its line every second; without a terminal, report every 30 seconds.
 tick() {
@@ -105,7 +104,7 @@ tick() {
         elif [ $n = 1 ] && [ "$STEP_SHOWN" = 0 ]; then
             printf '  %s ...\n' "$STEP" >&2
         elif [ $((n % 30)) = 0 ]; then
-            printf '  %s: %s so far\n' "$STEP" "$(elapsed "$STEP_START")" >&2
+            printf '  %s: %s so far %s\n' "$STEP" "$(elapsed "$STEP_START")" "$(step_parts)" >&2
         fi
     done
 }

@@ -25,10 +25,16 @@ is_complete() { cmp -s "$2" "$1/requirements.txt"; }
 # install FOLDER REQUIREMENTS: into a virtual environment
 install() {
     [ -x "$1/bin/pip" ] || python3 -m venv "$1"
-    CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) "$1/bin/pip" install --progress-bar off --disable-pip-version-check -r "$2"
+    "$1/bin/pip" install --progress-bar off --disable-pip-version-check -r "$2"
 }
 
 begin_setup
+
+# Packages that are compiled start at most a compiler for each CPU, whatever they build with: CMake, PyTorch's extensions, cargo,
+# ninja by itself, and make, also where they call it with -j alone.
+CMAKE_BUILD_PARALLEL_LEVEL=$(nproc)
+export CMAKE_BUILD_PARALLEL_LEVEL MAX_JOBS=$CMAKE_BUILD_PARALLEL_LEVEL CARGO_BUILD_JOBS=$CMAKE_BUILD_PARALLEL_LEVEL
+export PATH=$PWD/bench/peers/bounded:$PATH
 
 # gcc 12's tile intrinsics lack operands, so ggml compiled with it fails at its first product on a CPU with AMX.
 if grep -qw amx_tile /proc/cpuinfo; then
