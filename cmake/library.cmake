@@ -9,8 +9,10 @@ function(ca_add_library name)
   add_library(${name}::${name} ALIAS ${name}_shared)
   set_target_properties(${name}_static PROPERTIES OUTPUT_NAME ${name} EXPORT_NAME static)
   set_target_properties(${name}_shared PROPERTIES OUTPUT_NAME ${name} EXPORT_NAME ${name} VERSION ${PROJECT_VERSION} SOVERSION 0)
-  # Symbols that the shared library has from archives stay its own.
-  target_link_options(${name}_shared PRIVATE LINKER:--exclude-libs,ALL)
+  # Symbols have versions; those that are not public, or that the shared library has from archives, stay its own.
+  set(map ${PROJECT_SOURCE_DIR}/cmake/${name}.map)
+  target_link_options(${name}_shared PRIVATE LINKER:--exclude-libs,ALL LINKER:--version-script=${map})
+  set_target_properties(${name}_shared PROPERTIES LINK_DEPENDS ${map})
   foreach(library ${name}_static ${name}_shared)
     target_include_directories(${library} PUBLIC
       $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

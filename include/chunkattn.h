@@ -28,8 +28,11 @@
  * Batched: many sequences, which come and go between any two steps.
  *   cattn_step_begin        with an entry for each sequence: decoding (a row), a segment of a prompt (many rows) and drafts
  *                           (some rows) go together; row_limit is the most rows of the step, earlier entries first
+ *   cattn_step_rows         token, position and entry of each row, and whether it is the last one of its sequence
+ *   cattn_seqs_append       the next tokens of all sequences in one call
  *   cattn_seq_reserve       or reserve_tokens of a join: appends within the reservation cannot fail for lack of memory
  *   cattn_seq_fork          for several completions of a prompt
+ *   cattn_seq_recompute_last   a row for the last token, where another sequence or an import has brought its K/V
  *   cattn_seq_truncate      removes drafts that were not accepted
  *   domain of a join        separates tenants, between which nothing is shared
  *   CATTN_ERR_BUDGET        from any call: let a sequence leave, then repeat the call
@@ -39,6 +42,8 @@
  *   cattn_cache_set_budget, cattn_cache_drop_retained, cattn_cache_prefault: memory while the cache is in use
  *   cattn_config.tier_dir   a file for K/V that memory cannot hold; then also cattn_cache_wait
  *   cattn_seq_export, cattn_seq_import: K/V go to another process
+ *   cattn_seq_read          K and V of some tokens as numbers
+ *   extra_hash and extras of a join: tokens whose K/V depend on more than tokens, such as images and adapters
  *   cattn_config.parallel, .allocator: threads and memory of the caller's own
  *   chunkattn_inspect.h     looking at the cache: statistics, its nodes, what a prompt would match, whether a request fits
  *   chunkattn_pages.h       attention over an engine's own pages instead of a cache; experimental
@@ -57,6 +62,20 @@
  * Each group of functions has a line "Threads":
  *   any     any thread may call them at any time, also while other calls on the same object run
  *   owner   calls on one object must not overlap, whichever threads make them; different objects are independent
+ *
+ * A call of an owner that overlaps another one on the same object, from a second thread or from a callback or hook that runs
+ * inside a call, is refused with CATTN_ERR_STATE and changes nothing; a destroy that overlaps does nothing and leaves the
+ * pointer as it is. The check costs one atomic exchange a call.
+ *
+ * The threads of a cache block all signals, and are named cattn-worker and cattn-tier.
+ *
+ * ---- fork(2) ----
+ *
+ * A child of fork(2) has a copy of each cache, and none of its threads. It may destroy the copy, which frees the child's memory
+ * and touches neither the parent nor the file of the tier; every other call is refused with CATTN_ERR_STATE. If another thread
+ * of the parent was inside a call at the fork, destroy only sets the pointer to NULL, and the memory stays until the child
+ * ends. A child may create caches of its own. This holds for cattn_pages, too. Children that were not made by fork(2), but by
+ * clone(2) or _Fork, are not recognised.
  */
 #ifndef CHUNKATTN_H
 #define CHUNKATTN_H
@@ -69,7 +88,10 @@
 #define CATTN_VERSION_MINOR 1
 #define CATTN_VERSION_PATCH 0
 
+/* A program that parses this header for a binding may define it to nothing. */
+#ifndef CATTN_API
 #define CATTN_API __attribute__((visibility("default")))
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -88,7 +110,7 @@ typedef enum cattn_status {
     CATTN_ERR_ARG = -1,         /* an argument is out of range, foreign or contradictory */
     CATTN_ERR_NOMEM = -2,       /* the allocator or the operating system has no memory */
     CATTN_ERR_BUDGET = -3,      /* the cache's byte budget has no room, even after eviction */
-    CATTN_ERR_STATE = -4,       /* a step is open, or none is, and the call needs the opposite */
+    CATTN_ERR_STATE = -4,       /* a step is open, or none is, and the call needs the opposite; or "Threads" and "fork(2)" */
     CATTN_ERR_UNSUPPORTED = -5, /* a valid combination that this build or CPU does not offer */
     CATTN_ERR_DATA = -6,        /* bytes to import are cut off, damaged, or of another kind of cache */
     CATTN_ERR_WRITE = -7,       /* the caller's function that takes exported bytes has stopped the call */
@@ -248,6 +270,7 @@ CATTN_API cattn_status cattn_cache_create(const cattn_config *config, cattn_cach
 /*
  * Free everything and set *cache to NULL; its sequences end. With a file tier, chunks of sequences that have left are still
  * written, for at most 5 seconds; sequences that are to be written must leave before. NULL and pointers to NULL are ignored.
+ * "Threads" and "fork(2)" above say what it does while another call runs, and in a child process.
  */
 CATTN_API void cattn_cache_destroy(cattn_cache **cache);
 
@@ -297,16 +320,43 @@ CATTN_API cattn_status cattn_cache_wait(cattn_cache *cache, double seconds, bool
 
 /* Threads: owner. */
 
-/* A running sequence. Values are never reused, so a sequence that has left is recognised. 0 is never valid. */
+/*
+ * A running sequence. Values are never reused, so a sequence that has left is recognised; nor do two of the last 65,535 caches
+ * of a process have a value in common, so one of another cache is, too. 0 is never valid.
+ */
 typedef uint64_t cattn_seq;
 
 enum { CATTN_JOIN_NO_TIER = 1 }; /* neither the sequence nor its forks are read from the file tier or written to it */
+
+/* A run of tokens whose K/V depend on more than tokens. */
+typedef struct cattn_extra {
+    int64_t first_pos; /* position of the first token */
+    int64_t n_tokens;  /* >= 1 */
+    uint64_t hash;     /* of what the K/V depend on, such as an image; not 0, which stands for none */
+} cattn_extra;
 
 typedef struct cattn_join_options {
     size_t struct_size;     /* set by cattn_join_options_init */
     uint32_t domain;        /* only sequences of one domain share; default 0 */
     int64_t reserve_tokens; /* reserve chunks for this many tokens after those of the join; default 0 */
     uint64_t flags;         /* 0 (default) or CATTN_JOIN_NO_TIER */
+    /*
+     * Two sequences share a token only if the extra hashes of it and of all tokens before it are equal, too. extra_hash is that
+     * of the whole sequence, such as the hash of an adapter; extras are those of runs of tokens, such as the places of images,
+     * ascending and without overlap. Tokens that are appended have none but with cattn_seqs_append. The hashes are the
+     * caller's, and with 64 bits they are trusted: where a client could choose them, use a keyed hash. Files of the tier and
+     * exports keep them. Both 0 (default): none.
+     */
+    uint64_t extra_hash;
+    const cattn_extra *extras; /* [n_extras] borrowed for the call only */
+    int64_t n_extras;
+    /*
+     * A join is refused if the budget, beside all chunks that are live or reserved then, would have no room for the plan and
+     * workspace of a step of this many of its rows, or of all if it has fewer; 0 (default): 64; -1: no room is left, for
+     * callers that repeat a step with fewer rows or let a sequence leave. Where no other sequence is in the cache it does not
+     * count: cattn_cache_can_fit answers for that.
+     */
+    int64_t max_step_rows;
 } cattn_join_options;
 
 CATTN_API void cattn_join_options_init(cattn_join_options *options);
@@ -322,8 +372,9 @@ typedef struct cattn_join_result {
  * step. If the budget has no room for all of that prefix, since branches may need copies, less of it is shared. *tokens is
  * borrowed for the call only. options and result may be NULL.
  *
- * Errors: CATTN_ERR_ARG (entry: index of a negative token); CATTN_ERR_BUDGET with needed and available chunks;
- * CATTN_ERR_NOMEM; CATTN_ERR_STATE while a step is open. *seq is 0 then.
+ * Errors: CATTN_ERR_ARG (entry: index of a negative token, or of the extra at fault); CATTN_ERR_BUDGET with needed and
+ * available chunks, or because no room would be left for a step (max_step_rows); CATTN_ERR_NOMEM; CATTN_ERR_STATE while a step
+ * is open. *seq is 0 then. A call with extra hashes that fails may have evicted retained tokens for its table of them.
  */
 CATTN_API cattn_status cattn_seq_join(cattn_cache *cache, const int32_t *tokens, int64_t n_tokens,
                                       const cattn_join_options *options, cattn_seq *seq, cattn_join_result *result,
@@ -334,6 +385,24 @@ CATTN_API cattn_status cattn_seq_join(cattn_cache *cache, const int32_t *tokens,
  */
 CATTN_API cattn_status cattn_seq_append(cattn_cache *cache, cattn_seq seq, const int32_t *tokens, int64_t n_tokens,
                                         cattn_error *error);
+
+/* Tokens to add to a sequence. */
+typedef struct cattn_append {
+    cattn_seq seq;
+    const int32_t *tokens; /* [n_tokens] */
+    int64_t n_tokens;      /* >= 1 */
+    uint64_t extra_hash;   /* of all of these tokens, as in cattn_extra; 0: none */
+} cattn_append;
+
+/*
+ * As cattn_seq_append for n >= 0 sequences, in their order; one may occur several times. appends and tokens are borrowed for
+ * the call only.
+ *
+ * All arguments are checked before anything changes. Without memory or budget for one of them, the call ends: those before it
+ * are done. *n_done (may be NULL): how many are. Errors: as join; entry: the index of the append at fault.
+ */
+CATTN_API cattn_status cattn_seqs_append(cattn_cache *cache, const cattn_append *appends, int32_t n, int32_t *n_done,
+                                         cattn_error *error);
 
 /*
  * Keep the first n_tokens (1 <= n_tokens <= length) tokens and remove the others, for instance drafts that were not accepted.
@@ -347,6 +416,16 @@ CATTN_API cattn_status cattn_seq_truncate(cattn_cache *cache, cattn_seq seq, int
  */
 CATTN_API cattn_status cattn_seq_fork(cattn_cache *cache, cattn_seq seq, int64_t reserve_tokens, cattn_seq *fork,
                                       cattn_error *error);
+
+/*
+ * Let the last token of a sequence be computed once more, by the sequence itself: it gets a row for the token in a step, whose
+ * logits are those of the next token. For sequences that would get no such row: one that was imported whole, and a fork, whose
+ * last token another sequence has computed or is to compute. The K/V of the other tokens stay shared.
+ *
+ * Errors: CATTN_ERR_ARG, also for a sequence of one token: let it leave and join with the token again; otherwise as join. With
+ * CATTN_ERR_NOMEM the sequence may lack its last token.
+ */
+CATTN_API cattn_status cattn_seq_recompute_last(cattn_cache *cache, cattn_seq seq, cattn_error *error);
 
 /*
  * Reserve chunks for n_tokens >= 0 tokens beyond the present length; this replaces an earlier reservation. Errors as join.
@@ -411,8 +490,8 @@ CATTN_API cattn_status cattn_seq_export(cattn_cache *cache, cattn_seq seq, int64
  *
  * bytes: [n_bytes] a whole export, which must not change during the call; of any alignment, such as a file that is mapped. All
  *        of it is verified before the cache changes.
- * options, result: as for cattn_seq_join; the domain need not be that of the exported sequence. *result says what was in the
- *        cache before. options, result and error may be NULL.
+ * options, result: as for cattn_seq_join; the domain need not be that of the exported sequence. The export has its extra
+ * hashes, so extra_hash and n_extras are 0. *result says what was in the cache before. options, result and error may be NULL.
  *
  * Errors: CATTN_ERR_DATA, with a message that says what is damaged or differs, and the index of a damaged record as entry;
  * CATTN_ERR_ARG, also where tier_fingerprint is 0; CATTN_ERR_BUDGET and CATTN_ERR_NOMEM as cattn_seq_join; CATTN_ERR_STATE
@@ -421,6 +500,26 @@ CATTN_API cattn_status cattn_seq_export(cattn_cache *cache, cattn_seq seq, int64
 CATTN_API cattn_status cattn_seq_import(cattn_cache *cache, const void *bytes, size_t n_bytes,
                                         const cattn_join_options *options, cattn_seq *seq, cattn_join_result *result,
                                         cattn_error *error);
+
+/* ---- K and V as numbers ----------------------------------------------------------------------------------------------- */
+
+/* Threads: owner. */
+
+typedef struct cattn_view cattn_view; /* below */
+
+/*
+ * Copy K and V of the ready tokens [first_pos, first_pos + n_tokens) of a running sequence in one layer, as kernels see them:
+ * what was written, rounded to kv_type. With CATTN_I8 a number is an integer times its token's scale.
+ *
+ * k: [n_tokens][n_kv_heads][head_dim], v: [n_tokens][n_kv_heads][head_dim_v], of any view type, to which the f32 numbers are
+ * rounded to nearest even; each NULL if it is not wanted. They must not overlap. With n_tokens 0 nothing happens. Allocates
+ * nothing.
+ *
+ * Errors: CATTN_ERR_ARG, also for tokens that are not ready; CATTN_ERR_STATE while a step is open; CATTN_ERR_UNSUPPORTED on a
+ * device. k and v are untouched then.
+ */
+CATTN_API cattn_status cattn_seq_read(cattn_cache *cache, cattn_seq seq, int32_t layer, int64_t first_pos, int64_t n_tokens,
+                                      const cattn_view *k, const cattn_view *v, cattn_error *error);
 
 /* ---- Steps ----------------------------------------------------------------------------------------------------------- */
 
@@ -455,22 +554,42 @@ CATTN_API cattn_status cattn_step_begin(cattn_cache *cache, cattn_entry *entries
 
 /*
  * A tensor [rows][heads][dim] of the caller's. Strides are in elements, each at least dim; the last dimension is contiguous.
- * Rows or heads may be the outer dimension.
+ * Rows or heads may be the outer dimension. In a step without rows a view may be NULL or hold anything.
  *
  * Each view may be f32, f16 or bf16, whatever the others and kv_type are. Inputs are widened to f32, which is exact, and
  * outputs are rounded once, to nearest even, from the f32 result. So the bits are those that f32 views give where the caller
  * converts.
  */
-typedef struct cattn_view {
+struct cattn_view {
     void *data;      /* aligned to the element's size; inputs are only read */
     cattn_type type; /* CATTN_F32, CATTN_F16 or CATTN_BF16 */
     int64_t row_stride;
     int64_t head_stride;
-} cattn_view;
+};
+
+/* The rows of the open step in their order, as arrays of the caller's. Each array may be NULL. */
+typedef struct cattn_rows {
+    size_t struct_size; /* set by the caller to sizeof(cattn_rows) */
+    int64_t capacity;   /* in: elements of the arrays; at least the rows of the step */
+    int64_t n_rows;     /* out: rows of the step */
+    int32_t *tokens;    /* [n_rows] out: the token whose K/V are computed */
+    int64_t *positions; /* [n_rows] out: its position in its sequence */
+    int32_t *entries;   /* [n_rows] out: the index of its entry */
+    bool *is_last;      /* [n_rows] out: it is the last token of its sequence, so its logits are those of the next one */
+} cattn_rows;
+
+/*
+ * Fill *rows, and the arrays that it names, for the open step; also of a cache on a device. Allocates nothing.
+ *
+ * Errors: CATTN_ERR_ARG for a capacity that is too small, in which case n_rows is the one that is needed, and for a struct_size
+ * that is not set; CATTN_ERR_STATE without an open step. The arrays are untouched then.
+ */
+CATTN_API cattn_status cattn_step_rows(const cattn_cache *cache, cattn_rows *rows, cattn_error *error);
 
 /*
  * Write K and V of the step's rows for one layer.
- * k: [rows][n_kv_heads][head_dim], v: [rows][n_kv_heads][head_dim_v], of any view type. Borrowed for the call only.
+ * k: [rows][n_kv_heads][head_dim], v: [rows][n_kv_heads][head_dim_v], of any view type. They may overlap, or be the same.
+ * Borrowed for the call only. A layer that is written again has what was written last.
  * Errors: CATTN_ERR_ARG; CATTN_ERR_STATE without an open step; CATTN_ERR_UNSUPPORTED for a type that no view may have.
  */
 CATTN_API cattn_status cattn_step_write(cattn_cache *cache, int32_t layer, const cattn_view *k, const cattn_view *v,
@@ -478,22 +597,26 @@ CATTN_API cattn_status cattn_step_write(cattn_cache *cache, int32_t layer, const
 
 /*
  * Attend each row of the step over all tokens of its sequence up to and including its own, or over those that it sees under the
- * layer's window and n_sink_tokens. Call it after cattn_step_write for the layer; it may be called again with other queries.
+ * layer's window and n_sink_tokens. Call it after cattn_step_write for the layer; it may be called again with other queries,
+ * and need not be called at all.
  *
- * q: [rows][n_heads][head_dim]; out: [rows][n_heads][head_dim_v], must not overlap q; of any view type each.
- * lse: [rows][n_heads] f32 contiguous, log-sum-exp in base 2 of the scores after scale and options, with the sink logit if
- *      there is one; may be NULL.
- * Query head i uses KV head i / (n_heads / n_kv_heads).
+ * q: [rows][n_heads][head_dim]; out: [rows][n_heads][head_dim_v]; of any view type each. No byte of out may be one of q, of
+ * lse, or of another element of out; all three may be parts of one tensor. lse: [rows][n_heads] f32 contiguous, log-sum-exp in
+ * base 2 of the scores after scale and options, with the sink logit if there is one; may be NULL. Query head i uses KV head i /
+ * (n_heads / n_kv_heads).
  *
- * Borrows its arguments for the call only; allocates nothing. Errors as cattn_step_write.
+ * Borrows its arguments for the call only; allocates nothing. Errors as cattn_step_write, and CATTN_ERR_STATE if the layer was
+ * not written in this step; out and lse are untouched then.
  * Source: ChunkAttention (arXiv 2402.15220), two-phase partition.
  */
 CATTN_API cattn_status cattn_step_attend(cattn_cache *cache, int32_t layer, const cattn_view *q, const cattn_view *out,
                                          float *lse, cattn_error *error);
 
 /*
- * Close the step: the claimed tokens are ready for all. The caller has written every layer. CATTN_ERR_ARG for NULL;
- * CATTN_ERR_STATE without an open step.
+ * Close the step: the claimed tokens are ready for all. If the step has rows, every layer must have been written.
+ *
+ * Errors: CATTN_ERR_ARG for NULL; CATTN_ERR_STATE without an open step, and if a layer was not written: the step stays open, so
+ * that the layer can be written or the step aborted. On a device that is not checked, since a graph may have written the layer.
  */
 CATTN_API cattn_status cattn_step_end(cattn_cache *cache, cattn_error *error);
 

@@ -28,7 +28,7 @@
  * chunks that have been used so far and the workspace. The host's memory (the tree, the plan and the memory from which the
  * device copies) counts against no budget; `allocator` provides it, but for the memory from which the device copies.
  * cattn_cache_prefault does nothing, and cattn_cache_drop_retained returns no memory to the device. There is no file tier, and
- * cattn_seq_export and cattn_seq_import fail with CATTN_ERR_UNSUPPORTED.
+ * cattn_seq_export, cattn_seq_import and cattn_seq_read fail with CATTN_ERR_UNSUPPORTED.
  *
  * Exact as on the CPU: a row's bits do not depend on the rest of the batch, on one device and build; CPU and device differ in
  * rounding. Queries are rounded to kv_type, like K and V; with CATTN_E4M3 they are rounded to f16.
@@ -112,8 +112,8 @@ CATTN_API cattn_status cattn_cuda_step_begin(cattn_cache *cache, cattn_entry *en
  * As cattn_step_write. k, v: [rows][n_kv_heads][head_dim], device memory, of type f32, f16 or bf16 each, rounded to kv_type
  * (CATTN_E4M3: by the rule in chunkattn.h).
  * Each row's head must begin at a multiple of 16 bytes: data, row_stride and head_stride are multiples of 16 bytes. Both are
- * read when the stream gets there. Every layer must be written before cattn_step_end. Errors: CATTN_ERR_ARG; CATTN_ERR_STATE
- * without an open step; CATTN_ERR_UNSUPPORTED for other types.
+ * read when the stream gets there. Every layer must be written before cattn_step_end, which cannot check it, since a graph may
+ * have written it. Errors: CATTN_ERR_ARG; CATTN_ERR_STATE without an open step; CATTN_ERR_UNSUPPORTED for other types.
  */
 CATTN_API cattn_status cattn_cuda_step_write(cattn_cache *cache, int32_t layer, const cattn_view *k, const cattn_view *v,
                                              cattn_cuda_stream stream, cattn_error *error);

@@ -2,7 +2,9 @@
  * Looking at a cache of libchunkattn (chunkattn.h): its statistics, its nodes, what a prompt would match and why not more,
  * whether a request fits, and how far a sequence is. Whoever only computes with a cache needs none of this.
  *
- * These functions change nothing that others can see and allocate nothing. They may be called while a step is open.
+ * These functions change nothing that others can see. They may be called while a step is open. They allocate nothing but where
+ * tokens have extra hashes: for the time of a call a match and an explanation need memory for the prompt, and a walk for a
+ * node.
  *
  * Threads: owner, as chunkattn.h defines it; cattn_cache_can_fit: any.
  */
@@ -62,8 +64,17 @@ typedef struct cattn_stats {
     uint64_t tokens_imported;      /* made ready by cattn_seq_import instead of computing */
 } cattn_stats;
 
-/* Fill *stats. Errors: CATTN_ERR_ARG for NULL or a struct_size that is not set. */
+/*
+ * Fill *stats. Takes time in proportion to the nodes that running sequences cover, for chunks_superseded alone.
+ * Errors: CATTN_ERR_ARG for NULL or a struct_size that is not set; CATTN_ERR_STATE beside another call of the cache.
+ */
 CATTN_API cattn_status cattn_cache_stats(const cattn_cache *cache, cattn_stats *stats);
+
+/*
+ * The same in constant time, for each step of a scheduler: chunks_superseded is 0, and these chunks count as live instead of
+ * retained, so chunks_live may be larger.
+ */
+CATTN_API cattn_status cattn_cache_stats_fast(const cattn_cache *cache, cattn_stats *stats);
 
 typedef struct cattn_seq_info {
     size_t struct_size; /* set by the caller to sizeof(cattn_seq_info) */
@@ -120,7 +131,7 @@ CATTN_API cattn_status cattn_cache_can_fit(const cattn_cache *cache, const cattn
  * the budget has room for all of the shared prefix. tokens, n_tokens, options (may be NULL) as for join, all borrowed for the
  * call only.
  *
- * Errors: CATTN_ERR_ARG (entry: index of a negative token).
+ * Errors: CATTN_ERR_ARG (entry: index of a negative token, or of the extra at fault); CATTN_ERR_NOMEM with extra hashes.
  */
 CATTN_API cattn_status cattn_cache_match(const cattn_cache *cache, const int32_t *tokens, int64_t n_tokens,
                                          const cattn_join_options *options, cattn_join_result *result, cattn_error *error);
@@ -147,8 +158,8 @@ typedef struct cattn_explanation {
     uint32_t other_domain; /* see n_other_matched */
     uint64_t node_id;      /* of the node where the match ends; 0: nothing matches */
     /*
-     * Of CATTN_MATCH_DIFFERS and CATTN_MATCH_EVICTED: the position of the first token that the tree has otherwise, n_matched or
-     * one more, since a match is even; -1: it has none there.
+     * Of CATTN_MATCH_DIFFERS and CATTN_MATCH_EVICTED: the position of the first token that the tree has otherwise, or with
+     * another extra hash, n_matched or one more, since a match is even; -1: it has none there.
      */
     int64_t difference;
     int64_t n_evicted;      /* first tokens of the prompt that the tree had before the eviction; 0: not evicted */
@@ -173,7 +184,8 @@ typedef struct cattn_explanation {
  * for a while, and not for certain: at a rate of 1 in 2^32 for each token a hash is another prefix's. Time: as a join, and a
  * few ns more for each token that does not match.
  *
- * Errors: CATTN_ERR_ARG, also for a struct_size that is not set (entry: index of a negative token).
+ * Errors: CATTN_ERR_ARG, also for a struct_size that is not set (entry: index of a negative token, or of the extra at fault);
+ * CATTN_ERR_NOMEM with extra hashes.
  */
 CATTN_API cattn_status cattn_cache_explain(const cattn_cache *cache, const int32_t *tokens, int64_t n_tokens,
                                            const cattn_join_options *options, cattn_explanation *explanation,
@@ -238,7 +250,7 @@ CATTN_API void cattn_walk_options_init(cattn_walk_options *options);
  * If fn returns non-zero the call ends after this node, and the walk can continue behind it. options and error may be NULL.
  *
  * Errors: CATTN_ERR_ARG names the option, also if there is no node node_id; CATTN_ERR_STATE if the cache has no walk with this
- * cursor any more: begin again.
+ * cursor any more: begin again; CATTN_ERR_NOMEM for the tokens of a node with extra hashes, with which the walk can continue.
  */
 CATTN_API cattn_status cattn_cache_walk(const cattn_cache *cache, const cattn_walk_options *options, uint64_t *cursor,
                                         int (*fn)(void *ctx, const cattn_node_info *node), void *ctx, cattn_error *error);

@@ -200,8 +200,9 @@ CATTN_API cattn_status cattn_pages_views(const cattn_pages *pages, cattn_page_la
  *
  * layer: whose windows and sink_logits count, 0 to n_layers - 1.
  * k, v:  pages of this layer.
- * q:     [rows][n_heads][head_dim] f32.
- * out:   [rows][n_heads][head_dim_v] f32, must not overlap q or the pages.
+ * q:     [rows][n_heads][head_dim], of any view type.
+ * out:   [rows][n_heads][head_dim_v], of any view type. No byte of it may be one of q, of lse, or of another element of out;
+ *        nor may it be one of the pages, which is not checked.
  * lse:   [rows][n_heads] f32 contiguous, log-sum-exp in base 2 of the scores after scale and options, with the sink logit if
  *        there is one, as FlashInfer's; NULL if not wanted.
  * Query head i uses KV head i / (n_heads / n_kv_heads).

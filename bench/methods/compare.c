@@ -9,6 +9,7 @@
 #include "bench/shared/formulas.h"
 #include "chunkattn/base/clock.h"
 #include "chunkattn/base/cpu.h"
+#include "chunkattn/base/memory.h"
 
 enum { N_WARMUP = 2, STEPS = 15, QUICK_STEPS = 5 };
 
@@ -96,19 +97,9 @@ typedef struct contest {
 
 static float *out_of(const contest *t, int i) { return t->out + (size_t)i * t->n_out; }
 
-static double available_bytes(void) {
-    FILE *f = fopen("/proc/meminfo", "re");
-    char line[128];
-    double bytes = INFINITY; /* unknown: try */
-    while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, "MemAvailable:", 13) == 0) bytes = strtod(line + 13, NULL) * 1024;
-    if (f) fclose(f);
-    return bytes;
-}
-
 /* As many of the methods from t->begin on as fit into memory; false if the first does not. */
 static bool choose_set(contest *t) {
-    const double available = 0.9 * available_bytes();
+    const double available = 0.9 * (double)ca_memory_read("/proc", "/sys/fs/cgroup").free;
     double needed = 0;
     for (t->end = t->begin; t->end < t->c->n; t->end++) {
         needed += method_bytes(t->c->of[t->end], t->c->shape);

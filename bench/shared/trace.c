@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const trace_names[TRACE_KINDS] = {"workloads", "cyclic", "zipf", "chats", "agents", "washed"};
+const char *const trace_names[TRACE_KINDS] = {"workloads", "cyclic", "zipf", "chats", "agents", "washed", "swept"};
 
 /* ---- Random numbers and arrays ---- */
 
@@ -187,6 +187,27 @@ static void make_washed(trace *t, int64_t n_requests, uint64_t random) {
     }
 }
 
+static void make_swept(trace *t, int64_t n_requests, uint64_t random) {
+    enum { DOCUMENTS = 24, TURNS_AFTER = 2 };
+    conversation c = {0};
+    for (int64_t i = 0, place = 0, n_turns = 0; i < n_requests; i++, place++) {
+        if (place == n_turns + DOCUMENTS + TURNS_AFTER) place = 0;
+        if (place == 0) {
+            n_turns = random_from(&random, 4, 8);
+            c = (conversation){0};
+            add_part(&c, next_random(&random), 900);
+        }
+        if (place >= n_turns && place < n_turns + DOCUMENTS) {
+            begin_request(t);
+            add_text(t, next_random(&random), 330);
+            complete(t, &random, 16);
+        } else {
+            add_part(&c, next_random(&random), random_from(&random, 20, 100));
+            add_turn(t, &c, next_random(&random), random_from(&random, 20, 100));
+        }
+    }
+}
+
 /* ---- The bundled workloads ---- */
 
 /* A token for each word and for each other character. */
@@ -269,8 +290,8 @@ static void measure_working_set(trace *t) {
 }
 
 bool trace_make(trace *t, int kind, int64_t n_requests, uint64_t seed, const char *workloads) {
-    static void (*const makers[TRACE_KINDS])(trace *, int64_t, uint64_t) = {NULL,       make_cyclic, make_zipf,
-                                                                            make_chats, make_agents, make_washed};
+    static void (*const makers[TRACE_KINDS])(trace *, int64_t, uint64_t) = {NULL,        make_cyclic, make_zipf, make_chats,
+                                                                            make_agents, make_washed, make_swept};
     *t = (trace){0};
     if (makers[kind])
         makers[kind](t, n_requests, mix(seed));

@@ -7,6 +7,7 @@
  *   chats       32 chats at a time, each of up to 8 turns; a random one continues, so it comes back after others
  *   agents      four agents at a time behind one trunk; each step continues from some earlier step of the same agent
  *   washed      16 system prompts in a fifth of the requests; all other requests are prompts that never come back
+ *   swept       a chat of 4 to 8 turns, then 24 documents that are read once, then two more turns; then another chat
  *
  * All but the first follow from a seed.
  */
@@ -32,7 +33,7 @@ typedef struct trace {
     int64_t longest;     /* tokens of the longest request */
 } trace;
 
-enum { TRACE_KINDS = 6 };
+enum { TRACE_KINDS = 7 };
 extern const char *const trace_names[TRACE_KINDS];
 
 /*

@@ -72,6 +72,7 @@ static cattn_status check_records(const cattn_cache *c, const char *records, int
     ca_record_header h;
     for (int64_t at = 0, i = 0; at < n_tokens; at += c->layout.c, i++, records += ca_export_record_bytes(c)) {
         memcpy(&h, records, sizeof h);
+        parent = ca_record_mark(parent, h.extras, c->layout.c);
         if (!ca_record_valid(&c->record, &h, records + sizeof h, parent, h.tokens))
             return ca_fail(error, CATTN_ERR_DATA, (int32_t)i, "record %lld of the export, from token %lld on, is damaged",
                            (long long)i, (long long)at);
@@ -84,6 +85,21 @@ static cattn_status check_records(const cattn_cache *c, const char *records, int
         memcpy(tokens + at, h.tokens, (size_t)n * sizeof *tokens);
     }
     return CATTN_OK;
+}
+
+/* Replace the tokens of records that have extra hashes by their ids, which the caller's ca_tree_end_hold_extras frees. */
+static cattn_status hold_extras(const cattn_cache *c, const char *records, int64_t n_tokens, int32_t *tokens,
+                                cattn_error *error) {
+    uint64_t hash;
+    cattn_status s = CATTN_OK;
+    for (int64_t i = 0; s == CATTN_OK && i < n_tokens; i++) {
+        const char *record = records + (uint64_t)(i / c->layout.c) * ca_export_record_bytes(c);
+        memcpy(&hash, record + offsetof(ca_record_header, extras) + (size_t)(i % c->layout.c) * sizeof hash, sizeof hash);
+        if (hash != 0) s = ca_tree_hold_extras(c->tree, &tokens[i], 1, hash);
+    }
+    if (s == CATTN_OK) return CATTN_OK;
+    return ca_fail(error, s, -1, "import: no memory, or none within budget_bytes, for the extra hashes of %lld tokens",
+                   (long long)n_tokens);
 }
 
 /* ---- Scattering ---- */
@@ -128,19 +144,25 @@ cattn_status ca_import(cattn_cache *c, const void *bytes, size_t n_bytes, const 
     ca_alloc beside_budget = c->alloc;
     int32_t *tokens = ca_new(&beside_budget, (size_t)n_tokens, sizeof *tokens);
     void *staging = ca_new(&beside_budget, 1, c->layout.tile_bytes);
+    bool held = false;
     if (tokens && staging)
         status = check_records(c, records, n_tokens, tokens, error);
     else
         status = ca_fail(error, CATTN_ERR_NOMEM, -1, "import: no memory for %lld tokens and a tile", (long long)n_tokens);
     if (status == CATTN_OK) {
+        held = true;
+        status = hold_extras(c, records, n_tokens, tokens, error);
+    }
+    if (status == CATTN_OK) {
         ca_file_tier_poll(c);
-        status = ca_tree_join(c->tree, tokens, n_tokens, options->domain, options->reserve_tokens, seq, result, error);
+        status = ca_tree_join(c->tree, tokens, n_tokens, options->domain, options->reserve_tokens, 0, seq, result, error);
     }
     if (status == CATTN_OK) {
         ca_seq *joined = ca_tree_find(c->tree, *seq);
         joined->no_tier = options->flags & CATTN_JOIN_NO_TIER;
         bring(c, joined, records, staging);
     }
+    if (held) ca_tree_end_hold_extras(c->tree, tokens, n_tokens);
     ca_delete(&beside_budget, staging, 1, c->layout.tile_bytes);
     ca_delete(&beside_budget, tokens, (size_t)n_tokens, sizeof *tokens);
     return status;

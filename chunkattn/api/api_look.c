@@ -1,7 +1,98 @@
-/* The public functions that show the nodes of the tree. */
+/* The public functions that look at a cache: its numbers, whether a request fits, the nodes of the tree. */
+#include <string.h>
+
 #include "cache_handle.h"
+#include "checks.h"
 #include "chunkattn/base/fail.h"
+#include "file_tier.h"
 #include "public_struct.h"
+#include "step.h"
+
+/* ---- Numbers ---- */
+
+static cattn_status write_stats(const cattn_cache *c, uint64_t n_superseded, cattn_stats *stats) {
+    if (!stats) return CATTN_ERR_ARG;
+    const ca_tree_counts *t = ca_tree_get_counts(c->tree);
+    const uint64_t bytes = ca_cache_bytes(c);
+    cattn_stats now = {
+        .budget_bytes = c->budget_bytes,
+        .bytes_in_use = bytes,
+        .bytes_peak = bytes > c->bytes_peak ? bytes : c->bytes_peak,
+        .chunk_bytes = c->layout.chunk_bytes,
+        .chunks_live = t->chunks_live - n_superseded,
+        .chunks_live_peak = t->chunks_live_peak,
+        .chunks_retained = t->chunks_retained + n_superseded,
+        .chunks_reserved = t->chunks_reserved,
+        .chunks_capacity = ca_chunk_pool_capacity(c->pool),
+        .chunks_unshared = t->chunks_unshared,
+        .chunks_unshared_peak = t->chunks_unshared_peak,
+        .tokens_stored = t->tokens_stored,
+        .tokens_referenced = t->tokens_referenced,
+        .tokens_joined = t->tokens_joined,
+        .tokens_matched = t->tokens_matched,
+        .tokens_evicted = t->tokens_evicted,
+        .n_seqs = t->n_seqs,
+        .n_nodes = t->n_nodes,
+        .chunks_superseded = n_superseded,
+        .tokens_retained = t->tokens_retained,
+        .slots_padding = (t->chunks_live + t->chunks_retained) * (uint64_t)c->layout.c - t->tokens_stored,
+        .chunks_pinned = c->chunks_pinned,
+        .tokens_imported = t->tokens_imported,
+    };
+    ca_file_tier_stats(c, &now);
+    return CA_STRUCT_WRITE(cattn_stats, tokens_imported, stats, &now, NULL);
+}
+
+cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
+    CA_CALL(c, "cache", NULL);
+    return write_stats(c, ca_tree_count_superseded(c->tree), stats);
+}
+
+cattn_status cattn_cache_stats_fast(const cattn_cache *c, cattn_stats *stats) {
+    CA_CALL(c, "cache", NULL);
+    return write_stats(c, 0, stats);
+}
+
+/* ---- Whether a request fits ---- */
+
+void cattn_fit_request_init(cattn_fit_request *request) {
+    *request = (cattn_fit_request){.struct_size = sizeof *request, .n_seqs = 1};
+}
+
+static cattn_status read_fit_request(const cattn_fit_request *request, cattn_fit_request *r, cattn_error *error) {
+    cattn_status s;
+    if ((s = ca_need(request, "request", error))) return s;
+    cattn_fit_request_init(r);
+    if ((s = CA_STRUCT_READ(cattn_fit_request, headroom_bytes, r, request, error))) return s;
+    if ((s = ca_check_at_least("n_tokens", r->n_tokens, 1, error)) || (s = ca_check_at_least("n_seqs", r->n_seqs, 1, error)))
+        return s;
+    return ca_check_at_least("reserve_tokens", r->reserve_tokens, 0, error);
+}
+
+cattn_status cattn_cache_can_fit(const cattn_cache *c, const cattn_fit_request *request, cattn_fit_result *result,
+                                 cattn_error *error) {
+    cattn_fit_request r;
+    cattn_status s;
+    if ((s = ca_need(c, "cache", error)) || (s = read_fit_request(request, &r, error))) return s;
+    const ca_fit fit = {r.n_tokens, r.n_seqs, r.reserve_tokens};
+    const uint64_t other = r.headroom_bytes < c->max_budget_bytes ? c->empty_bytes + r.headroom_bytes : c->max_budget_bytes;
+    const uint64_t chunk_bytes = c->layout.chunk_bytes, n_chunks = (uint64_t)ca_fit_chunks(c->tree, &fit);
+    const cattn_fit_result now = {
+        .max_reserve_tokens = ca_fit_max_reserve(c->tree, &fit, other),
+        .bytes_needed = n_chunks > UINT64_MAX / chunk_bytes ? UINT64_MAX : n_chunks * chunk_bytes,
+        .bytes_available = ca_chunk_pool_capacity_beside(c->pool, other) * chunk_bytes,
+    };
+    if (result && (s = CA_STRUCT_WRITE(cattn_fit_result, bytes_available, result, &now, error))) return s;
+    if (ca_fit_holds(c->tree, &fit, other)) return CATTN_OK;
+    return ca_fail(
+        error, CATTN_ERR_BUDGET, -1,
+        "%lld prompt tokens and %lld sequences of %lld more need %llu bytes of K/V beside metadata; budget_bytes holds "
+        "%llu: shorten the request or raise the budget",
+        (long long)r.n_tokens, (long long)r.n_seqs, (long long)r.reserve_tokens, (unsigned long long)now.bytes_needed,
+        (unsigned long long)now.bytes_available);
+}
+
+/* ---- Nodes ---- */
 
 /* Count which nodes are covered by which kinds of sequences, for ca_tree_describe. */
 static void count_covered(const cattn_cache *c) {
@@ -51,13 +142,40 @@ static cattn_status find_next(const cattn_cache *c, const cattn_walk_options *o,
                    (unsigned long long)o->node_id, CATTN_MAX_SEARCH_NODES);
 }
 
+/* The tokens of a node with extra hashes, to be freed; NULL without memory. */
+static int32_t *copy_tokens(const cattn_cache *c, ca_alloc *alloc, const ca_node *node) {
+    int32_t *tokens = ca_new(alloc, (size_t)node->n_tokens, sizeof *tokens);
+    if (!tokens) return NULL;
+    memcpy(tokens, node->tokens, (size_t)node->n_tokens * sizeof *tokens);
+    ca_tree_show_extras(c->tree, tokens, NULL, node->n_tokens);
+    return tokens;
+}
+
+/* Call fn for a node at this depth. *stop: what it returns. */
+static cattn_status report(const cattn_cache *c, const ca_node *node, int32_t depth,
+                           int (*fn)(void *ctx, const cattn_node_info *node), void *ctx, int *stop, cattn_error *error) {
+    ca_alloc beside_budget = c->alloc;
+    cattn_node_info info = ca_tree_describe(c->tree, node);
+    const bool has_extras = ca_tree_has_extras(c->tree, node);
+    int32_t *tokens = has_extras ? copy_tokens(c, &beside_budget, node) : NULL;
+    info.depth = depth;
+    if (has_extras && !tokens)
+        return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the %lld tokens of a node with extra hashes",
+                       (long long)node->n_tokens);
+    if (tokens) info.tokens = tokens;
+    *stop = fn(ctx, &info);
+    ca_delete(&beside_budget, tokens, (size_t)node->n_tokens, sizeof *tokens);
+    return CATTN_OK;
+}
+
 cattn_status cattn_cache_walk(const cattn_cache *c, const cattn_walk_options *options, uint64_t *cursor,
                               int (*fn)(void *ctx, const cattn_node_info *node), void *ctx, cattn_error *error) {
     cattn_status s;
     cattn_walk_options o;
     const ca_node *next;
     int32_t depth, end;
-    if ((s = ca_need(c, "cache", error)) || (s = ca_need(cursor, "cursor", error))) return s;
+    CA_CALL(c, "cache", error);
+    if ((s = ca_need(cursor, "cursor", error))) return s;
     if (!fn) return ca_fail(error, CATTN_ERR_ARG, -1, "fn is NULL");
     if ((s = read_options(options, &o, error)) || (s = find_next(c, &o, *cursor, &next, &depth, &end, error))) return s;
     count_covered(c);
@@ -69,11 +187,10 @@ cattn_status cattn_cache_walk(const cattn_cache *c, const cattn_walk_options *op
         next = ca_tree_next(node, &depth);
         if (o.node_id != 0 && depth <= end) next = NULL; /* it is not below */
         if (node->n_children == 0 && node->n_tokens < o.min_tokens) continue;
-        cattn_node_info info = ca_tree_describe(c->tree, node);
-        info.depth = node_depth;
         n_reported++;
-        stop = fn(ctx, &info);
+        if ((s = report(c, node, node_depth, fn, ctx, &stop, error))) next = node;
+        if (s) break;
     }
     *cursor = ca_tree_suspend_walk(c->tree, *cursor, o.node_id == 0 ? next : NULL);
-    return CATTN_OK;
+    return s;
 }

@@ -9,6 +9,7 @@
 #include "chunkattn/base/levels.h"
 #include "export.h"
 #include "file_tier.h"
+#include "read.h"
 #include "step.h"
 
 /* ---- Kernel level ---- */
@@ -61,7 +62,9 @@ cattn_status ca_cpu_start(ca_compute *compute, const cattn_config *config, const
     return CATTN_OK;
 }
 
-static void destroy(ca_compute *compute) {
+/* The pool knows itself which process its threads are in. */
+static void destroy(ca_compute *compute, bool inherited) {
+    (void)inherited;
     if (compute->attn.workers) ca_attn_free(&compute->attn);
     ca_pool_destroy(&compute->threads);
 }
@@ -145,6 +148,13 @@ static void execute(void *ctx, const ca_kv_command *commands, size_t n) {
 
 /* ---- Steps ---- */
 
+static size_t most_bytes(const cattn_cache *c, int64_t n_tokens, int64_t n_rows) {
+    int64_t n_segments = 0;
+    for (size_t i = 0; i < c->plans.n; i++)
+        n_segments = ca_max(n_segments, ca_plan_most_segments(&c->plans.at[i], n_tokens, n_rows));
+    return ca_attn_most_missing(&c->compute.attn, n_segments, n_rows);
+}
+
 /* Make sure that the budget holds what the step has allocated since the cache had bytes_before, and the workspace to come. */
 static cattn_status reserve(cattn_cache *c, size_t bytes_before, size_t n_after, cattn_error *error) {
     (void)n_after; /* the commands need no memory of their own */
@@ -172,6 +182,8 @@ static cattn_status attend(cattn_cache *c, int32_t layer, const cattn_view *q, c
     return CATTN_OK;
 }
 
+static bool has_written(const cattn_cache *c, int32_t layer) { return c->step.prepared.at[layer]; }
+
 /* Execute the commands of a layer that was not written: those before the rows always, those after them only if `ready`. */
 static void finish_layer(const cattn_cache *c, int32_t layer, bool ready) {
     for (int32_t head = 0; head < c->layout.n_kv_heads; head++) {
@@ -198,15 +210,18 @@ const ca_backend ca_backend_cpu = {
     .create_cache = create_cache,
     .other_bytes = other_bytes,
     .execute = execute,
+    .most_bytes = most_bytes,
     .reserve = reserve,
     .write = ca_cpu_write,
     .attend = attend,
+    .has_written = has_written,
     .end = end,
     .release = release,
     .trim = ca_step_release,
     .set_budget = set_budget,
     .export_seq = ca_export,
     .import_seq = ca_import,
+    .read_seq = ca_read,
     .open_tier = ca_file_tier_open,
     .create_pages = ca_cpu_create_pages,
     .attend_pages = ca_cpu_attend_pages,

@@ -7,7 +7,9 @@
 
 /* ---- Caches and foreign pages ---- */
 
-static void destroy(ca_compute *compute) { ca_device_destroy(&compute->device); }
+static void destroy(ca_compute *compute, bool inherited) {
+    (inherited ? ca_device_abandon : ca_device_destroy)(&compute->device);
+}
 
 static ca_plan_config plan_config(const ca_compute *compute, const cattn_config *config) {
     return ca_device_plan_for(compute->device, config->n_sink_tokens);

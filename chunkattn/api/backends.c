@@ -36,6 +36,8 @@ cattn_status ca_backend_refuse(int32_t cuda_device, ca_lack lack, cattn_error *e
                              "compute the tokens where they are needed"},
         [CA_LACKS_IMPORT] = {"cattn_seq_import is called", "which neither exports nor imports",
                              "join with the tokens, and compute them"},
+        [CA_LACKS_READ] = {"cattn_seq_read is called", "whose K and V the host does not read",
+                           "keep what cattn_cuda_step_write gets"},
     };
     place_text text;
     return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "%s, but K and V are on %s, %s; %s", refusals[lack].requested,
@@ -70,26 +72,4 @@ cattn_status ca_check_length(const ca_compute *compute, int64_t n, cattn_error *
     if (n <= compute->backend->max_tokens) return CATTN_OK;
     return ca_fail(error, CATTN_ERR_ARG, -1, "the sequence would have %lld tokens; on %s it may have at most %lld",
                    (long long)n, place_of(compute->cuda_device, text), (long long)compute->backend->max_tokens);
-}
-
-/* A stride over a single element is not checked. */
-static cattn_status check_stride(const char *name, const char *field, int64_t stride, int64_t n, int32_t dim,
-                                 cattn_error *error) {
-    if (n <= 1 || stride >= dim) return CATTN_OK;
-    return ca_fail(error, CATTN_ERR_ARG, -1, "%s->%s is %lld; it must be at least the head size, %d", name, field,
-                   (long long)stride, dim);
-}
-
-cattn_status ca_check_view(const ca_compute *compute, const char *name, const cattn_view *view, int64_t n_rows, int32_t n_heads,
-                           int32_t dim, cattn_error *error) {
-    cattn_status s;
-    if (!view || !view->data) return ca_fail(error, CATTN_ERR_ARG, -1, "%s is NULL", name);
-    if (view->type != CATTN_F32 && view->type != CATTN_F16 && view->type != CATTN_BF16)
-        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "%s->type is %d; it must be CATTN_F32, CATTN_F16 or CATTN_BF16", name,
-                       view->type);
-    if ((s = check_stride(name, "row_stride", view->row_stride, n_rows, dim, error)) ||
-        (s = check_stride(name, "head_stride", view->head_stride, n_heads, dim, error)))
-        return s;
-    const ca_backend *b = compute->backend;
-    return b->check_alignment ? b->check_alignment(name, view, n_rows, n_heads, error) : CATTN_OK;
 }

@@ -14,7 +14,7 @@ extern const ca_backend ca_backend_cpu, ca_backend_cuda;
 ca_compute ca_compute_for(const cattn_config *config);
 
 /* What a backend may lack. */
-typedef enum ca_lack { CA_LACKS_TIER, CA_LACKS_SET_BUDGET, CA_LACKS_EXPORT, CA_LACKS_IMPORT } ca_lack;
+typedef enum ca_lack { CA_LACKS_TIER, CA_LACKS_SET_BUDGET, CA_LACKS_EXPORT, CA_LACKS_IMPORT, CA_LACKS_READ } ca_lack;
 
 /* CATTN_ERR_UNSUPPORTED: what was requested, that the backend lacks it, and what to do. */
 cattn_status ca_backend_refuse(int32_t cuda_device, ca_lack lack, cattn_error *error);
@@ -28,9 +28,5 @@ cattn_status ca_check_pages_call(const cattn_pages *pages, const ca_backend *of,
 
 /* Whether a sequence may have n tokens. */
 cattn_status ca_check_length(const ca_compute *compute, int64_t n, cattn_error *error);
-
-/* Check a view of n_rows rows; `name` is the argument's, for the message. */
-cattn_status ca_check_view(const ca_compute *compute, const char *name, const cattn_view *view, int64_t n_rows, int32_t n_heads,
-                           int32_t dim, cattn_error *error);
 
 #endif

@@ -5,6 +5,7 @@
 #include "chunkattn.h"
 #include "chunkattn/attn/backend.h"
 #include "chunkattn/base/array.h"
+#include "chunkattn/base/guard.h"
 #include "chunkattn/cache/chunk_pool.h"
 #include "chunkattn/cache/layout.h"
 #include "chunkattn/cache/plan.h"
@@ -37,6 +38,7 @@ typedef struct ca_step {
 } ca_step;
 
 struct cattn_cache {
+    ca_guard guard;
     ca_alloc alloc;            /* counts everything but the slabs */
     uint64_t max_budget_bytes; /* as configured */
     uint64_t budget_bytes;     /* at present */

@@ -62,6 +62,7 @@ cattn_status cattn_cuda_device_get_info(int32_t device, cattn_cuda_device_info *
 
 cattn_status cattn_cuda_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit,
                                    cattn_cuda_stream stream, uint64_t *graph, cattn_error *error) {
+    CA_CALL(c, "cache", error);
     int32_t before;
     cattn_status s = ca_step_check_begin(c, &ca_backend_cuda, entries, n_entries, row_limit, error);
     if (s || (s = ca_device_enter(c->compute.device, &before, error))) return s;
@@ -110,6 +111,7 @@ static cattn_status update_plan(cattn_pages *p, int64_t n_rows, cattn_error *err
 
 cattn_status cattn_cuda_pages_plan(cattn_pages *p, const cattn_pages_batch *batch, cattn_cuda_stream stream, uint64_t *graph,
                                    cattn_error *error) {
+    CA_CALL(p, "pages", error);
     int64_t n_rows;
     int32_t before;
     cattn_status s = ca_pages_read_batch(p, &ca_backend_cuda, batch, &n_rows, error);

@@ -69,11 +69,15 @@ cattn_status ca_export(cattn_cache *c, const ca_seq *seq, int64_t n_tokens,
     ca_tier_key key = ca_record_root(&c->record, 0);
     for (uint64_t i = 0; status == CATTN_OK && i < n_records; i++) {
         int32_t tokens[CA_RECORD_MAX_TOKENS] = {0};
+        uint64_t extras[CA_RECORD_MAX_TOKENS] = {0};
         const int64_t start = (int64_t)i * c->layout.c, n = ca_min(n_tokens - start, c->layout.c);
         ca_seq_tokens(seq, start, n, tokens);
+        ca_tree_show_extras(c->tree, tokens, extras, n);
         gather(c, seq, start, n, record + CA_RECORD_HEADER_BYTES);
         ca_record_header *sealed = (ca_record_header *)(void *)record;
-        ca_record_seal(&c->record, sealed, record + CA_RECORD_HEADER_BYTES, key, tokens, i);
+        const ca_tier_key parent = ca_record_mark(key, extras, c->layout.c);
+        ca_record_seal(&c->record, sealed, record + CA_RECORD_HEADER_BYTES, parent, tokens, i);
+        ca_record_add_extras(sealed, extras, c->layout.c);
         key = sealed->key;
         if (write(ctx, record, record_bytes)) status = CATTN_ERR_WRITE;
         n_written += status == CATTN_OK;

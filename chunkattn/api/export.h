@@ -5,8 +5,8 @@
  *    256  a record (chunkattn/tier/record.h) for each absolute chunk, ascending
  *
  * Slot groups are closed. The last record may have tokens for some of its slots only; its other slots and tokens are zero. Keys
- * are chained from the root of domain 0, since the importer chooses a domain of its own. So the bytes depend on the tokens and
- * their K/V alone.
+ * are chained from the root of domain 0, since the importer chooses a domain of its own. So the bytes depend on the tokens,
+ * their extra hashes and their K/V alone.
  *
  * One thread at a time may call these functions for a cache. It is on the CPU, and no step is open.
  */

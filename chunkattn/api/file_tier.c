@@ -40,10 +40,10 @@ cattn_status ca_file_tier_open(cattn_cache *c, const cattn_config *config, const
     return ca_tier_open(&c->tier, &tier, &c->alloc, error);
 }
 
-void ca_file_tier_close(cattn_cache *c) {
+void ca_file_tier_close(cattn_cache *c, bool inherited) {
     if (!c->tier) return;
-    if (c->tree) ca_tree_detach_tier(c->tree);
-    ca_tier_close(&c->tier);
+    if (c->tree) (inherited ? ca_tree_forget_tier : ca_tree_detach_tier)(c->tree);
+    (inherited ? ca_tier_abandon : ca_tier_close)(&c->tier);
 }
 
 /* ---- Measuring ---- */

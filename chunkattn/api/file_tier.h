@@ -24,8 +24,11 @@ cattn_status ca_cache_create(const cattn_config *config, const ca_file_tier_hook
 cattn_status ca_file_tier_open(cattn_cache *cache, const cattn_config *config, const ca_file_tier_hooks *hooks,
                                cattn_error *error);
 
-/* Finish what is queued, as ca_tier_close, and forget the tier. */
-void ca_file_tier_close(cattn_cache *cache);
+/*
+ * Finish what is queued, as ca_tier_close, and forget the tier. inherited: this process is a child of the one that has opened
+ * it, whose file is left alone.
+ */
+void ca_file_tier_close(cattn_cache *cache, bool inherited);
 
 /* Measure the time of a step, from its beginning to its end with n_rows rows. */
 void ca_file_tier_step_begins(cattn_cache *cache);

@@ -1,5 +1,6 @@
 /* The public functions of chunkattn_pages.h. */
 #include "backends.h"
+#include "checks.h"
 #include "chunkattn/base/fail.h"
 #include "chunkattn/pages/handle.h"
 #include "config.h"
@@ -79,6 +80,7 @@ cattn_status cattn_pages_create(const cattn_pages_config *config, cattn_pages **
     cattn_pages *p = ca_new_zero(&alloc, 1, sizeof *p);
     if (!p) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the handle");
     p->alloc = alloc;
+    ca_guard_init(&p->guard);
     if ((s = create_parts(p, config, &resolved, error))) {
         cattn_pages_destroy(&p);
         return s;
@@ -87,10 +89,9 @@ cattn_status cattn_pages_create(const cattn_pages_config *config, cattn_pages **
     return CATTN_OK;
 }
 
-void cattn_pages_destroy(cattn_pages **pages) {
-    if (!pages || !*pages) return;
-    cattn_pages *p = *pages;
-    p->compute.backend->destroy(&p->compute);
+/* Free a handle that no call uses. */
+static void destroy(cattn_pages *p) {
+    p->compute.backend->destroy(&p->compute, ca_guard_is_inherited(&p->guard));
     if (p->plan.alloc) ca_page_plan_free(&p->plan);
     ca_delete(&p->alloc, p->layer_plan, (size_t)p->layout.n_layers, sizeof *p->layer_plan);
     for (int32_t i = 0; p->workers && i < p->compute.n_threads; i++)
@@ -99,6 +100,14 @@ void cattn_pages_destroy(cattn_pages **pages) {
     CA_ARRAY_FREE(&p->alloc, &p->seqs);
     ca_alloc alloc = p->alloc;
     ca_delete(&alloc, p, 1, sizeof *p);
+}
+
+/* As cattn_cache_destroy. */
+void cattn_pages_destroy(cattn_pages **pages) {
+    if (!pages || !*pages) return;
+    const bool busy = atomic_exchange(&(*pages)->guard.busy, true);
+    if (busy && !ca_guard_is_inherited(&(*pages)->guard)) return;
+    if (!busy) destroy(*pages);
     *pages = NULL;
 }
 
@@ -107,6 +116,7 @@ const char *cattn_pages_level(const cattn_pages *pages) { return pages ? pages->
 /* ---- Plan ---- */
 
 cattn_status cattn_pages_plan(cattn_pages *p, const cattn_pages_batch *batch, cattn_error *error) {
+    CA_CALL(p, "pages", error);
     int64_t n_rows;
     cattn_status s;
     if ((s = ca_pages_read_batch(p, &ca_backend_cpu, batch, &n_rows, error))) return s;
@@ -117,7 +127,8 @@ cattn_status cattn_pages_plan(cattn_pages *p, const cattn_pages_batch *batch, ca
 }
 
 cattn_status cattn_pages_get_info(const cattn_pages *p, cattn_pages_info *info) {
-    if (!p || !info) return CATTN_ERR_ARG;
+    CA_CALL(p, "pages", NULL);
+    if (!info) return CATTN_ERR_ARG;
     cattn_pages_info now = {0};
     if (p->plan.exists) ca_page_plan_count(&p->plan, &now);
     return CA_STRUCT_WRITE(cattn_pages_info, n_kept, info, &now, NULL);
@@ -189,13 +200,12 @@ static cattn_status check_attend(const cattn_pages *p, int32_t layer, const catt
 cattn_status ca_pages_attend(cattn_pages *p, const ca_backend *of, int32_t layer, const cattn_page_view *k,
                              const cattn_page_view *v, const cattn_view *q, const cattn_view *out, float *lse, void *stream,
                              cattn_error *error) {
+    CA_CALL(p, "pages", error);
     cattn_status s;
-    if ((s = ca_check_pages_call(p, of, "attend", error)) || (s = check_attend(p, layer, k, v, error))) return s;
-    if (p->n_rows == 0) return CATTN_OK;
-    if ((s = ca_check_view(&p->compute, "q", q, p->n_rows, p->compute.n_heads, p->layout.d_k, error)) ||
-        (s = ca_check_view(&p->compute, "out", out, p->n_rows, p->compute.n_heads, p->layout.d_v, error)))
+    if ((s = ca_check_pages_call(p, of, "attend", error)) || (s = check_attend(p, layer, k, v, error)) ||
+        (s = ca_check_attend_views(&p->compute, &p->layout, q, out, lse, p->n_rows, error)))
         return s;
-    return of->attend_pages(p, layer, k, v, q, out, lse, stream, error);
+    return p->n_rows > 0 ? of->attend_pages(p, layer, k, v, q, out, lse, stream, error) : CATTN_OK;
 }
 
 cattn_status cattn_pages_attend(cattn_pages *p, int32_t layer, const cattn_page_view *k, const cattn_page_view *v,

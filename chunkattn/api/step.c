@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "checks.h"
 #include "chunkattn/base/fail.h"
 #include "file_tier.h"
 
@@ -32,8 +33,8 @@ static cattn_status find_entry(cattn_cache *c, const cattn_entry *entries, int32
     ca_step *step = &c->step;
     ca_seq *seq = ca_tree_find(c->tree, entries[i].seq);
     if (!seq)
-        return ca_fail(error, CATTN_ERR_ARG, i, "entries[%d].seq is %llu, which is no running sequence of this cache", i,
-                       (unsigned long long)entries[i].seq);
+        return ca_fail(error, CATTN_ERR_ARG, i, "entries[%d].seq is %llu, which is %s", i, (unsigned long long)entries[i].seq,
+                       ca_seq_fault(c, entries[i].seq));
     if (seq->step_entry >= 0)
         return ca_fail(error, CATTN_ERR_ARG, i, "entries[%d].seq is the sequence of entry %d too; list it once", i,
                        seq->step_entry);
@@ -231,6 +232,20 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
     ca_cache_note_bytes(c);
     return status;
 }
+
+/* ---- Headroom ---- */
+
+size_t ca_step_headroom(const cattn_cache *c, int64_t n_tokens, int64_t n_rows) {
+    enum { ENTRY_BYTES = 256, ROW_BYTES = 64 }; /* what an entry and a row of the step itself take, at most */
+    const size_t n_seqs = (size_t)ca_tree_get_counts(c->tree)->n_seqs;
+    if (n_rows < 1 || n_seqs == 0 || !c->compute.backend->most_bytes) return 0;
+    size_t bytes =
+        ENTRY_BYTES * (n_seqs + 1) + ROW_BYTES * (size_t)n_rows + c->compute.backend->most_bytes(c, n_tokens, n_rows);
+    for (size_t i = 0; i < c->plans.n; i++) bytes += ca_plan_most_bytes(&c->plans.at[i], n_tokens, n_rows);
+    return bytes;
+}
+
+/* ---- End ---- */
 
 void ca_step_close(cattn_cache *c, bool ready) {
     ca_step *step = &c->step;

@@ -20,6 +20,13 @@ cattn_status ca_step_write(cattn_cache *cache, const ca_backend *of, int32_t lay
 cattn_status ca_step_attend(cattn_cache *cache, const ca_backend *of, int32_t layer, const cattn_view *q, const cattn_view *out,
                             float *lse, void *stream, cattn_error *error);
 
+/*
+ * The most bytes that a step of n_rows rows of a sequence of n_tokens tokens, which is about to join others, may need
+ * beside what is there. 0: there are no rows, no other sequence could leave to make room, or the budget is not for such memory.
+ * No step is open.
+ */
+size_t ca_step_headroom(const cattn_cache *cache, int64_t n_tokens, int64_t n_rows);
+
 /* Close the step. The claimed tokens become ready, or, if not `ready`, can be claimed again. */
 void ca_step_close(cattn_cache *cache, bool ready);
 

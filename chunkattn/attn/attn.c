@@ -146,12 +146,24 @@ static void release(const ca_attn *a, ca_attn_buffer *b) {
     *b = (ca_attn_buffer){0};
 }
 
-size_t ca_attn_missing(const ca_attn *a, const ca_plan *plans, size_t n_plans) {
-    const workspace_sizes sizes = sizes_for(a, plans, n_plans);
+static size_t missing_for(const ca_attn *a, workspace_sizes sizes) {
     size_t missing = missing_bytes(&a->states, sizes.shared);
     for (int32_t i = 0; i < a->n_threads; i++)
         missing += missing_bytes(&a->workers[i].states, sizes.own) + missing_bytes(&a->workers[i].merging, sizes.merging);
     return missing;
+}
+
+size_t ca_attn_missing(const ca_attn *a, const ca_plan *plans, size_t n_plans) {
+    return missing_for(a, sizes_for(a, plans, n_plans));
+}
+
+size_t ca_attn_most_missing(const ca_attn *a, int64_t n_segments, int64_t n_rows) {
+    const size_t segments = (size_t)n_segments, rows = (size_t)n_rows, max_rows = (size_t)a->max_rows;
+    const size_t spread = a->n_threads > 1 ? rows : 0; /* one thread spreads no chain */
+    const workspace_sizes most = {.shared = segments * spread * n_query_heads(a) * a->state_bytes,
+                                  .own = segments * (rows < max_rows ? rows : max_rows) * (size_t)a->group * a->state_bytes,
+                                  .merging = segments * sizeof(const void *)};
+    return missing_for(a, most);
 }
 
 cattn_status ca_attn_reserve(ca_attn *a, const ca_plan *plans, size_t n_plans) {

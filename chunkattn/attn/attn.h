@@ -69,6 +69,8 @@ void ca_attn_free(ca_attn *attn);
  * is kept if it suffices.
  */
 size_t ca_attn_missing(const ca_attn *attn, const ca_plan *plans, size_t n_plans);
+/* The most that is missing for n_rows rows of one sequence, each with at most n_segments blocks. */
+size_t ca_attn_most_missing(const ca_attn *attn, int64_t n_segments, int64_t n_rows);
 cattn_status ca_attn_reserve(ca_attn *attn, const ca_plan *plans, size_t n_plans);
 
 /* Free what ca_attn_reserve allocated. */

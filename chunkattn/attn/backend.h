@@ -49,8 +49,11 @@ struct ca_backend {
 
     /* ---- Caches and foreign pages ---- */
 
-    /* Free what create_cache and create_pages put into *compute, which may be partly filled, or zero. */
-    void (*destroy)(ca_compute *compute);
+    /*
+     * Free what create_cache and create_pages put into *compute, which may be partly filled, or zero. inherited: this process
+     * is a child of the one that has created it, where there are no threads, and no device may be used.
+     */
+    void (*destroy)(ca_compute *compute, bool inherited);
 
     /* How plans are made, for a layer without a window. */
     ca_plan_config (*plan_config)(const ca_compute *compute, const cattn_config *config);
@@ -81,6 +84,12 @@ struct ca_backend {
     void (*execute)(void *ctx, const ca_kv_command *commands, size_t n);
 
     /*
+     * The most bytes of workspace that a step of n_rows rows of one sequence of n_tokens tokens needs and does not have. NULL:
+     * the budget is not for workspace.
+     */
+    size_t (*most_bytes)(const cattn_cache *cache, int64_t n_tokens, int64_t n_rows);
+
+    /*
      * Get the memory that the updated plans need, after the cache had bytes_before bytes; n_after is the most K/V commands
      * behind the rows. CATTN_ERR_BUDGET or CATTN_ERR_NOMEM. Chunks may have been evicted.
      */
@@ -94,6 +103,9 @@ struct ca_backend {
                           cattn_error *error);
     cattn_status (*attend)(cattn_cache *cache, int32_t layer, const cattn_view *q, const cattn_view *out, float *lse,
                            void *stream, cattn_error *error);
+
+    /* Whether the open step has written a layer. NULL: it is not known, since the caller may have replayed a graph. */
+    bool (*has_written)(const cattn_cache *cache, int32_t layer);
 
     /* The open step ends, or is aborted if not `ready`. NULL: nothing is left to do. */
     void (*end)(cattn_cache *cache, bool ready);
@@ -112,6 +124,10 @@ struct ca_backend {
                                int (*write)(void *ctx, const void *bytes, size_t n_bytes), void *ctx, cattn_error *error);
     cattn_status (*import_seq)(cattn_cache *cache, const void *bytes, size_t n_bytes, const cattn_join_options *options,
                                cattn_seq *seq, cattn_join_result *result, cattn_error *error);
+
+    /* As cattn_seq_read, for at least one token; k and v may be NULL (chunkattn/api/read.h). NULL: refused. */
+    void (*read_seq)(cattn_cache *cache, const ca_seq *seq, int32_t layer, int64_t first_pos, int64_t n_tokens,
+                     const cattn_view *k, const cattn_view *v);
 
     /* ca_file_tier_open (chunkattn/api/file_tier.h). NULL: a config with a tier is refused. */
     cattn_status (*open_tier)(cattn_cache *cache, const cattn_config *config, const struct ca_file_tier_hooks *hooks,

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "clock.h"
+#include "guard.h"
 #include "signals.h"
 
 /*
@@ -40,6 +41,7 @@ struct ca_pool {
     pthread_mutex_t mutex;
     pthread_cond_t work, done; /* for workers and for the caller */
     int n_threads, n_started;
+    uint32_t process; /* in which they were started */
     struct worker {
         alignas(64) _Atomic int32_t next; /* the first task of its share that is not taken */
         int32_t end;                      /* of its share */
@@ -132,6 +134,7 @@ static void wake_workers(ca_pool *pool, int32_t n) {
 
 static void *worker_main(void *arg) {
     const struct worker *w = arg;
+    thread_set_name("cattn-worker");
     while (!atomic_load(&w->pool->stop)) {
         if (!spin(w->pool, has_work)) sleep_for_work(w->pool);
         work(w->pool, w->id);
@@ -159,7 +162,7 @@ ca_pool *ca_pool_create(int n_threads) {
     const size_t size = sizeof(ca_pool) + (size_t)n_threads * sizeof(struct worker);
     ca_pool *pool = aligned_alloc(64, (size + 63) & ~(size_t)63);
     if (!pool) return NULL;
-    *pool = (ca_pool){.n_threads = n_threads};
+    *pool = (ca_pool){.n_threads = n_threads, .process = ca_process()};
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_cond_init(&pool->work, NULL);
     pthread_cond_init(&pool->done, NULL);
@@ -167,16 +170,20 @@ ca_pool *ca_pool_create(int n_threads) {
     return pool;
 }
 
-void ca_pool_destroy(ca_pool **pool) {
-    if (!pool || !*pool) return;
-    ca_pool *p = *pool;
+/* Stop the threads, and free what they wait for. */
+static void stop_workers(ca_pool *p) {
     atomic_store(&p->stop, true);
     wake_workers(p, p->n_started);
     for (int i = 1; i <= p->n_started; i++) pthread_join(p->workers[i].thread, NULL);
     pthread_cond_destroy(&p->done);
     pthread_cond_destroy(&p->work);
     pthread_mutex_destroy(&p->mutex);
-    free(p);
+}
+
+void ca_pool_destroy(ca_pool **pool) {
+    if (!pool || !*pool) return;
+    if ((*pool)->process == ca_process()) stop_workers(*pool); /* a child of fork(2) has none */
+    free(*pool);
     *pool = NULL;
 }
 

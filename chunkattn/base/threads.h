@@ -17,7 +17,10 @@ typedef void (*ca_task)(void *arg, int32_t task, int32_t worker);
 /* A pool of n_threads >= 1 workers, for which n_threads - 1 threads are started. NULL without memory or threads. */
 ca_pool *ca_pool_create(int n_threads);
 
-/* Stop the threads, free the pool and set *pool to NULL. pool and *pool may be NULL. */
+/*
+ * Stop the threads, free the pool and set *pool to NULL. pool and *pool may be NULL. In a child of fork(2), which has none of
+ * the threads, it only frees.
+ */
 void ca_pool_destroy(ca_pool **pool);
 
 /* The number of workers, the caller included. */

@@ -44,12 +44,23 @@ static cattn_status secure_metadata(ca_tree *tree, const ca_demand *demand, int6
                    demand->call, excess - returned);
 }
 
+/* Whether the headroom stays when the call has taken `needed` chunks. */
+static cattn_status check_headroom(const ca_tree *tree, const ca_demand *demand, int64_t needed, cattn_error *error) {
+    const uint64_t taken = tree->counts.chunks_live + tree->counts.chunks_reserved + (uint64_t)needed;
+    if (demand->headroom == 0 || taken <= ca_chunk_pool_capacity_with(tree->pool, growth_of(tree, demand) + demand->headroom))
+        return CATTN_OK;
+    return ca_fail(error, CATTN_ERR_BUDGET, -1,
+                   "%s: leaves less than %zu bytes of budget_bytes for the plan and workspace of a step of its rows; raise it, "
+                   "let sequences leave, or set a smaller max_step_rows",
+                   demand->call, demand->headroom);
+}
+
 /* Whether `needed` chunks are free or can be evicted, beside those that are reserved. */
 static cattn_status check_chunks(const ca_tree *tree, const ca_demand *demand, int64_t needed, cattn_error *error) {
     const int64_t reserved = (int64_t)tree->counts.chunks_reserved;
     const int64_t n_free = (int64_t)ca_chunk_pool_n_free(tree->pool, growth_of(tree, demand));
     const int64_t available = n_free + (int64_t)tree->counts.chunks_retained - reserved;
-    if (needed <= available) return CATTN_OK;
+    if (needed <= available) return check_headroom(tree, demand, needed, error);
     return ca_fail(
         error, CATTN_ERR_BUDGET, -1,
         "%s: needs %lld chunks, but %lld are available beside %lld reserved; raise budget_bytes, reserve less or let "

@@ -7,8 +7,9 @@
 enum {
     PAGE = 4096,
     HUGE_PAGE = 2 << 20,
-    SLAB_BYTES = 32 << 20,    /* large enough for long runs of one head's tiles, small enough to become empty */
-    MIN_SLABS_PER_BUDGET = 16 /* a small budget has smaller slabs */
+    SLAB_BYTES = 32 << 20,     /* large enough for long runs of one head's tiles, small enough to become empty */
+    MIN_SLABS_PER_BUDGET = 16, /* a small budget has smaller slabs */
+    POPULATE_WRITE = 23        /* MADV_POPULATE_WRITE, which musl's headers lack */
 };
 
 typedef struct slab {
@@ -190,7 +191,7 @@ bool ca_chunk_pool_prefault(ca_chunk_pool *p, size_t n_chunks) {
     const size_t left = p->slab_bytes - cold->n_resident, n = left < HUGE_PAGE ? left : HUGE_PAGE;
     char *from = p->data + (size_t)(cold - p->slabs) * p->slab_bytes + cold->n_resident;
     /* The system makes pages resident without writing to them: the tier's threads may read and write chunks in use there. */
-    if (madvise(from, n, MADV_POPULATE_WRITE) != 0) return false;
+    if (madvise(from, n, POPULATE_WRITE) != 0) return false;
     cold->n_resident += n;
     return true;
 }
@@ -277,7 +278,11 @@ size_t ca_chunk_pool_n_free(const ca_chunk_pool *p, size_t more) {
 
 size_t ca_chunk_pool_n_committed_free(const ca_chunk_pool *p) { return p->n_free; }
 
-size_t ca_chunk_pool_capacity(const ca_chunk_pool *p) { return affordable_slabs(p) * p->slab_chunks; }
+size_t ca_chunk_pool_capacity(const ca_chunk_pool *p) { return ca_chunk_pool_capacity_with(p, 0); }
+
+size_t ca_chunk_pool_capacity_with(const ca_chunk_pool *p, size_t more) {
+    return slabs_beside(p, p->budget_bytes, other_bytes(p, more)) * p->slab_chunks;
+}
 
 size_t ca_chunk_pool_capacity_beside(const ca_chunk_pool *p, uint64_t others) {
     return slabs_beside(p, p->max_budget_bytes, others) * p->slab_chunks;

@@ -112,6 +112,9 @@ size_t ca_chunk_pool_n_free(const ca_chunk_pool *pool, size_t more);
 size_t ca_chunk_pool_n_committed_free(const ca_chunk_pool *pool);
 size_t ca_chunk_pool_capacity(const ca_chunk_pool *pool);
 
+/* All chunks that the budget could hold if other memory grew by `more` bytes. */
+size_t ca_chunk_pool_capacity_with(const ca_chunk_pool *pool, size_t more);
+
 /* All chunks that the budget of the creation could hold if other memory had other_bytes. */
 size_t ca_chunk_pool_capacity_beside(const ca_chunk_pool *pool, uint64_t other_bytes);
 

@@ -27,7 +27,7 @@ static bool is_shown_rather(const ca_node *a, const ca_node *b, int32_t token) {
  * the others are the nearest of them. NULL: there is no child of the domain.
  */
 static const ca_node *choose_child(const ca_node *parent, uint32_t domain, int32_t token) {
-    const size_t at = ca_node_lower_bound(parent, domain, token, -1, 0);
+    const size_t at = ca_node_lower_bound(parent, domain, token, INT32_MIN, 0);
     const size_t begin = at > MOST_CHILDREN / 2 ? at - MOST_CHILDREN / 2 : 0;
     const ca_node *best = NULL;
     for (size_t i = begin; i < parent->n_children && i < begin + MOST_CHILDREN; i++) {
@@ -38,7 +38,8 @@ static const ca_node *choose_child(const ca_node *parent, uint32_t domain, int32
 }
 
 /* Fill `next` and `difference`. */
-static void show_next(const ca_match *match, const int32_t *tokens, int64_t n_tokens, uint32_t domain, cattn_explanation *e) {
+static void show_next(const ca_tree *tree, const ca_match *match, const int32_t *tokens, int64_t n_tokens, uint32_t domain,
+                      cattn_explanation *e) {
     const ca_node *node = match->node;
     int64_t first = match->n_node_tokens;
     if (first == node->n_tokens) {
@@ -51,6 +52,7 @@ static void show_next(const ca_match *match, const int32_t *tokens, int64_t n_to
     memcpy(e->next, node->tokens + first, (size_t)e->n_next * sizeof *e->next);
     for (int64_t i = 0; i < e->n_next && match->n_tokens + i < n_tokens && e->difference < 0; i++)
         if (e->next[i] != tokens[match->n_tokens + i]) e->difference = match->n_tokens + i;
+    ca_extras_show(&tree->extras, e->next, NULL, e->n_next);
 }
 
 /* ---- What was evicted ---- */
@@ -80,7 +82,7 @@ static void find_other_domain(const ca_tree *tree, const int32_t *tokens, int64_
             e->other_domain = other;
         }
         if (other == UINT32_MAX) return;
-        i = ca_node_lower_bound(root, other + 1, -1, -1, 0);
+        i = ca_node_lower_bound(root, other + 1, INT32_MIN, INT32_MIN, 0);
     }
 }
 
@@ -93,7 +95,7 @@ static int64_t count_in_tier(const ca_tree *tree, const int32_t *tokens, int64_t
     ca_tier_key key = ca_tier_root(tier, domain);
     int64_t i = 0;
     for (; i < n_chunks; i++) {
-        key = ca_tier_next(tier, key, tokens + (i << log2_c));
+        key = ca_tier_key_after(tree, key, tokens + (i << log2_c));
         if (i >= first && !ca_tier_has(tier, key)) break;
     }
     return i > first ? (i << log2_c) - n_there : 0;
@@ -116,7 +118,7 @@ void ca_tree_explain(const ca_tree *tree, const int32_t *tokens, int64_t n_token
     find_other_domain(tree, tokens, limit, domain, e);
     e->end = CATTN_MATCH_WHOLE;
     if (match.n_tokens == limit) return;
-    show_next(&match, tokens, n_tokens, domain, e);
+    show_next(tree, &match, tokens, n_tokens, domain, e);
     find_evicted(tree, tokens, n_tokens, domain, e);
     e->end = e->n_evicted > 0 ? CATTN_MATCH_EVICTED : e->difference >= 0 ? CATTN_MATCH_DIFFERS : CATTN_MATCH_ENDS;
 }

@@ -23,6 +23,7 @@ cattn_join_result ca_tree_find_prefix(const ca_tree *tree, const int32_t *tokens
 
 /* A join that is prepared: it cannot fail any more. */
 typedef struct joining {
+    size_t headroom;
     ca_match match;
     ca_branch branch;
     ca_seq *seq;
@@ -47,18 +48,19 @@ static cattn_status join_prepare(ca_tree *tree, const int32_t *tokens, int64_t n
                               .n_chunks = j->n_chunks,
                               .n_reserved = ca_reservation(tree, n_tokens, n_tokens + reserve_tokens, true),
                               .n_revived = retained_on_path(tree, j->match.node, j->match.n_node_tokens),
-                              .unreserved = true};
+                              .unreserved = true,
+                              .headroom = j->headroom};
     const cattn_status status = ca_budget_secure(tree, &demand, &j->n_needed, error);
     if (status != CATTN_OK) ca_seq_free(tree, j->seq);
     return status;
 }
 
 cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain, int64_t reserve_tokens,
-                          cattn_seq *id, cattn_join_result *result, cattn_error *error) {
+                          size_t headroom, cattn_seq *id, cattn_join_result *result, cattn_error *error) {
     assert(n_tokens > 0);
     *id = 0;
     int64_t limit = match_limit(tree, n_tokens);
-    joining j;
+    joining j = {.headroom = headroom};
     cattn_status status;
     cattn_error cause;
     /*

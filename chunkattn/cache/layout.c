@@ -74,3 +74,32 @@ void ca_layout_write(const ca_layout *l, void *k_tile, void *v_tile, uint32_t op
     for (int i = 0; i < l->d_k; i++) store(l->type, k_tile, ca_layout_k_index(l, open, slot, i), k[i]);
     for (int i = 0; i < l->d_v; i++) store(l->type, v_tile, ca_layout_v_index(l, slot, i), v[i]);
 }
+
+/* ---- Reading a token ---- */
+
+/* Element `index` of a tile whose type has no scales. */
+static float load(cattn_type type, const void *tile, size_t index) {
+    if (type == CATTN_F32) return ((const float *)tile)[index];
+    const uint16_t half = ((const uint16_t *)tile)[index];
+    return type == CATTN_F16 ? ca_f32_from_f16(half) : ca_f32_from_bf16(half);
+}
+
+static float scale_of(const void *tile, int d, int c, int slot) {
+    return ((const float *)(const void *)((const char *)tile + ca_layout_scales(d, c)))[slot];
+}
+
+void ca_layout_read_k(const ca_layout *l, const void *k_tile, uint32_t open, int slot, float *k) {
+    const float scale = l->type == CATTN_I8 ? scale_of(k_tile, l->d_k, l->c, slot) : 1;
+    for (int i = 0; i < l->d_k; i++) {
+        const size_t at = ca_layout_k_index(l, open, slot, i);
+        k[i] = l->type == CATTN_I8 ? (float)(((const uint8_t *)k_tile)[at] - 128) * scale : load(l->type, k_tile, at);
+    }
+}
+
+void ca_layout_read_v(const ca_layout *l, const void *v_tile, int slot, float *v) {
+    const float scale = l->type == CATTN_I8 ? scale_of(v_tile, l->d_v, l->c, slot) : 1;
+    for (int i = 0; i < l->d_v; i++) {
+        const size_t at = ca_layout_v_index(l, slot, i);
+        v[i] = l->type == CATTN_I8 ? (float)((const int8_t *)v_tile)[at] * scale : load(l->type, v_tile, at);
+    }
+}

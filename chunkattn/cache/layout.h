@@ -108,4 +108,8 @@ static inline size_t ca_layout_scales(int d, int c) { return (size_t)d * (size_t
  */
 void ca_layout_write(const ca_layout *l, void *k_tile, void *v_tile, uint32_t open, int slot, const float *k, const float *v);
 
+/* The same in reverse: the k [d_k] of a slot of the tile at k_tile, and the v [d_v] of one at v_tile, as kernels see them. */
+void ca_layout_read_k(const ca_layout *l, const void *k_tile, uint32_t open, int slot, float *k);
+void ca_layout_read_v(const ca_layout *l, const void *v_tile, int slot, float *v);
+
 #endif

@@ -203,6 +203,7 @@ void ca_node_extend(ca_tree *tree, ca_node *node, const int32_t *tokens, int64_t
     const size_t old_index = pair_changes ? ca_node_index(node) : 0;
 
     memcpy(node->tokens + node->n_tokens, tokens, (size_t)n_tokens * sizeof *tokens);
+    ca_extras_ref(&tree->extras, tokens, n_tokens);
     node->n_tokens += n_tokens;
     tree->counts.tokens_stored += (uint64_t)n_tokens;
 
@@ -256,6 +257,7 @@ void ca_node_trim(ca_tree *tree, ca_node *node, int64_t n_tokens) {
         }
     }
 
+    ca_extras_unref(&tree->extras, node->tokens + n_tokens, node->n_tokens - n_tokens);
     tree->counts.tokens_stored -= (uint64_t)(node->n_tokens - n_tokens);
     if (node->n_seqs == 0) tree->counts.tokens_retained -= (uint64_t)(node->n_tokens - n_tokens);
     node->n_tokens = n_tokens;

@@ -185,3 +185,25 @@ cattn_status ca_plan_update(ca_plan *plans, size_t n_plans, const ca_plan_entry 
         for (size_t i = 0; !plan->only_moved && i < plan->sections.n; i++) plan->roots.at[i]->plan.section = (int32_t)i;
     return status;
 }
+
+/* ---- What a plan may need ---- */
+
+int64_t ca_plan_most_segments(const ca_plan *plan, int64_t n_tokens, int64_t n_rows) {
+    const ca_plan_config *config = &plan->config;
+    const int64_t all = ((n_tokens - 1) >> config->log2_segment) + 1;
+    if (config->window == 0) return all;
+    const int64_t n_parts = 2,
+                  seen = config->window + n_rows + config->n_sink_tokens; /* the sink tokens, and what the windows see */
+    return ca_min(all, (seen >> config->log2_segment) + 2 * n_parts);
+}
+
+size_t ca_plan_most_bytes(const ca_plan *plan, int64_t n_tokens, int64_t n_rows) {
+    enum { MOST_GROWTH = 2 }; /* arrays double */
+    const int64_t n_segments = ca_plan_most_segments(plan, n_tokens, n_rows);
+    const int64_t n_chunks = n_segments << (plan->config.log2_segment - plan->layout->log2_c);
+    const int64_t n_chains = (n_rows - 1) / plan->config.max_rows + 1;
+    const size_t row = sizeof(int32_t) * (size_t)(2 + n_segments) + sizeof(int64_t);
+    const size_t chunk = sizeof(ca_item) + sizeof(ca_chunk_id), block = sizeof(ca_block) + sizeof(ca_plan_task);
+    return sizeof(ca_section) + MOST_GROWTH * ((size_t)n_rows * row + (size_t)(n_chains * n_chunks) * chunk +
+                                               (size_t)(n_chains * n_segments) * block + (size_t)n_chunks * sizeof(ca_visit));
+}

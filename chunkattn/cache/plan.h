@@ -182,4 +182,11 @@ void ca_plan_free(ca_plan *plan);
  */
 cattn_status ca_plan_update(ca_plan *plans, size_t n_plans, const ca_plan_entry *entries, int32_t n_entries);
 
+/*
+ * For rows of one sequence of n_tokens tokens: the most segments of which a row sees something, and the most bytes that their
+ * part of a plan has.
+ */
+int64_t ca_plan_most_segments(const ca_plan *plan, int64_t n_tokens, int64_t n_rows);
+size_t ca_plan_most_bytes(const ca_plan *plan, int64_t n_tokens, int64_t n_rows);
+
 #endif

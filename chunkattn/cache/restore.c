@@ -62,10 +62,10 @@ static found find(ca_tree *tree, const ca_seq *seq, const int32_t *tokens) {
     if (first >= limit || ca_path_own_begin(tree, seq->leaf, ((first + 1) << log2_c) - 1) != f.begin) return f;
     if ((first + 1) << log2_c == seq->n_tokens && ca_slot_of(tree, f.begin) > 0) return f;
     f.parent = ca_tier_root(tier, seq->domain);
-    for (int64_t i = 0; i < first; i++) f.parent = ca_tier_next(tier, f.parent, tokens + (i << log2_c));
+    for (int64_t i = 0; i < first; i++) f.parent = ca_tier_key_after(tree, f.parent, tokens + (i << log2_c));
     ca_tier_key key = f.parent;
     for (int64_t i = first; i < limit; i++, f.n_chunks++) {
-        key = ca_tier_next(tier, key, tokens + (i << log2_c));
+        key = ca_tier_key_after(tree, key, tokens + (i << log2_c));
         if (!ca_tier_has(tier, key)) break;
         if (i > first && ca_path_own_begin(tree, seq->leaf, ((i + 1) << log2_c) - 1) != i << log2_c) break;
         f.last = key;
@@ -137,16 +137,17 @@ static void give_up(ca_tree *tree, const ca_restore *restore, int32_t i) {
     }
 }
 
-static void queue_reads(ca_tree *tree, ca_restore *r, const int32_t *tokens, ca_tier_key parent) {
-    ca_tier *tier = tree->config.tier;
+static void queue_reads(ca_tree *tree, ca_restore *r, const int32_t *ids, ca_tier_key key) {
     const int32_t n_chunks = r->n_chunks;
-    const int32_t *at = tokens + (first_chunk(tree, r) << tree->layout->log2_c);
+    const int32_t *at = ids + (first_chunk(tree, r) << tree->layout->log2_c);
+    int32_t tokens[CA_RECORD_MAX_TOKENS];
     for (int32_t i = 0; i < n_chunks; i++, at += tree->layout->c) {
-        if (!ca_tier_read(tier, parent, at, chunk_of(tree, r, i), (uint64_t)r->id << 32 | (uint32_t)i)) {
+        const ca_tier_key parent = ca_tier_name_of(tree, key, at, tokens);
+        if (!ca_tier_read(tree->config.tier, parent, tokens, chunk_of(tree, r, i), (uint64_t)r->id << 32 | (uint32_t)i)) {
             give_up(tree, r, i);
             return;
         }
-        parent = ca_tier_next(tier, parent, at);
+        key = ca_tier_next(tree->config.tier, parent, tokens);
     }
 }
 
@@ -273,5 +274,14 @@ void ca_tree_detach_tier(ca_tree *tree) {
         if (r->n_done < r->n_chunks) give_up(tree, r, r->n_done);
     }
     end_finished(tree);
+    tree->config.tier = NULL;
+}
+
+void ca_tree_forget_tier(ca_tree *tree) {
+    for (size_t i = 0; i < tree->restores.n; i++) {
+        const ca_restore *r = &tree->restores.at[i];
+        ca_delete(tree->alloc, r->read, (size_t)r->capacity, sizeof *r->read);
+    }
+    tree->restores.n = 0;
     tree->config.tier = NULL;
 }

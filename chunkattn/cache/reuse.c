@@ -12,8 +12,12 @@ enum {
     LEAVES_FOR_AN_UPDATE = 32
 };
 
-/* What is assumed of each class at first: PRIOR chunks, of which a part is used again at each age, and fewer at the next. */
-static const double PRIOR = 8, PRIOR_PART = 0.03, PRIOR_NEXT = 0.97;
+/*
+ * What is assumed of each class at first: PRIOR chunks, of which a part is used again at each age, and fewer at the next. The
+ * part is smaller of chunks that were used once, so that a batch of prompts that never come back does not evict a conversation
+ * before anything is learnt.
+ */
+static const double PRIOR = 8, PRIOR_PART[CA_USE_CLASSES] = {0.006, 0.03}, PRIOR_NEXT = 0.97;
 
 /* ---- Ages ---- */
 
@@ -73,7 +77,7 @@ int ca_reuse_init(ca_reuse *r, ca_alloc *alloc, size_t n_chunks, size_t chunk_by
     if (!r->history) return -1;
     for (int k = 0; k < CA_USE_CLASSES; k++) {
         r->n_chunks[k] = PRIOR;
-        double part = PRIOR_PART;
+        double part = PRIOR_PART[k];
         for (int i = 0; i < CA_AGES; i++, part *= PRIOR_NEXT) r->n_reused[k][i] = PRIOR * part;
     }
     update_worth(r);

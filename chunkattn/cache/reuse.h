@@ -52,8 +52,8 @@ typedef struct ca_reuse {
 } ca_reuse;
 
 /*
- * Start without knowledge, which makes the worth fall with the age, for a cache of n_chunks chunks of chunk_bytes bytes. The
- * history takes at most a 512th of these bytes, or 8 KB. Returns 0, or -1 without memory.
+ * Start without knowledge, for a cache of n_chunks chunks of chunk_bytes bytes: the worth falls with the age, and is lower
+ * where chunks were used once. The history takes at most a 512th of these bytes, or 8 KB. Returns 0, or -1 without memory.
  */
 int ca_reuse_init(ca_reuse *reuse, ca_alloc *alloc, size_t n_chunks, size_t chunk_bytes);
 void ca_reuse_free(ca_reuse *reuse, ca_alloc *alloc);

@@ -3,9 +3,21 @@
 
 #include <string.h>
 
-/* The low bits of an id are the index in the table, the high bits a serial number: ids are unique, and found without hashing.
+/*
+ * An id says which cache it is of, where in the cache's table, and how many sequences have had that place: ids are unique, and
+ * found without hashing, and those of another cache are recognised.
+ *
+ *   63     48 47     24 23      0
+ *   [ tree  | serial   | index  ]
+ *
+ * A place whose serials are used up is not used again. After 65,535 trees of a process their numbers begin anew.
  */
-enum { INDEX_BITS = 24 };
+enum { INDEX_BITS = 24, SERIAL_BITS = 24, TREE_BITS = 16, MAX_SERIAL = (1 << SERIAL_BITS) - 1 };
+
+uint64_t ca_tree_new_number(void) {
+    static _Atomic uint32_t n_trees;
+    return n_trees++ % ((1u << TREE_BITS) - 1) + 1;
+}
 
 /* ---- The table ---- */
 
@@ -16,20 +28,21 @@ static int grow_table(ca_tree *tree) {
     if (ca_grow(tree->alloc, (void **)&tree->seqs, &tree->seqs_capacity, wanted, sizeof *tree->seqs) != 0) return -1;
     for (size_t i = tree->seqs_capacity; i-- > old;) {
         tree->seqs[i] = (ca_seq_ref){.next_free = tree->free_ref};
-        tree->free_ref = i;
+        tree->free_ref = (uint32_t)i;
     }
     return 0;
 }
 
 ca_seq *ca_seq_new(ca_tree *tree) {
-    if (tree->free_ref == SIZE_MAX && grow_table(tree) != 0) return NULL;
+    if (tree->free_ref == UINT32_MAX && grow_table(tree) != 0) return NULL;
     ca_seq *seq = ca_new_zero(tree->alloc, 1, sizeof *seq);
     if (!seq) return NULL;
-    const size_t i = tree->free_ref;
-    seq->id = ++tree->n_seq_ids << INDEX_BITS | i;
+    const uint32_t i = tree->free_ref;
+    ca_seq_ref *ref = &tree->seqs[i];
+    seq->id = tree->number << (SERIAL_BITS + INDEX_BITS) | (uint64_t)++ref->serial << INDEX_BITS | i;
     seq->step_entry = -1;
-    tree->free_ref = tree->seqs[i].next_free;
-    tree->seqs[i].seq = seq;
+    tree->free_ref = ref->next_free;
+    ref->seq = seq;
     tree->counts.n_seqs++;
     return seq;
 }
@@ -37,10 +50,14 @@ ca_seq *ca_seq_new(ca_tree *tree) {
 void ca_seq_free(ca_tree *tree, ca_seq *seq) {
     if (!seq) return;
     assert(!seq->leaf && seq->n_reserved == 0);
-    const size_t i = seq->id & (((size_t)1 << INDEX_BITS) - 1);
+    const uint32_t i = seq->id & ((1u << INDEX_BITS) - 1);
+    ca_seq_ref *ref = &tree->seqs[i];
     ca_seq_resize(tree, seq, 0);
-    tree->seqs[i] = (ca_seq_ref){.next_free = tree->free_ref};
-    tree->free_ref = i;
+    ref->seq = NULL;
+    if (ref->serial < MAX_SERIAL) {
+        ref->next_free = tree->free_ref;
+        tree->free_ref = i;
+    }
     tree->counts.n_seqs -= !seq->is_restore;
     ca_delete(tree->alloc, seq, 1, sizeof *seq);
 }
@@ -51,6 +68,8 @@ ca_seq *ca_tree_find(const ca_tree *tree, cattn_seq id) {
     ca_seq *seq = tree->seqs[i].seq;
     return seq && seq->id == id && !seq->is_restore ? seq : NULL;
 }
+
+bool ca_tree_has_made(const ca_tree *tree, cattn_seq id) { return id >> (SERIAL_BITS + INDEX_BITS) == tree->number; }
 
 /* ---- Tokens ---- */
 
@@ -70,6 +89,26 @@ void ca_seq_tokens(const ca_seq *seq, int64_t first, int64_t n, int32_t *tokens)
         if (to > from)
             memcpy(tokens + (from - first), node->tokens + (from - node->start), (size_t)(to - from) * sizeof *tokens);
     }
+}
+
+void ca_tree_tokens(const ca_tree *tree, const ca_seq *seq, int64_t first, int64_t n, int32_t *tokens) {
+    ca_seq_tokens(seq, first, n, tokens);
+    ca_extras_show(&tree->extras, tokens, NULL, n);
+}
+
+ca_tier_key ca_tier_name_of(const ca_tree *tree, ca_tier_key before, const int32_t *ids, int32_t *tokens) {
+    const int32_t c = tree->layout->c;
+    uint64_t hashes[CA_RECORD_MAX_TOKENS];
+    memcpy(tokens, ids, (size_t)c * sizeof *tokens);
+    if (tree->extras.n == 0) return before;
+    ca_extras_show(&tree->extras, tokens, hashes, c);
+    return ca_record_mark(before, hashes, c);
+}
+
+ca_tier_key ca_tier_key_after(const ca_tree *tree, ca_tier_key before, const int32_t *ids) {
+    int32_t tokens[CA_RECORD_MAX_TOKENS];
+    const ca_tier_key parent = ca_tier_name_of(tree, before, ids, tokens);
+    return ca_tier_next(tree->config.tier, parent, tokens);
 }
 
 /* ---- The node where a sequence ends ---- */

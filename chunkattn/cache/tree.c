@@ -7,7 +7,8 @@ cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const 
     *tree = NULL;
     ca_tree *t = ca_new_zero(alloc, 1, sizeof *t);
     if (!t) return CATTN_ERR_NOMEM;
-    *t = (ca_tree){.config = *config, .layout = layout, .pool = pool, .alloc = alloc, .free_ref = SIZE_MAX};
+    *t = (ca_tree){.config = *config, .layout = layout, .pool = pool, .alloc = alloc, .free_ref = UINT32_MAX};
+    t->number = ca_tree_new_number();
     t->commands.executor = config->executor;
     t->born = clock_seconds();
     t->root = ca_node_new(t, 0, 0, 0);
@@ -44,6 +45,7 @@ void ca_tree_destroy(ca_tree **tree) {
     ca_node_free(t, t->root);
     CA_ARRAY_FREE(t->alloc, &t->restores);
     ca_reuse_free(&t->reuse, t->alloc);
+    ca_extras_free(&t->extras, t->alloc);
     ca_delete(t->alloc, t->seqs, t->seqs_capacity, sizeof *t->seqs);
     ca_delete(t->alloc, t, 1, sizeof *t);
     *tree = NULL;
@@ -64,3 +66,35 @@ void ca_tree_note_peaks(ca_tree *tree) {
 uint64_t ca_tree_version(const ca_tree *tree) { return tree->n_versions; }
 
 ca_kv_pending *ca_tree_pending(ca_tree *tree) { return &tree->commands; }
+
+/* ---- Tokens with extra hashes ---- */
+
+static cattn_status grow_extras(ca_tree *tree) {
+    const size_t excess = ca_chunk_pool_excess(tree->pool, ca_extras_growth(&tree->extras));
+    if (excess > 0 && !(ca_tree_may_have_room(tree, excess) && ca_tree_make_room(tree, excess))) return CATTN_ERR_BUDGET;
+    return ca_extras_grow(&tree->extras, tree->alloc) == 0 ? CATTN_OK : CATTN_ERR_NOMEM;
+}
+
+cattn_status ca_tree_hold_extras(ca_tree *tree, int32_t *tokens, int64_t n, uint64_t hash) {
+    cattn_status status = CATTN_OK;
+    int64_t done = ca_extras_hold(&tree->extras, tokens, n, hash);
+    while (done < n && (status = grow_extras(tree)) == CATTN_OK)
+        done += ca_extras_hold(&tree->extras, tokens + done, n - done, hash);
+    return status;
+}
+
+void ca_tree_find_extras(const ca_tree *tree, int32_t *tokens, int64_t n, uint64_t hash) {
+    ca_extras_find(&tree->extras, tokens, n, hash);
+}
+
+void ca_tree_end_hold_extras(ca_tree *tree, const int32_t *ids, int64_t n) { ca_extras_end_hold(&tree->extras, ids, n); }
+
+bool ca_tree_has_extras(const ca_tree *tree, const ca_node *node) {
+    int32_t bits = 0;
+    for (int64_t i = 0; tree->extras.n > 0 && i < node->n_tokens; i++) bits |= node->tokens[i];
+    return bits < 0;
+}
+
+void ca_tree_show_extras(const ca_tree *tree, int32_t *ids, uint64_t *hashes, int64_t n) {
+    ca_extras_show(&tree->extras, ids, hashes, n);
+}

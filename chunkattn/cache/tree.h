@@ -33,6 +33,7 @@
  * The files of this folder, from the lowest up. A file calls only those that stand before it here (scripts/check_floors.py).
  *
  *   chunks      layout.c chunk_pool.c kv_commands.c
+ *   tokens      extras.c
  *   retention   reuse.c evict.c
  *   nodes       node.c seq.c split.c match.c path.c
  *   budget      branch.c budget.c
@@ -70,7 +71,7 @@ struct ca_node {
     int64_t start;   /* position of the first token, even */
     int64_t n_tokens;
     int64_t n_ready, n_claimed;
-    int32_t *tokens;     /* [n_tokens] */
+    int32_t *tokens;     /* [n_tokens] their ids (extras.h) */
     ca_chunk_id *chunks; /* [n_chunks]: chunks[i] holds positions of absolute chunk start / c + i */
     size_t n_chunks;
     /* The second cache line holds what append and the planner read besides. */
@@ -168,10 +169,29 @@ uint64_t ca_tree_version(const ca_tree *tree);
 /* The running sequence with this id, NULL if there is none or it is a restore's. Valid until it leaves. */
 ca_seq *ca_tree_find(const ca_tree *tree, cattn_seq id);
 
+/* Whether an id is of this tree, though its sequence may have left; otherwise it is another tree's, or no id at all. */
+bool ca_tree_has_made(const ca_tree *tree, cattn_seq id);
+
+/* ---- Tokens with extra hashes (extras.h): calls below, and searches, get ids instead of tokens ---- */
+
+/*
+ * As ca_extras_hold, for all n tokens. CATTN_ERR_NOMEM or CATTN_ERR_BUDGET with the first ones replaced. Retained chunks may
+ * have been evicted.
+ */
+cattn_status ca_tree_hold_extras(ca_tree *tree, int32_t *tokens, int64_t n, uint64_t hash);
+
+/* As the functions of extras.h. */
+void ca_tree_find_extras(const ca_tree *tree, int32_t *tokens, int64_t n, uint64_t hash);
+void ca_tree_end_hold_extras(ca_tree *tree, const int32_t *ids, int64_t n);
+void ca_tree_show_extras(const ca_tree *tree, int32_t *ids, uint64_t *hashes, int64_t n);
+/* Whether a node has such tokens. */
+bool ca_tree_has_extras(const ca_tree *tree, const ca_node *node);
+
 /* ---- Calls: as the public functions, without argument checks. error may be NULL. Not while tokens are claimed. ---- */
 
+/* headroom: bytes of the budget that must stay for other memory than the tree's. */
 cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain, int64_t reserve_tokens,
-                          cattn_seq *seq, cattn_join_result *result, cattn_error *error);
+                          size_t headroom, cattn_seq *seq, cattn_join_result *result, cattn_error *error);
 cattn_status ca_tree_append(ca_tree *tree, ca_seq *seq, const int32_t *tokens, int64_t n_tokens, cattn_error *error);
 cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, cattn_error *error);
 cattn_status ca_tree_fork(ca_tree *tree, ca_seq *seq, int64_t reserve_tokens, cattn_seq *fork, cattn_error *error);
@@ -239,6 +259,9 @@ void ca_tree_stop_restores(ca_tree *tree, const ca_seq *seq);
 /* Stop all restores and forget the tier, which is about to be closed. */
 void ca_tree_detach_tier(ca_tree *tree);
 
+/* The same without a call of the tier; the tree, too, is about to be destroyed. */
+void ca_tree_forget_tier(ca_tree *tree);
+
 /* ---- Places of K/V, for exports and imports; while no token is claimed ---- */
 
 /* Slots [begin, end) of a chunk. */
@@ -270,8 +293,12 @@ int32_t ca_tree_places_to_write(ca_tree *tree, const ca_seq *seq, int64_t begin,
 /* All tokens of seq are ready. */
 void ca_tree_end_import(ca_tree *tree, const ca_seq *seq);
 
-/* Copy n tokens of seq, from position `first` on, to tokens [n]. */
-void ca_seq_tokens(const ca_seq *seq, int64_t first, int64_t n, int32_t *tokens);
+/*
+ * Copy n tokens of seq, from position `first` on, to tokens [n]; ca_seq_tokens: their ids (extras.h), as ca_node.tokens has
+ * them.
+ */
+void ca_tree_tokens(const ca_tree *tree, const ca_seq *seq, int64_t first, int64_t n, int32_t *tokens);
+void ca_seq_tokens(const ca_seq *seq, int64_t first, int64_t n, int32_t *ids);
 
 /* ---- Memory ---- */
 

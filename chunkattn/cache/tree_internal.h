@@ -12,12 +12,14 @@
 #include "chunkattn/base/clock.h"
 #include "chunkattn/base/fail.h"
 #include "chunkattn/tier/tier.h"
+#include "extras.h"
 #include "reuse.h"
 #include "tree.h"
 
 typedef struct ca_seq_ref {
-    ca_seq *seq;      /* NULL if the place is free */
-    size_t next_free; /* of a free place; SIZE_MAX if it is the last */
+    ca_seq *seq;        /* NULL if the place is free */
+    uint32_t next_free; /* of a free place; UINT32_MAX if it is the last */
+    uint32_t serial;    /* sequences that have had the place */
 } ca_seq_ref;
 
 /* Consecutive chunks of a path that are being read from the file tier. */
@@ -45,11 +47,14 @@ struct ca_tree {
     ca_tree_counts counts;
     ca_kv_pending commands; /* noted by calls since the last step */
     ca_node *root;
-    uint64_t n_node_ids, n_seq_ids, n_versions; /* used so far */
-    uint64_t n_rounds;                          /* of the counting of superseded chunks */
+    uint64_t number;                 /* in the ids of its sequences */
+    uint64_t n_node_ids, n_versions; /* used so far */
+    uint64_t n_rounds;               /* of the counting of superseded chunks */
     uint64_t clock;   /* of ca_node.last_use: advances by 1 when a path is touched, and by the chunks of a prompt that joins */
     ca_seq_ref *seqs; /* [seqs_capacity] running sequences, by the low bits of their ids */
-    size_t seqs_capacity, free_ref;
+    size_t seqs_capacity;
+    uint32_t free_ref;                  /* the first free place; UINT32_MAX: none */
+    ca_extras extras;                   /* of tokens in nodes, and of those of the call in progress */
     ca_reuse reuse;                     /* n_sets is 0 if nothing is retained */
     ca_node *evictable[CA_USE_CLASSES]; /* treaps of the leaves that no sequence covers; NULL: empty */
     CA_ARRAY(ca_restore) restores;      /* in the order in which they began, so that each comes after those above it */
@@ -207,6 +212,9 @@ ca_node *ca_node_changed(ca_tree *tree, ca_node *node);
 
 /* ---- seq.c: sequences, and reservations of chunks ---- */
 
+/* A number for a new tree, which other trees of the process do not have. */
+uint64_t ca_tree_new_number(void);
+
 /* A sequence with an id, without tokens, not linked to a node. NULL without memory. */
 ca_seq *ca_seq_new(ca_tree *tree);
 
@@ -219,6 +227,13 @@ void ca_seq_unlink(ca_tree *tree, ca_seq *seq);
 
 /* Set the length, with the counters that depend on it. */
 void ca_seq_resize(ca_tree *tree, ca_seq *seq, int64_t n_tokens);
+
+/*
+ * The name of a chunk with these ids [c] in the file tier: its tokens [c], and the key of its parent, which has the key
+ * `before` of the chunk before it, and the extra hashes, if there are any. And the key of the chunk.
+ */
+ca_tier_key ca_tier_name_of(const ca_tree *tree, ca_tier_key before, const int32_t *ids, int32_t *tokens);
+ca_tier_key ca_tier_key_after(const ca_tree *tree, ca_tier_key before, const int32_t *ids);
 
 /* Chunks to reserve for a sequence of n_tokens up to position reserve_to. owns_tail: it may use the rest of its last chunk. */
 int64_t ca_reservation(const ca_tree *tree, int64_t n_tokens, int64_t reserve_to, bool owns_tail);
@@ -339,6 +354,7 @@ typedef struct ca_demand {
     ca_node *grows;     /* a node that must have room for grows_to tokens; NULL: none */
     int64_t grows_to;
     bool unreserved; /* no reservation covers the call's metadata, which must be in the budget even if it takes no chunk */
+    size_t headroom; /* bytes that must stay for other memory, beside the chunks that are live or reserved after the call */
 } ca_demand;
 
 /*

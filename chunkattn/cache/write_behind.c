@@ -21,19 +21,20 @@ static void list_chunks(const ca_tree *tree, const ca_node *leaf, int64_t n, ca_
     }
 }
 
-/* Queue the writes of n chunks, the first ones of a sequence. */
-static void write(ca_tree *tree, const ca_seq *seq, int64_t n, const int32_t *tokens, const ca_chunk_id *ids) {
+/* Queue the writes of n chunks, the first ones of a sequence, whose tokens have these ids. */
+static void write(ca_tree *tree, const ca_seq *seq, int64_t n, const int32_t *ids, const ca_chunk_id *chunks) {
     ca_tier *tier = tree->config.tier;
+    int32_t tokens[CA_RECORD_MAX_TOKENS];
     ca_tier_key key = ca_tier_root(tier, seq->domain), last = key; /* last: of the chunks that are there already */
-    for (int64_t i = 0; i < n && ids[i] >= 0; i++, tokens += tree->layout->c) {
-        const ca_tier_key parent = key;
+    for (int64_t i = 0; i < n && chunks[i] >= 0; i++, ids += tree->layout->c) {
+        const ca_tier_key parent = ca_tier_name_of(tree, key, ids, tokens);
         key = ca_tier_next(tier, parent, tokens);
         if (ca_tier_has(tier, key)) {
             last = key;
             continue;
         }
-        if (ca_kv_touches(&tree->commands, ids[i])) ca_kv_carry_out(&tree->commands);
-        ca_tier_write(tier, parent, tokens, ids[i]); /* if the queue is full, a later sequence writes it */
+        if (ca_kv_touches(&tree->commands, chunks[i])) ca_kv_carry_out(&tree->commands);
+        ca_tier_write(tier, parent, tokens, chunks[i]); /* if the queue is full, a later sequence writes it */
     }
     ca_tier_touch(tier, last);
 }

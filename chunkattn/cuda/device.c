@@ -233,7 +233,21 @@ static void free_staging(ca_device *d) {
         d->runtime->destroy_event(d->staging.at[i].event);
         d->runtime->free_host(d->staging.at[i].at);
     }
+}
+
+/* Free what is the allocator's. */
+static void free_host(ca_device **device) {
+    ca_device *d = *device;
+    for (size_t i = 0; i < d->plans.n; i++) ca_device_plan_free(&d->plans.at[i]);
     CA_ARRAY_FREE(d->alloc, &d->staging);
+    CA_ARRAY_FREE(d->alloc, &d->plans);
+    CA_ARRAY_FREE(d->alloc, &d->images);
+    ca_delete(d->alloc, d, 1, sizeof *d);
+    *device = NULL;
+}
+
+void ca_device_abandon(ca_device **device) {
+    if (*device) free_host(device);
 }
 
 void ca_device_destroy(ca_device **device) {
@@ -250,13 +264,9 @@ void ca_device_destroy(ca_device **device) {
     b->free_memory(d->sinks);
     for (int i = 0; i < CA_N_WORK; i++) b->free_memory(d->work[i].at);
     for (size_t i = 0; i < d->images.n; i++) b->free_memory(d->images.at[i].at);
-    for (size_t i = 0; i < d->plans.n; i++) ca_device_plan_free(&d->plans.at[i]);
     free_staging(d);
     ca_device_leave(d, before);
-    CA_ARRAY_FREE(d->alloc, &d->plans);
-    CA_ARRAY_FREE(d->alloc, &d->images);
-    ca_delete(d->alloc, d, 1, sizeof *d);
-    *device = NULL;
+    free_host(device);
 }
 
 /* ---- Plans ---- */

@@ -100,6 +100,9 @@ cattn_status ca_device_create(ca_device **device, ca_alloc *alloc, const ca_layo
 /* Waits until the device is idle, and sets *device to NULL, which it may be already. */
 void ca_device_destroy(ca_device **device);
 
+/* The same in a child of the process that has created it, which cannot use the device: frees what is the allocator's. */
+void ca_device_abandon(ca_device **device);
+
 /* Add the image of one more plan. Returns 0, or -1 without memory. */
 int ca_device_add_plan(ca_device *device);
 

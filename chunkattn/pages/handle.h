@@ -3,6 +3,7 @@
 #define CHUNKATTN_PAGES_HANDLE_H
 
 #include "chunkattn/attn/backend.h"
+#include "chunkattn/base/guard.h"
 #include "chunkattn/cache/layout.h"
 #include "chunkattn_pages.h"
 #include "page_plan.h"
@@ -17,6 +18,7 @@ typedef struct ca_page_worker {
 typedef CA_ARRAY(ca_page_seq) ca_page_seqs;
 
 struct cattn_pages {
+    ca_guard guard;
     ca_alloc alloc;
     ca_compute compute;
     int64_t most_ids;        /* ids from here on are refused */

@@ -28,9 +28,13 @@ static int system_open(void *ctx, const char *dir, const char *path) {
     return fd < 0 ? -errno : fd;
 }
 
+/* A program that lists the files of a folder locks each for an instant, to see whether it is used. So there are some tries. */
 static int system_lock(void *ctx, int fd) {
+    static const struct timespec pause = {.tv_nsec = 5000000};
     (void)ctx;
-    return flock(fd, LOCK_EX | LOCK_NB) != 0 ? -errno : 0;
+    for (int n_tries = 20; flock(fd, LOCK_EX | LOCK_NB) != 0; nanosleep(&pause, NULL))
+        if (errno != EWOULDBLOCK || --n_tries == 0) return -errno;
+    return 0;
 }
 
 static int64_t system_size(void *ctx, int fd) {

@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "chunkattn/base/signals.h"
+
 static ca_record_header *header_of(const ca_io_thread *io) { return (ca_record_header *)(void *)io->record; }
 
 static char *payload_of(const ca_io_thread *io) { return io->record + CA_RECORD_HEADER_BYTES; }
@@ -199,6 +201,7 @@ bool ca_tier_carry_out_next(ca_io_thread *io) {
 void *ca_io_main(void *arg) {
     ca_io_thread *io = arg;
     ca_tier *t = io->tier;
+    thread_set_name("cattn-tier");
     pthread_mutex_lock(&t->mutex);
     while (ca_tier_carry_out_next(io) || !t->stop)
         while (!t->stop && !has_work(t)) pthread_cond_wait(&t->work, &t->mutex);

@@ -20,6 +20,16 @@ ca_tier_key ca_record_root(const ca_record_format *format, uint32_t domain) {
     return (ca_tier_key){XXH3_64bits(words, sizeof words), 0};
 }
 
+ca_tier_key ca_record_mark(ca_tier_key before, const uint64_t *hashes, int32_t n) {
+    struct {
+        ca_tier_key before;
+        uint64_t hashes[CA_RECORD_MAX_TOKENS];
+    } name = {before, {0}};
+    uint64_t any = 0;
+    for (int32_t i = 0; i < n; i++) any |= name.hashes[i] = hashes[i];
+    return any ? (ca_tier_key){XXH3_64bits(&name, sizeof name), 0} : before;
+}
+
 ca_tier_key ca_record_next(const ca_record_format *format, ca_tier_key parent, const int32_t *tokens) {
     struct {
         ca_tier_key parent;
@@ -50,6 +60,11 @@ void ca_record_seal(const ca_record_format *format, ca_record_header *header, co
         .payload_hash = {hash.low, hash.high},
     };
     memcpy(header->tokens, tokens, (size_t)format->chunk_tokens * sizeof *tokens);
+    header->header_hash = header_hash(header);
+}
+
+void ca_record_add_extras(ca_record_header *header, const uint64_t *hashes, int32_t n) {
+    memcpy(header->extras, hashes, (size_t)n * sizeof *hashes);
     header->header_hash = header_hash(header);
 }
 

@@ -11,6 +11,7 @@
  *     72  sequence                     number of the write, which orders the records of a file
  *     80  payload_hash                 XXH3-128 of the payload
  *     96  tokens                       of the chunk
+ *   1120  extras                       their extra hashes, in an export; zeros where tokens have none
  *         zeros
  *   4088  header_hash                  XXH3-64 of the 4088 bytes before it
  *   4096  payload
@@ -20,6 +21,9 @@
  * cryptographic, hence a key alone is never trusted: a record that is used has the tokens and the parent that its reader
  * expects, and by induction the tokens before it. The hashes find damage, not forgery: who can write the file can write any K/V
  * into it.
+ *
+ * Tokens may have extra hashes (cattn_join_options). A chunk that has some begins a chain of its own: its parent is a root, the
+ * XXH3-64 of the key of the chunk before it and of the hashes.
  *
  * These functions keep no state. They may be called by any threads at once.
  */
@@ -58,7 +62,8 @@ typedef struct ca_record_header {
     uint64_t sequence;
     uint64_t payload_hash[2];
     int32_t tokens[CA_RECORD_MAX_TOKENS]; /* zeros after chunk_tokens */
-    uint8_t zeros[CA_RECORD_HEADER_BYTES - 104 - 4 * CA_RECORD_MAX_TOKENS];
+    uint64_t extras[CA_RECORD_MAX_TOKENS];
+    uint8_t zeros[CA_RECORD_HEADER_BYTES - 104 - 12 * CA_RECORD_MAX_TOKENS];
     uint64_t header_hash;
 } ca_record_header;
 
@@ -67,12 +72,18 @@ _Static_assert(sizeof(ca_record_header) == CA_RECORD_HEADER_BYTES, "a header fil
 /* The key that a first chunk has as its parent. */
 ca_tier_key ca_record_root(const ca_record_format *format, uint32_t domain);
 
+/* The key that a chunk has as its parent, after the chunk with the key `before`, where its n tokens have these hashes [n]. */
+ca_tier_key ca_record_mark(ca_tier_key before, const uint64_t *hashes, int32_t n);
+
 /* The key of the chunk with these tokens [chunk_tokens] after the chunk with the key `parent`. */
 ca_tier_key ca_record_next(const ca_record_format *format, ca_tier_key parent, const int32_t *tokens);
 
 /* Fill the header for a payload. tokens: [chunk_tokens], copied. Reads the whole payload. */
 void ca_record_seal(const ca_record_format *format, ca_record_header *header, const void *payload, ca_tier_key parent,
                     const int32_t *tokens, uint64_t sequence);
+
+/* Add the extra hashes [n] of the tokens to a sealed header. */
+void ca_record_add_extras(ca_record_header *header, const uint64_t *hashes, int32_t n);
 
 /*
  * Whether the header is undamaged and of this format, and its key that of its parent and tokens. Says nothing of the payload.

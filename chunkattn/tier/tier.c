@@ -122,15 +122,20 @@ static int create_staging(ca_tier *t) {
     return 0;
 }
 
-static void destroy(ca_tier *t) {
+/* Free everything but the locks, which wait for their threads. */
+static void free_parts(ca_tier *t) {
     ca_tier_queue_destroy(&t->queue);
     ca_tier_index_destroy(&t->index);
     for (int i = 0; i < CA_TIER_THREADS; i++) ca_delete(t->alloc, t->threads[i].staging, staging_bytes(t->file.cell_bytes), 1);
     ca_tier_file_close(&t->file);
+    ca_delete(t->alloc, t, 1, sizeof *t);
+}
+
+static void destroy(ca_tier *t) {
     pthread_cond_destroy(&t->progress);
     pthread_cond_destroy(&t->work);
     pthread_mutex_destroy(&t->mutex);
-    ca_delete(t->alloc, t, 1, sizeof *t);
+    free_parts(t);
 }
 
 /* Open what a tier consists of, up to the threads. */
@@ -193,6 +198,12 @@ void ca_tier_close(ca_tier **tier) {
     while (t->no_thread && ca_tier_work(t)) {
     }
     destroy(t);
+    *tier = NULL;
+}
+
+void ca_tier_abandon(ca_tier **tier) {
+    if (!tier || !*tier) return;
+    free_parts(*tier);
     *tier = NULL;
 }
 

@@ -72,6 +72,12 @@ cattn_status ca_tier_open(ca_tier **tier, const ca_tier_config *config, ca_alloc
  */
 void ca_tier_close(ca_tier **tier);
 
+/*
+ * Free the memory of a tier, and set *tier to NULL, in a child of the process that has opened it: the child has neither its
+ * threads nor the right to use its file, whose lock stays the parent's.
+ */
+void ca_tier_abandon(ca_tier **tier);
+
 /* The key that the first chunk of a domain's sequences has as its parent. */
 ca_tier_key ca_tier_root(const ca_tier *tier, uint32_t domain);
 

@@ -77,7 +77,7 @@ else
   grep -q 'built without CUDA' "$work/cmake.txt" || { cat "$work/cmake.txt"; exit 1; }
 fi
 
-for program in example decode example_export example_pages; do
+for program in example decode example_batch example_export example_pages example_threads; do
   echo "docs/$program.c"
   # shellcheck disable=SC2046
   cc -std=c11 -Wall -Wextra -Werror "$here/../../docs/$program.c" -o "$work/$program" $(pkg-config --cflags --libs chunkattn)
@@ -98,6 +98,13 @@ cc -std=c11 -Wall -Wextra -Werror -pedantic "$here/../../docs/example_llama.c" -
   $(pkg-config --cflags --libs chunkllama)
 readelf -d "$work/llama_shared" | grep -q 'NEEDED.*\[libchunkllama\.so\.0\]' || { echo "not linked by its soname"; exit 1; }
 run_llama env LD_LIBRARY_PATH="$libdir" "$work/llama_shared"
+
+echo "docs/example_llama_poll.c"
+# shellcheck disable=SC2046
+cc -std=gnu11 -Wall -Wextra -Werror "$here/../../docs/example_llama_poll.c" -o "$work/llama_poll" \
+  $(pkg-config --cflags --libs chunkllama)
+[[ -z ${CHUNKLLAMA_MODEL:-} ]] || LD_LIBRARY_PATH=$libdir "$work/llama_poll" "$CHUNKLLAMA_MODEL" >"$work/poll.txt" ||
+  { cat "$work/poll.txt"; exit 1; }
 
 echo "docs/example_llama.c, static"
 # shellcheck disable=SC2046
@@ -150,15 +157,6 @@ take_in fetched -DFETCH=ON -DCATTN_CHUNKLLAMA=ON
 run_llama "$work/fetched/llama_with_chunkllama"
 run_llama "$work/fetched/llama_with_static"
 
-# Arguments: the library's name, the prefix of its symbols, and its headers.
-check_exports() {
-  local library=$1 symbol_prefix=$2 exported declared
-  shift 2
-  exported=$(nm -D --defined-only "$libdir/lib$library.so" | awk '{print $3}' | sort)
-  declared=$(grep -oh "\\<${symbol_prefix}_[a-z_]*(" "$@" | tr -d '(' | sort -u | grep -v "^${symbol_prefix}_$")
-  diff <(echo "$exported") <(echo "$declared") || { echo "$library: exported (<) and declared (>) differ"; exit 1; }
-}
-
 echo "the library alone, where there are only CMake, Ninja and a C compiler"
 mkdir -p "$work/bin"
 for tool in cc cmake ninja ar ranlib as ld uname; do ln -sf "$(command -v $tool)" "$work/bin/$tool"; done
@@ -184,6 +182,20 @@ grep -q ' engine_fields$' "$work/tests.txt" || { echo "there are no tests of the
 cmake --build "$work/engine" --target engine_fields_test fuzz_jinja_test >/dev/null
 ctest --test-dir "$work/engine" -R '^(engine_fields|fuzz_jinja)$' >/dev/null
 
+echo "headers for a parser that knows no attributes"
+for header in "$prefix"/include/chunk*.h; do
+  if cc -std=c11 -DCATTN_EXPERIMENTAL -DCATTN_API= -DCL_API= -I"$prefix/include" -E "$header" | grep visibility; then
+    echo "$header has attributes left"
+    exit 1
+  fi
+done
+
 echo "exported symbols"
-check_exports chunkattn cattn "$prefix"/include/chunkattn*.h
-check_exports chunkllama cl "$prefix"/include/chunkllama.h
+"$here/symbols.sh" "$libdir/libchunkattn.so" CHUNKATTN_0.1 cattn "$prefix"/include/chunkattn*.h
+"$here/symbols.sh" "$libdir/libchunkllama.so" CHUNKLLAMA_0.1 cl "$prefix"/include/chunkllama.h
+
+echo "a static program with a grammar library"
+# shellcheck disable=SC2046
+cc -std=c11 -static "$here/static_grammar.c" -o "$work/static_grammar" $(pkg-config --static --cflags --libs chunkllama) \
+  2>"$work/ld.txt" || { cat "$work/ld.txt"; exit 1; }
+[[ -z ${CHUNKLLAMA_MODEL:-} ]] || "$work/static_grammar" "$CHUNKLLAMA_MODEL" "$libdir/libchunkattn.so"

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/folder.h"
 #include "tests/support/testing.h"
 
 enum { MAX_TEXT = 1 << 18, MAX_ROWS = 1024, MAX_KEYS = 8 };
@@ -59,12 +60,6 @@ static int load(const char *name, json_t **lines) {
     assert_true(feof(f));
     fclose(f);
     return n;
-}
-
-static void remove_files(void) {
-    char line[64];
-    snprintf(line, sizeof line, "rm -f %s/*", folder);
-    assert_int_equal(system(line), 0); // NOLINT(cert-env33-c): a name of mkdtemp's
 }
 
 static double number(const json_t *row, const char *key) { return json_number_value(json_object_get(row, key)); }
@@ -145,7 +140,7 @@ static void paper_runs_all(void **state) {
     static json_t *lines[MAX_ROWS];
     static const char *const parts[] = {"machine", "table1", "table3", "fig3", "fig4", "prefill", "kernel"};
     char arguments[256];
-    remove_files();
+    empty_folder(folder);
     snprintf(arguments, sizeof arguments, "paper --quick --threads 2 -o %s --json 2>&1 >/dev/null", folder);
     unsetenv("CHUNKLLAMA_MODEL");
     assert_int_equal(run(arguments, text), 0);
@@ -206,10 +201,9 @@ static int make_folder(void **state) {
     return mkdtemp(folder) ? 0 : -1;
 }
 
-static int remove_folder(void **state) {
+static int tear_down(void **state) {
     (void)state;
-    remove_files();
-    return rmdir(folder);
+    return remove_folder(folder);
 }
 
 int main(void) {
@@ -220,5 +214,5 @@ int main(void) {
         cmocka_unit_test(paper_runs_all),
         cmocka_unit_test(wrong_options_name_the_field),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder, tear_down);
 }

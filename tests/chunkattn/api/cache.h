@@ -4,12 +4,19 @@
 
 #include "chunkattn/api/cache_handle.h"
 #include "chunkattn_inspect.h"
+#include "tests/support/write_zeros.h"
 
 static inline cattn_cache *create(const cattn_config *config) {
     cattn_cache *cache = NULL;
     cattn_error error = {0};
     if (cattn_cache_create(config, &cache, &error)) fail_msg("%s", error.message);
     return cache;
+}
+
+/* End the open step, whose rows are zeros. */
+static inline void end_step(cattn_cache *cache) {
+    assert_true(write_zeros(cache));
+    assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
 }
 
 static inline cattn_stats stats_of(const cattn_cache *cache) {

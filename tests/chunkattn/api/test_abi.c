@@ -27,7 +27,8 @@ NO_PADDING(fit_result, bytes_available);
 NO_PADDING(node_info, idle_seconds);
 NO_PADDING(walk_options, node_id);
 NO_PADDING(explanation, n_other_matched);
-NO_PADDING(join_options, flags);
+NO_PADDING(join_options, max_step_rows);
+NO_PADDING(rows, is_last);
 NO_PADDING(seq_info, n_coming);
 NO_PADDING(cuda_device_info, memory_bytes);
 
@@ -114,6 +115,14 @@ static cattn_status call_device(world *w, void *info, cattn_error *error) {
     return cattn_cuda_device_get_info(0, info, error);
 }
 
+static cattn_status call_rows(world *w, void *rows, cattn_error *error) {
+    cattn_entry entry = {.seq = w->seq, .max_rows = 5};
+    assert_int_equal(cattn_step_begin(w->cache, &entry, 1, 0, NULL), CATTN_OK);
+    const cattn_status status = cattn_step_rows(w->cache, rows, error);
+    assert_int_equal(cattn_step_abort(w->cache, NULL), CATTN_OK);
+    return status;
+}
+
 static int no_node(void *ctx, const cattn_node_info *node) { return (void)ctx, (void)node, 0; }
 
 static cattn_status call_walk(world *w, void *options, cattn_error *error) {
@@ -127,16 +136,19 @@ static cattn_status call_explain(world *w, void *explanation, cattn_error *error
 
 typedef struct struct_case {
     const char *type;
-    size_t size;
+    size_t size, first_size; /* now, and in the first version */
     bool input;
     cattn_status (*call)(world *w, void *of, cattn_error *error);
 } struct_case;
 
+#define GROWN(type, last, input, call)                                                                                         \
+    { "cattn_" #type, sizeof(cattn_##type), offsetof(cattn_##type, last) + sizeof((cattn_##type *)0)->last, input, call }
 #define CASE(type, input, call)                                                                                                \
-    { "cattn_" #type, sizeof(cattn_##type), input, call }
+    { "cattn_" #type, sizeof(cattn_##type), sizeof(cattn_##type), input, call }
 static const struct_case struct_cases[] = {
     CASE(config, true, call_create),
-    CASE(join_options, true, call_join),
+    GROWN(join_options, flags, true, call_join),
+    CASE(rows, true, call_rows),
     CASE(fit_request, true, call_fit),
     CASE(walk_options, true, call_walk),
     CASE(stats, false, call_stats),
@@ -160,6 +172,8 @@ static void fill(const struct_case *c, char at[MOST]) {
         ((cattn_fit_request *)at)->n_tokens = 5;
     } else if (c->call == call_walk) {
         cattn_walk_options_init((cattn_walk_options *)at);
+    } else if (c->call == call_rows) {
+        ((cattn_rows *)at)->capacity = 5;
     }
     set_size(at, c->size);
 }
@@ -203,6 +217,17 @@ static void programs_of_newer_versions_run(void **state) {
     }
 }
 
+static void programs_of_the_first_version_run(void **state) {
+    (void)state;
+    char at[MOST], got[MOST];
+    cattn_error error;
+    for (const struct_case *c = struct_cases; c < struct_cases + N_CASES; c++) {
+        if (!runs(c)) continue;
+        fill(c, at);
+        if (call_with(c, at, c->first_size, got, &error)) fail_msg("%s: %s", c->type, error.message);
+    }
+}
+
 static void unknown_fields_that_are_set_are_refused(void **state) {
     (void)state;
     char at[MOST], got[MOST], text[128];
@@ -223,7 +248,7 @@ static void sizes_that_cannot_be_are_refused(void **state) {
     char at[MOST];
     cattn_error error;
     for (const struct_case *c = struct_cases; c < struct_cases + N_CASES; c++) {
-        const size_t sizes[] = {0, 7, c->size - 1, SIZE_MAX};
+        const size_t sizes[] = {0, 7, c->first_size - 1, SIZE_MAX};
         for (int i = 0; i < 4; i++) {
             world w = world_new();
             fill(c, at);
@@ -271,9 +296,9 @@ static void a_grown_struct_is_written_to_any_version(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(programs_of_newer_versions_run),           cmocka_unit_test(unknown_fields_that_are_set_are_refused),
-        cmocka_unit_test(sizes_that_cannot_be_are_refused),         cmocka_unit_test(a_grown_struct_is_read_from_any_version),
-        cmocka_unit_test(a_grown_struct_is_written_to_any_version),
+        cmocka_unit_test(programs_of_newer_versions_run),          cmocka_unit_test(programs_of_the_first_version_run),
+        cmocka_unit_test(unknown_fields_that_are_set_are_refused), cmocka_unit_test(sizes_that_cannot_be_are_refused),
+        cmocka_unit_test(a_grown_struct_is_read_from_any_version), cmocka_unit_test(a_grown_struct_is_written_to_any_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

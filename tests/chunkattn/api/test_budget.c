@@ -242,7 +242,7 @@ static int32_t retain(cattn_cache *cache, int32_t first, int32_t n) {
         cattn_entry e = {.max_rows = 16};
         if (cattn_seq_join(cache, tokens, 16, NULL, &e.seq, NULL, NULL) != CATTN_OK) return i - first;
         assert_int_equal(cattn_step_begin(cache, &e, 1, 0, NULL), CATTN_OK);
-        assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
+        end_step(cache);
         assert_int_equal(cattn_seq_leave(cache, &e.seq, NULL), CATTN_OK);
     }
     return n;
@@ -289,7 +289,7 @@ static cattn_seq compute_prompt(cattn_cache *cache, int32_t token) {
     cattn_entry e = {.max_rows = 16};
     assert_int_equal(cattn_seq_join(cache, tokens, 16, NULL, &e.seq, NULL, NULL), CATTN_OK);
     assert_int_equal(cattn_step_begin(cache, &e, 1, 0, NULL), CATTN_OK);
-    assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
+    end_step(cache);
     return e.seq;
 }
 

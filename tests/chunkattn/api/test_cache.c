@@ -213,7 +213,9 @@ static void steps_are_checked(void **state) {
     assert_int_equal(cattn_seq_join(cache, tokens, 4, NULL, &b, NULL, NULL), CATTN_OK);
     float data[8 * HEADS * DIM] = {0};
     const cattn_view kv = {data, CATTN_F32, KV_HEADS * DIM, DIM}, bytes = {data, CATTN_I8, KV_HEADS * DIM, DIM};
+    float out_data[8 * HEADS * DIM];
     const cattn_view q = {data, CATTN_F32, HEADS * DIM, DIM}, nothing = {NULL, CATTN_F32, 0, 0};
+    const cattn_view out = {out_data, CATTN_F32, HEADS * DIM, DIM};
 
     expect(cattn_step_end(cache, &error), CATTN_ERR_STATE, &error, "no step is open");
     expect(cattn_step_write(cache, 0, &kv, &kv, &error), CATTN_ERR_STATE, &error, "no step is open");
@@ -239,6 +241,8 @@ static void steps_are_checked(void **state) {
     expect(cattn_step_begin(cache, both, 2, 0, &error), CATTN_ERR_STATE, &error, "a step is open");
     expect(cattn_step_write(cache, 2, &kv, &kv, &error), CATTN_ERR_ARG, &error, "from 0 to 1");
     expect(cattn_step_write(cache, 0, &bytes, &kv, &error), CATTN_ERR_UNSUPPORTED, &error, "k->type");
+    expect(cattn_step_attend(cache, 0, &q, &out, NULL, &error), CATTN_ERR_STATE, &error, "layer 0 was not written");
+    assert_int_equal(cattn_step_write(cache, 0, &kv, &kv, &error), CATTN_OK);
     expect(cattn_step_attend(cache, 0, &nothing, &q, NULL, &error), CATTN_ERR_ARG, &error, "q is NULL");
     const cattn_view overlapping = {data, CATTN_F32, HEADS * DIM, DIM - 1}, flat = {data, CATTN_F32, 0, DIM};
     expect(cattn_step_attend(cache, 0, &q, &overlapping, NULL, &error), CATTN_ERR_ARG, &error, "out->head_stride is 63");
@@ -253,7 +257,8 @@ static void steps_are_checked(void **state) {
     assert_int_equal(limited[1].n_rows, 1);
     for (int layer = 0; layer < 2; layer++) {
         assert_int_equal(cattn_step_write(cache, layer, &kv, &kv, NULL), CATTN_OK);
-        assert_int_equal(cattn_step_attend(cache, layer, &q, &q, NULL, NULL), CATTN_OK);
+        assert_int_equal(cattn_step_attend(cache, layer, &q, &out, NULL, NULL), CATTN_OK);
+        if (layer == 0) expect(cattn_step_end(cache, &error), CATTN_ERR_STATE, &error, "layer 1 was not written");
     }
     assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
     cattn_seq_info info = {.struct_size = sizeof info};

@@ -12,6 +12,7 @@
 #include "../tier/disk.h"
 #include "cache.h"
 #include "chunkattn/api/file_tier.h"
+#include "tests/support/blob.h"
 #include "tests/support/status.h"
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, DIM = 32, MAX_TOKENS = 288, HEADER = 256 };
@@ -119,37 +120,18 @@ static const int32_t *tokens_from(int64_t from, int32_t change) {
 
 /* ---- Exports as bytes ---- */
 
-typedef struct bytes {
-    char *at; /* of odd alignment */
-    size_t n, capacity;
-    int n_left; /* pieces until write stops; < 0: it does not */
-} bytes;
-
-static int add(void *ctx, const void *piece, size_t n) {
-    bytes *b = ctx;
-    if (b->n_left-- == 0) return 1;
-    assert_true(b->n + n <= b->capacity);
-    memcpy(b->at + b->n, piece, n);
-    b->n += n;
-    return 0;
-}
-
-static bytes export_of(cattn_cache *cache, cattn_seq seq, int64_t n_tokens) {
-    const size_t n = (size_t)cattn_cache_export_bytes(cache, n_tokens);
-    char *memory = malloc(n + 1);
-    bytes b = {memory + 1, 0, n, -1};
+static blob export_of(cattn_cache *cache, cattn_seq seq, int64_t n_tokens) {
+    blob b = {0};
     cattn_error error;
-    check(cattn_seq_export(cache, seq, n_tokens, add, &b, &error), &error);
-    assert_int_equal(b.n, n);
+    check(cattn_seq_export(cache, seq, n_tokens, blob_add, &b, &error), &error);
+    assert_int_equal(b.n, cattn_cache_export_bytes(cache, n_tokens));
     return b;
 }
 
-static void free_bytes(bytes b) { free(b.at - 1); }
-
-static cattn_seq import(cattn_cache *cache, const bytes *b, cattn_join_result *r) {
+static cattn_seq import(cattn_cache *cache, const blob *b, cattn_join_result *r) {
     cattn_seq seq;
     cattn_error error;
-    check(cattn_seq_import(cache, b->at, b->n, NULL, &seq, r, &error), &error);
+    check(cattn_seq_import(cache, b->bytes, b->n, NULL, &seq, r, &error), &error);
     check_tree(cache->tree, cache->pool, &cache->layout);
     return seq;
 }
@@ -158,10 +140,10 @@ static cattn_seq import(cattn_cache *cache, const bytes *b, cattn_join_result *r
 static void assert_same(cattn_cache *a, cattn_seq in_a, cattn_cache *b, cattn_seq in_b) {
     static result results[2];
     const int64_t n = n_tokens_of(a, in_a, NULL);
-    bytes x = export_of(a, in_a, n), y = export_of(b, in_b, n);
-    assert_memory_equal(x.at, y.at, x.n);
-    free_bytes(x);
-    free_bytes(y);
+    blob x = export_of(a, in_a, n), y = export_of(b, in_b, n);
+    assert_memory_equal(x.bytes, y.bytes, x.n);
+    blob_free(&x);
+    blob_free(&y);
     for (int i = 0; i < 3; i++) {
         append(a, in_a, 5 + i);
         append(b, in_b, 5 + i);
@@ -186,14 +168,14 @@ static void copies_that_wait_for_a_step_are_made(void **state) {
         if (i == 2) config.sharing = CATTN_PRIVATE; /* where a fork copies everything */
         cattn_cache *a = create(&config);
         const cattn_seq seq = join_and_compute(a, tokens_from(0, 0), 21);
-        bytes x = export_of(a, seq, 21);
+        blob x = export_of(a, seq, 21);
         cattn_seq fork;
         assert_int_equal(cattn_seq_fork(a, seq, 0, &fork, NULL), CATTN_OK);
         if (i < 2) append(a, i == 0 ? seq : fork, 9);
-        bytes y = export_of(a, fork, 21), z = export_of(a, seq, 21);
-        assert_memory_equal(x.at, y.at, x.n);
-        assert_memory_equal(x.at, z.at, x.n);
-        free_bytes(x), free_bytes(y), free_bytes(z);
+        blob y = export_of(a, fork, 21), z = export_of(a, seq, 21);
+        assert_memory_equal(x.bytes, y.bytes, x.n);
+        assert_memory_equal(x.bytes, z.bytes, x.n);
+        blob_free(&x), blob_free(&y), blob_free(&z);
         cattn_cache_destroy(&a);
     }
 }
@@ -204,8 +186,8 @@ static void imported_tokens_are_stored_once(void **state) {
     (void)state;
     const cattn_config config = small();
     cattn_cache *a = create(&config), *b = create(&config);
-    bytes x = export_of(a, join_and_compute(a, tokens_from(40, 1), 80), 80);
-    bytes y = export_of(a, join_and_compute(a, tokens_from(40, 2), 80), 80);
+    blob x = export_of(a, join_and_compute(a, tokens_from(40, 1), 80), 80);
+    blob y = export_of(a, join_and_compute(a, tokens_from(40, 2), 80), 80);
     join_and_compute(b, tokens_from(0, 0), 32);
     cattn_join_result r;
     const cattn_seq first = import(b, &x, &r);
@@ -220,8 +202,8 @@ static void imported_tokens_are_stored_once(void **state) {
     assert_int_equal(cattn_seq_join(b, tokens_from(40, 1), 81, NULL, &again, &r, NULL), CATTN_OK);
     assert_int_equal(r.n_matched, 80); /* the imported tokens stay for later joins */
     assert_int_equal(r.n_ready, 80);
-    free_bytes(x);
-    free_bytes(y);
+    blob_free(&x);
+    blob_free(&y);
     cattn_cache_destroy(&a);
     cattn_cache_destroy(&b);
 }
@@ -232,17 +214,17 @@ static void ready_tokens_keep_their_kv(void **state) {
     const cattn_config config = small();
     cattn_cache *a = create(&config), *b = create(&config);
     model = 2;
-    bytes x = export_of(a, join_and_compute(a, tokens_from(0, 0), 60), 60);
+    blob x = export_of(a, join_and_compute(a, tokens_from(0, 0), 60), 60);
     model = 1;
     const cattn_seq seq = join_and_compute(b, tokens_from(22, 1), 22);
-    bytes before = export_of(b, seq, 22);
+    blob before = export_of(b, seq, 22);
     leave(b, seq); /* so that the import continues in its chunk */
     cattn_join_result r;
     const cattn_seq to = import(b, &x, &r);
     assert_int_equal(r.n_ready, 22);
-    bytes after = export_of(b, to, 22);
-    assert_memory_equal(before.at, after.at, before.n);
-    free_bytes(x), free_bytes(before), free_bytes(after);
+    blob after = export_of(b, to, 22);
+    assert_memory_equal(before.bytes, after.bytes, before.n);
+    blob_free(&x), blob_free(&before), blob_free(&after);
     cattn_cache_destroy(&a);
     cattn_cache_destroy(&b);
 }
@@ -254,7 +236,7 @@ static void who_waits_for_tokens_gets_them(void **state) {
     cattn_cache *a = create(&config), *b = create(&config);
     const cattn_seq from = join_and_compute(a, tokens_from(0, 0), 60), waits = join(b, tokens_from(0, 0), 80);
     step(b, waits, 21, NULL);
-    bytes x = export_of(a, from, 60);
+    blob x = export_of(a, from, 60);
     cattn_join_result r;
     const cattn_seq to = import(b, &x, &r);
     assert_int_equal(r.n_matched, 58);
@@ -266,7 +248,7 @@ static void who_waits_for_tokens_gets_them(void **state) {
     compute(b, waits, 100);
     assert_same(a, reference, b, waits);
     assert_same(a, from, b, to);
-    free_bytes(x);
+    blob_free(&x);
     cattn_cache_destroy(&a);
     cattn_cache_destroy(&b);
 }
@@ -276,21 +258,21 @@ static void a_domain_of_its_own_shares_nothing(void **state) {
     const cattn_config config = small();
     cattn_cache *a = create(&config);
     const cattn_seq from = join_and_compute(a, tokens_from(0, 0), 60);
-    bytes x = export_of(a, from, 60);
+    blob x = export_of(a, from, 60);
     cattn_join_options options;
     cattn_join_options_init(&options);
     options.domain = 3;
     options.reserve_tokens = 100;
     cattn_seq to;
     cattn_join_result r;
-    assert_int_equal(cattn_seq_import(a, x.at, x.n, &options, &to, &r, NULL), CATTN_OK);
+    assert_int_equal(cattn_seq_import(a, x.bytes, x.n, &options, &to, &r, NULL), CATTN_OK);
     assert_int_equal(r.n_matched, 0);
     cattn_seq_info info = {.struct_size = sizeof info};
     assert_int_equal(cattn_seq_get_info(a, to, &info, NULL), CATTN_OK);
     assert_int_equal(info.domain, 3);
     assert_int_equal(info.n_reserved, 100);
     assert_same(a, from, a, to);
-    free_bytes(x);
+    blob_free(&x);
     cattn_cache_destroy(&a);
 }
 
@@ -314,7 +296,7 @@ static void import_while_tokens_are_on_the_way(int n_reads) {
     disk_init(&d);
     cattn_cache *cache = create_with_tier(&d);
     const cattn_seq seq = join_and_compute(cache, tokens_from(0, 0), 100);
-    bytes x = export_of(cache, seq, 100);
+    blob x = export_of(cache, seq, 100);
     leave(cache, seq);
     cattn_cache_destroy(&cache);
 
@@ -336,7 +318,7 @@ static void import_while_tokens_are_on_the_way(int n_reads) {
     assert_int_equal(info.n_ready, 98);
     compute(cache, waits, 2);
     assert_same(cache, waits, cache, to);
-    free_bytes(x);
+    blob_free(&x);
     cattn_cache_destroy(&cache);
     disk_free(&d);
 }
@@ -354,7 +336,7 @@ static void imported_chunks_are_written(void **state) {
     disk_init(&d);
     const cattn_config config = small();
     cattn_cache *a = create(&config), *b = create_with_tier(&d);
-    bytes x = export_of(a, join_and_compute(a, tokens_from(0, 0), 60), 60);
+    blob x = export_of(a, join_and_compute(a, tokens_from(0, 0), 60), 60);
     leave(b, import(b, &x, NULL));
     cattn_cache_destroy(&b);
     b = create_with_tier(&d);
@@ -362,10 +344,10 @@ static void imported_chunks_are_written(void **state) {
     const cattn_seq seq = join(b, tokens_from(0, 0), 60);
     for (bool ended = true; ended;) assert_int_equal(cattn_cache_wait(b, 1, &ended, NULL), CATTN_OK);
     compute(b, seq, MAX_TOKENS);
-    bytes y = export_of(b, seq, 60);
-    assert_memory_equal(x.at, y.at, x.n);
+    blob y = export_of(b, seq, 60);
+    assert_memory_equal(x.bytes, y.bytes, x.n);
     assert_int_equal(stats_of(b).tokens_restored, 48);
-    free_bytes(x), free_bytes(y);
+    blob_free(&x), blob_free(&y);
     cattn_cache_destroy(&a);
     cattn_cache_destroy(&b);
     disk_free(&d);
@@ -387,33 +369,33 @@ static void every_damage_is_refused(void **state) {
     (void)state;
     const cattn_config config = small();
     cattn_cache *a = create(&config), *b = create(&config);
-    bytes x = export_of(a, join_and_compute(a, tokens_from(0, 0), 20), 20);
+    blob x = export_of(a, join_and_compute(a, tokens_from(0, 0), 20), 20);
     join_and_compute(b, tokens_from(10, 1), 30);
     const size_t record = (x.n - HEADER) / 2;
     for (size_t i = 0; i < x.n; i += i < HEADER ? 1 : 7) {
-        x.at[i] = (char)(x.at[i] ^ 1 << i % 8);
-        refuse(b, x.at, x.n, CATTN_ERR_DATA, i < 8 ? "do not begin as an export" : i < HEADER ? "header" : "record");
-        x.at[i] = (char)(x.at[i] ^ 1 << i % 8);
+        x.bytes[i] = (char)(x.bytes[i] ^ 1 << i % 8);
+        refuse(b, x.bytes, x.n, CATTN_ERR_DATA, i < 8 ? "do not begin as an export" : i < HEADER ? "header" : "record");
+        x.bytes[i] = (char)(x.bytes[i] ^ 1 << i % 8);
     }
     for (size_t n = 0; n < x.n; n += n < 300 ? 1 : 1009)
-        refuse(b, x.at, n, CATTN_ERR_DATA, n < HEADER ? "has 256" : "it is cut off");
-    refuse(b, x.at, x.n - record, CATTN_ERR_DATA, "of 20 tokens: it is cut off");
-    refuse(b, x.at, x.n - 1, CATTN_ERR_DATA, "of 20 tokens: it is cut off");
+        refuse(b, x.bytes, n, CATTN_ERR_DATA, n < HEADER ? "has 256" : "it is cut off");
+    refuse(b, x.bytes, x.n - record, CATTN_ERR_DATA, "of 20 tokens: it is cut off");
+    refuse(b, x.bytes, x.n - 1, CATTN_ERR_DATA, "of 20 tokens: it is cut off");
     char *longer = malloc(x.n + record);
-    memcpy(longer, x.at, x.n);
-    memcpy(longer + x.n, x.at + HEADER, record);
+    memcpy(longer, x.bytes, x.n);
+    memcpy(longer + x.n, x.bytes + HEADER, record);
     refuse(b, longer, x.n + 1, CATTN_ERR_DATA, "more follows");
     refuse(b, longer, x.n + record, CATTN_ERR_DATA, "more follows");
     /* Records that are valid each, in another order. */
-    memcpy(longer + HEADER, x.at + HEADER + record, record);
-    memcpy(longer + HEADER + record, x.at + HEADER, record);
+    memcpy(longer + HEADER, x.bytes + HEADER + record, record);
+    memcpy(longer + HEADER + record, x.bytes + HEADER, record);
     cattn_error error;
     cattn_seq seq;
     expect(cattn_seq_import(b, longer, x.n, NULL, &seq, NULL, &error), CATTN_ERR_DATA, &error, "record 0 of the export");
     assert_int_equal(error.entry, 0);
     import(b, &x, NULL); /* undamaged again */
     free(longer);
-    free_bytes(x);
+    blob_free(&x);
     cattn_cache_destroy(&a);
     cattn_cache_destroy(&b);
 }
@@ -425,7 +407,7 @@ static void other_kinds_of_cache_are_refused(void **state) {
     config.level = "avx2";
     cattn_cache *a;
     if (cattn_cache_create(&config, &a, NULL)) config.level = "ref", a = create(&config);
-    bytes x = export_of(a, join_and_compute(a, tokens_from(0, 0), 20), 20);
+    blob x = export_of(a, join_and_compute(a, tokens_from(0, 0), 20), 20);
     cattn_cache_destroy(&a);
     static const char *const texts[] = {"kv_type 2, the cache 1",
                                         "chunk_size 16, the cache 32",
@@ -457,27 +439,27 @@ static void other_kinds_of_cache_are_refused(void **state) {
         }
         cattn_cache *b;
         if (cattn_cache_create(&other, &b, NULL)) continue; /* the CPU has one level only */
-        refuse(b, x.at, x.n, CATTN_ERR_DATA, texts[i]);
+        refuse(b, x.bytes, x.n, CATTN_ERR_DATA, texts[i]);
         cattn_cache_destroy(&b);
     }
-    free_bytes(x);
+    blob_free(&x);
 }
 
 static void a_cache_without_room_is_left_alone(void **state) {
     (void)state;
     cattn_config config = small();
     cattn_cache *a = create(&config);
-    bytes x = export_of(a, join_and_compute(a, tokens_from(0, 1), 190), 190);
+    blob x = export_of(a, join_and_compute(a, tokens_from(0, 1), 190), 190);
     config.budget_bytes = 200 << 10;
     cattn_cache *b = create(&config);
     const uint64_t capacity = stats_of(b).chunks_capacity;
     assert_in_range(capacity, 13, 24);
     const cattn_seq runs = join_and_compute(b, tokens_from(0, 2), (int64_t)(capacity - 6) * 16);
-    refuse(b, x.at, x.n, CATTN_ERR_BUDGET, "chunks");
+    refuse(b, x.bytes, x.n, CATTN_ERR_BUDGET, "chunks");
     leave(b, runs); /* what is retained makes room */
     import(b, &x, NULL);
     assert_true(stats_of(b).tokens_evicted > 0);
-    free_bytes(x);
+    blob_free(&x);
     cattn_cache_destroy(&a);
     cattn_cache_destroy(&b);
 }
@@ -488,40 +470,43 @@ static void wrong_calls_are_refused(void **state) {
     cattn_cache *cache = create(&config);
     cattn_error error;
     cattn_seq seq = join(cache, tokens_from(0, 0), 40), imported;
-    bytes x = {.n_left = -1};
+    blob x = {0};
     assert_int_equal(cattn_cache_export_bytes(NULL, 5), 0);
     assert_int_equal(cattn_cache_export_bytes(cache, 0), 0);
-    expect(cattn_seq_export(cache, seq, 1, add, &x, &error), CATTN_ERR_ARG, &error, "from 1 to the 0 tokens that are ready");
+    expect(cattn_seq_export(cache, seq, 1, blob_add, &x, &error), CATTN_ERR_ARG, &error,
+           "from 1 to the 0 tokens that are ready");
     step(cache, seq, 30, NULL);
-    expect(cattn_seq_export(cache, seq, 31, add, &x, &error), CATTN_ERR_ARG, &error, "from 1 to the 30 tokens that are ready");
-    expect(cattn_seq_export(cache, seq, 0, add, &x, &error), CATTN_ERR_ARG, &error, "n_tokens is 0");
+    expect(cattn_seq_export(cache, seq, 31, blob_add, &x, &error), CATTN_ERR_ARG, &error,
+           "from 1 to the 30 tokens that are ready");
+    expect(cattn_seq_export(cache, seq, 0, blob_add, &x, &error), CATTN_ERR_ARG, &error, "n_tokens is 0");
     expect(cattn_seq_export(cache, seq, 5, NULL, &x, &error), CATTN_ERR_ARG, &error, "write is NULL");
-    expect(cattn_seq_export(cache, 99, 5, add, &x, &error), CATTN_ERR_ARG, &error, "seq is 99");
-    expect(cattn_seq_export(NULL, seq, 5, add, &x, &error), CATTN_ERR_ARG, &error, "cache is NULL");
+    expect(cattn_seq_export(cache, 99, 5, blob_add, &x, &error), CATTN_ERR_ARG, &error, "seq is 99");
+    expect(cattn_seq_export(NULL, seq, 5, blob_add, &x, &error), CATTN_ERR_ARG, &error, "cache is NULL");
     expect(cattn_seq_import(cache, NULL, 5, NULL, &imported, NULL, &error), CATTN_ERR_ARG, &error, "bytes is NULL");
     expect(cattn_seq_import(cache, "", 1, NULL, NULL, NULL, &error), CATTN_ERR_ARG, &error, "seq is NULL");
 
-    bytes whole = export_of(cache, seq, 30), some = {malloc(whole.n), 0, whole.n, 0};
+    blob whole = export_of(cache, seq, 30), some = {0};
+    const size_t most[] = {1, HEADER, whole.n - 1}; /* it stops at the first part, the second and the last */
     for (int n = 0; n < 3; n++) {
         some.n = 0;
-        some.n_left = n;
-        expect(cattn_seq_export(cache, seq, 30, add, &some, &error), CATTN_ERR_WRITE, &error, "`write` has stopped it");
-        assert_memory_equal(some.at, whole.at, some.n);
+        some.most = most[n];
+        expect(cattn_seq_export(cache, seq, 30, blob_add, &some, &error), CATTN_ERR_WRITE, &error, "`write` has stopped it");
+        assert_memory_equal(some.bytes ? some.bytes : "", whole.bytes, some.n);
     }
     cattn_entry entry = {.seq = seq, .max_rows = 1};
     check(cattn_step_begin(cache, &entry, 1, 0, &error), &error);
-    expect(cattn_seq_export(cache, seq, 30, add, &some, &error), CATTN_ERR_STATE, &error, "a step is open");
-    refuse(cache, whole.at, whole.n, CATTN_ERR_STATE, "a step is open");
+    expect(cattn_seq_export(cache, seq, 30, blob_add, &some, &error), CATTN_ERR_STATE, &error, "a step is open");
+    refuse(cache, whole.bytes, whole.n, CATTN_ERR_STATE, "a step is open");
     check(cattn_step_abort(cache, &error), &error);
     cattn_cache_destroy(&cache);
 
     config.tier_fingerprint[0] = 0;
     cache = create(&config);
     seq = join_and_compute(cache, tokens_from(0, 0), 40);
-    expect(cattn_seq_export(cache, seq, 30, add, &some, &error), CATTN_ERR_ARG, &error, "tier_fingerprint");
-    refuse(cache, whole.at, whole.n, CATTN_ERR_ARG, "tier_fingerprint");
-    free(some.at);
-    free_bytes(whole);
+    expect(cattn_seq_export(cache, seq, 30, blob_add, &some, &error), CATTN_ERR_ARG, &error, "tier_fingerprint");
+    refuse(cache, whole.bytes, whole.n, CATTN_ERR_ARG, "tier_fingerprint");
+    blob_free(&some);
+    blob_free(&whole);
     cattn_cache_destroy(&cache);
 }
 

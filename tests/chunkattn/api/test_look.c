@@ -34,7 +34,7 @@ static cattn_seq join_in(cattn_cache *cache, uint32_t domain, const int32_t *tok
 static void compute(cattn_cache *cache, cattn_seq seq, int64_t max_rows) {
     cattn_entry entry = {.seq = seq, .max_rows = max_rows};
     assert_int_equal(cattn_step_begin(cache, &entry, 1, 0, NULL), CATTN_OK);
-    assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
+    end_step(cache);
 }
 
 static void leave(cattn_cache *cache, cattn_seq seq) { assert_int_equal(cattn_seq_leave(cache, &seq, NULL), CATTN_OK); }
@@ -238,7 +238,7 @@ static void what_is_said_of_a_node(void **state) {
         batch[i] = (cattn_entry){.seq = join_in(cache, 5, tokens, LENGTH), .max_rows = LENGTH};
     }
     assert_int_equal(cattn_step_begin(cache, batch, N, 0, NULL), CATTN_OK);
-    assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
+    end_step(cache);
     assert_int_equal(cattn_seq_pin(cache, batch[3].seq, 40, &pin, NULL), CATTN_OK);
     batch[0].max_rows = batch[1].max_rows = 1;
     for (int i = 0; i < 2; i++) assert_int_equal(cattn_seq_append(cache, batch[i].seq, tokens, 1, NULL), CATTN_OK);
@@ -276,7 +276,7 @@ static void what_is_said_of_a_node(void **state) {
     /* The chunk in which the pin ends is also the trunk's; all others are one node's. */
     const cattn_stats stats = stats_of(cache);
     assert_int_equal(own, (stats.chunks_live + stats.chunks_retained - 1) * stats.chunk_bytes);
-    assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
+    end_step(cache);
     leave(cache, batch[0].seq);
     l.n = 0;
     walk(cache, 100, &cursor, &l);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cache.h"
+#include "tests/support/folder.h"
 #include "tests/support/status.h"
 
 enum { N = 150, CHUNK = 16, RESTORED = (N - 1) / CHUNK * CHUNK, DIM = 32 };
@@ -251,9 +252,7 @@ static int make_dir(void **state) {
 
 static int remove_dir(void **state) {
     (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    return system(command);
+    return remove_folder(dir);
 }
 
 int main(void) {

@@ -24,6 +24,7 @@ typedef struct totals {
     uint64_t n_nodes, n_seqs, n_restores, tokens, referenced, unshared, reserved, n_evictable;
     int32_t *refs, *live, *fill, *attended; /* [MAX_CHUNKS] by chunk id */
     uint64_t tokens_retained;
+    int64_t with_extras; /* tokens that have extra hashes */
 } totals;
 
 static int32_t second_token(const ca_node *node) { return node->n_tokens > 1 ? node->tokens[1] : -1; }
@@ -76,6 +77,7 @@ static void check_node(ca_tree *tree, const ca_node *node, totals *sum) {
     CHECK(node->n_seqs > 0 || (node->n_ready == node->n_tokens && node->n_tokens % 2 == 0), node);
     CHECK(!parent->parent || parent->last_use >= node->last_use, node);
     CHECK(node->id <= tree->n_node_ids, node);
+    for (int64_t i = 0; i < node->n_tokens; i++) sum->with_extras += node->tokens[i] < 0;
     check_chunks(tree, node, sum);
 
     int64_t n_seqs = 0;
@@ -225,6 +227,8 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     assert_int_equal(counts->n_seqs, sum.n_seqs);
     assert_int_equal(tree->root->n_seqs, sum.n_seqs + sum.n_restores);
     check_restores(tree, &sum);
+    for (size_t i = 0; i < tree->extras.size; i++) sum.with_extras -= tree->extras.at[i].id != 0 ? tree->extras.at[i].refs : 0;
+    assert_int_equal(sum.with_extras, 0);
     uint64_t n_evictable = 0;
     for (int i = 0; i < CA_USE_CLASSES; i++) n_evictable += check_treap(tree->evictable[i], i);
     assert_int_equal(n_evictable, sum.n_evictable);
@@ -278,7 +282,7 @@ void draw_tree(ca_tree *tree, const ca_layout *layout, const cattn_seq *seqs, in
     for (const ca_node *node = tree->root; (node = ca_tree_next(node, &depth));) {
         const int64_t end = node->start + node->n_tokens;
         put(&p, "%*s%d..%d ", 2 * depth, "", (int)node->start, (int)end - 1);
-        for (int64_t i = 0; i < node->n_tokens; i++) put(&p, "%c", 'a' + node->tokens[i]);
+        for (int64_t i = 0; i < node->n_tokens; i++) put(&p, "%c", '0' + node->tokens[i]);
         put(&p, " |");
         for (size_t i = 0; i < node->n_chunks; i++) {
             size_t name = 0;

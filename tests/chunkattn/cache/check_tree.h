@@ -17,7 +17,7 @@ void check_canonical(ca_tree *tree);
  *
  *   0..5 abcdef | A0-3 B0-1 | 1 2 =2
  *
- * The fields are its positions; its tokens, as letters from 'a' for 0; its chunks, named in the order in which they appear,
+ * The fields are its positions; its tokens, as characters from '0' for 0; its chunks, named in the order in which they appear,
  * each with the first and last slot that the node uses; and the sequences that it covers, by their number in seqs [n_seqs]
  * from 1.
  * "=2" at the end means that sequence 2 ends there.

@@ -35,7 +35,7 @@ static inline void teardown(world *w) {
 
 static inline int64_t parse(const char *letters, int32_t *tokens) {
     int64_t n = 0;
-    for (; letters[n]; n++) tokens[n] = letters[n] - 'a';
+    for (; letters[n]; n++) tokens[n] = letters[n] - '0';
     return n;
 }
 
@@ -46,7 +46,7 @@ static inline int64_t join_domain(world *w, const char *letters, uint32_t domain
     int32_t tokens[64];
     cattn_join_result result;
     const int64_t n = parse(letters, tokens);
-    assert_int_equal(ca_tree_join(w->tree, tokens, n, domain, 0, &w->seqs[w->n_seqs++], &result, NULL), CATTN_OK);
+    assert_int_equal(ca_tree_join(w->tree, tokens, n, domain, 0, 0, &w->seqs[w->n_seqs++], &result, NULL), CATTN_OK);
     return result.n_matched;
 }
 

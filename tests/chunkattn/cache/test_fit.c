@@ -43,7 +43,7 @@ static size_t run(world *w, const ca_fit *fit, int way) {
     cattn_seq seqs[MOST_SEQS];
     const size_t before = w->alloc.bytes;
     assert_true(fit->n_seqs <= MOST_SEQS && fit->n_tokens + fit->reserve_tokens <= MOST_TOKENS);
-    assert_int_equal(ca_tree_join(w->tree, tokens, fit->n_tokens, 0, fit->reserve_tokens, seqs, NULL, NULL), CATTN_OK);
+    assert_int_equal(ca_tree_join(w->tree, tokens, fit->n_tokens, 0, fit->reserve_tokens, 0, seqs, NULL, NULL), CATTN_OK);
     for (int64_t i = 1; i < fit->n_seqs; i++)
         assert_int_equal(ca_tree_fork(w->tree, ca_tree_find(w->tree, seqs[0]), fit->reserve_tokens, &seqs[i], NULL), CATTN_OK);
     const int64_t n = fit->reserve_tokens;

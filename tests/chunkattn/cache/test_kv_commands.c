@@ -59,7 +59,7 @@ static size_t n_pending(world *w) { return ca_tree_pending(w->tree)->n; }
 /* Sequences are numbered from 0 in the order in which they start. */
 static void join(world *w, const int32_t *tokens, int64_t n) {
     cattn_seq id;
-    assert_int_equal(ca_tree_join(w->tree, tokens, n, 0, 0, &id, NULL, NULL), CATTN_OK);
+    assert_int_equal(ca_tree_join(w->tree, tokens, n, 0, 0, 0, &id, NULL, NULL), CATTN_OK);
     w->seqs[w->n_seqs++] = ca_tree_find(w->tree, id);
 }
 

@@ -218,7 +218,7 @@ static void join(fixture *f) {
     for (int64_t i = 0; i < n; i++) tokens[i] = family;
     for (int64_t i = rng_range(&f->r, 0, n); i < n; i++)
         tokens[i] = (int32_t)rng_range(&f->r, 0, 1); /* where the prompt leaves the family */
-    assert_int_equal(ca_tree_join(f->tree, tokens, n, 0, 0, &f->seqs[f->n_seqs], NULL, NULL), CATTN_OK);
+    assert_int_equal(ca_tree_join(f->tree, tokens, n, 0, 0, 0, &f->seqs[f->n_seqs], NULL, NULL), CATTN_OK);
     f->n_seqs++;
 }
 
@@ -308,7 +308,7 @@ enum { N_ROOTS = 3, A_ROOT = 3, C = 16, START = 2 * C + 3 };
 
 /* Join sequence i with these n tokens, and make all but the last ready. */
 static void join_ready(fixture *f, int i, const int32_t *tokens, int n) {
-    assert_int_equal(ca_tree_join(f->tree, tokens, n, 0, 0, &f->seqs[i], NULL, NULL), CATTN_OK);
+    assert_int_equal(ca_tree_join(f->tree, tokens, n, 0, 0, 0, &f->seqs[i], NULL, NULL), CATTN_OK);
     ca_seq *seq = ca_tree_find(f->tree, f->seqs[i]);
     ca_path_claim(seq->leaf, n - 1 - ca_path_n_claimed(seq->leaf));
     ca_path_commit(seq->leaf);
@@ -470,7 +470,7 @@ static void an_update_without_memory_leaves_nothing_behind(void **state) {
     decode(&f, 0);
     int32_t tokens[400];
     for (int i = 0; i < 400; i++) tokens[i] = 50 + i;
-    assert_int_equal(ca_tree_join(f.tree, tokens, 400, 0, 0, &f.seqs[f.n_seqs], NULL, NULL), CATTN_OK);
+    assert_int_equal(ca_tree_join(f.tree, tokens, 400, 0, 0, 0, &f.seqs[f.n_seqs], NULL, NULL), CATTN_OK);
     ca_seq *seq = ca_tree_find(f.tree, f.seqs[f.n_seqs++]);
     f.entries[f.n_entries++] = (ca_plan_entry){seq, 0, (int32_t)ca_path_claim(seq->leaf, 400), f.n_entries};
     const ca_alloc alloc = f.alloc;

@@ -11,7 +11,7 @@ static int64_t request(world *w, int32_t i) {
     cattn_join_result result;
     cattn_seq id;
     for (int32_t k = 0; k <= PROMPT; k++) tokens[k] = i * 64 + k;
-    assert_int_equal(ca_tree_join(w->tree, tokens, PROMPT + 1, 0, 0, &id, &result, NULL), CATTN_OK);
+    assert_int_equal(ca_tree_join(w->tree, tokens, PROMPT + 1, 0, 0, 0, &id, &result, NULL), CATTN_OK);
     ca_seq *seq = ca_tree_find(w->tree, id);
     ca_path_claim(seq->leaf, PROMPT + 1);
     ca_path_commit(seq->leaf);
@@ -91,6 +91,37 @@ static void one_time_prompts_do_not_displace_a_hot_one(void **state) {
     assert_in_range(washed(CATTN_RETAIN_LEARNED), PROMPT / 2, PROMPT);
 }
 
+/* Ask with the first n tokens of conversation number i, and leave. Returns the tokens found ready. */
+static int64_t turn(world *w, int32_t i, int64_t n) {
+    int32_t tokens[1024];
+    cattn_join_result result;
+    cattn_seq id;
+    for (int32_t k = 0; k < n; k++) tokens[k] = 1000 * i + k;
+    assert_int_equal(ca_tree_join(w->tree, tokens, n, 0, 0, 0, &id, &result, NULL), CATTN_OK);
+    ca_seq *seq = ca_tree_find(w->tree, id);
+    ca_path_claim(seq->leaf, n);
+    ca_path_commit(seq->leaf);
+    ca_tree_leave(w->tree, seq);
+    return result.n_ready;
+}
+
+/* A conversation of a few turns stays when a batch of prompts that are used once goes through the cache, however early. */
+static void a_conversation_survives_a_sweep(void **state) {
+    (void)state;
+    enum { FIRST = 8 * C, TURN = 2 * C };
+    for (int i = 0; i < 10; i++) {
+        const int n_turns = 2 + i / 2, n_others = i % 2 ? 24 : 240; /* 24: three times what the cache holds */
+        world w;
+        setup(&w, CATTN_SHARED, CATTN_RETAIN_LEARNED, N_CHUNKS);
+        for (int t = 0; t < n_turns; t++) turn(&w, 1, FIRST + t * TURN + 1);
+        for (int32_t k = 0; k < n_others; k++) turn(&w, 2 + k, 8 * C + 1);
+        const int64_t n = FIRST + (n_turns - 1) * TURN, found = turn(&w, 1, n + TURN + 1);
+        assert_in_range(found, n - 2 * TURN, n);
+        check_tree(w.tree, w.pool, &w.layout);
+        teardown(&w);
+    }
+}
+
 static void sequences_that_run_at_once_count_as_one_use(void **state) {
     (void)state;
     world w;
@@ -143,6 +174,7 @@ int main(void) {
         cmocka_unit_test(the_least_recently_used_leaf_is_evicted_first),
         cmocka_unit_test(a_part_of_cyclic_prompts_stays),
         cmocka_unit_test(one_time_prompts_do_not_displace_a_hot_one),
+        cmocka_unit_test(a_conversation_survives_a_sweep),
         cmocka_unit_test(sequences_that_run_at_once_count_as_one_use),
         cmocka_unit_test(evicted_chunks_are_remembered),
         cmocka_unit_test(the_same_calls_evict_the_same),

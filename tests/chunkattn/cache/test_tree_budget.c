@@ -27,11 +27,11 @@ static void a_reservation_of_the_whole_budget(void **state) {
     const uint64_t hash = hash_tree(w.tree, w.pool);
     const int32_t other[2] = {20, 21};
     cattn_seq id;
-    assert_int_equal(ca_tree_join(w.tree, other, 2, 0, 0, &id, NULL, &error), CATTN_ERR_BUDGET);
+    assert_int_equal(ca_tree_join(w.tree, other, 2, 0, 0, 0, &id, NULL, &error), CATTN_ERR_BUDGET);
     assert_int_equal(error.code, CATTN_ERR_BUDGET);
     assert_non_null(strstr(error.message, "needs 1 chunks, but 0 are available"));
     const int32_t again[5] = {12, 13, 14, 15, 16}; /* matches what is retained, which backs the reservation */
-    assert_int_equal(ca_tree_join(w.tree, again, 5, 0, 0, &id, NULL, NULL), CATTN_ERR_BUDGET);
+    assert_int_equal(ca_tree_join(w.tree, again, 5, 0, 0, 0, &id, NULL, NULL), CATTN_ERR_BUDGET);
     assert_int_equal(ca_tree_fork(w.tree, at(&w, 1), 1, &id, NULL), CATTN_ERR_BUDGET);
     assert_false(ca_tree_make_room(w.tree, 1));
     assert_true(hash_tree(w.tree, w.pool) == hash);
@@ -60,7 +60,7 @@ static void repeated_prompts_stay(void **state) {
             for (int j = 0; j < LENGTH; j++) prompt[j] = j < 5 ? j : i + j;
             cattn_seq id;
             cattn_join_result result;
-            assert_int_equal(ca_tree_join(w.tree, prompt, LENGTH, 0, 0, &id, &result, NULL), CATTN_OK);
+            assert_int_equal(ca_tree_join(w.tree, prompt, LENGTH, 0, 0, 0, &id, &result, NULL), CATTN_OK);
             assert_int_equal(result.n_ready, round > 0 ? LENGTH - 2 : i > 0 ? 4 : 0);
             ca_seq *seq = ca_tree_find(w.tree, id);
             ca_path_claim(seq->leaf, LENGTH);
@@ -86,7 +86,7 @@ static void a_path_of_many_nodes_is_shared_as_far_as_the_budget_allows(void **st
     for (int64_t shared = 6; 3 * shared < 8 * room; shared += 8) {
         memcpy(turn, prompt, (size_t)shared * sizeof *turn);
         turn[shared] = turn[shared + 1] = LONGEST;
-        assert_int_equal(ca_tree_join(w.tree, turn, shared + 2, 0, 0, &id, NULL, NULL), CATTN_OK);
+        assert_int_equal(ca_tree_join(w.tree, turn, shared + 2, 0, 0, 0, &id, NULL, NULL), CATTN_OK);
         ca_seq *seq = ca_tree_find(w.tree, id);
         assert_true(ca_path_claim(seq->leaf, shared + 2) > 0);
         ca_path_commit(seq->leaf);
@@ -96,7 +96,7 @@ static void a_path_of_many_nodes_is_shared_as_far_as_the_budget_allows(void **st
     assert_in_range(4 * available, 1, LONGEST);
     cattn_join_result result;
     cattn_error error = {.code = CATTN_ERR_STATE}; /* unchanged if the call succeeds in the end */
-    assert_int_equal(ca_tree_join(w.tree, prompt, 4 * (available * 5 / 6), 0, 4, &id, &result, &error), CATTN_OK);
+    assert_int_equal(ca_tree_join(w.tree, prompt, 4 * (available * 5 / 6), 0, 4, 0, &id, &result, &error), CATTN_OK);
     assert_int_equal(error.code, CATTN_ERR_STATE);
     assert_int_equal(ca_tree_get_counts(w.tree)->chunks_reserved, 1);
     assert_in_range(result.n_matched, 6, 4 * available / 2);
@@ -173,7 +173,7 @@ static void a_merge_allocates_no_more_than_it_frees(void **state) {
     setup(&w, CATTN_SHARED, CATTN_RETAIN_LRU, 300);
     int32_t prompt[LONG];
     for (int i = 0; i < LONG; i++) prompt[i] = i;
-    assert_int_equal(ca_tree_join(w.tree, prompt, LONG, 0, 0, &w.seqs[w.n_seqs++], NULL, NULL), CATTN_OK);
+    assert_int_equal(ca_tree_join(w.tree, prompt, LONG, 0, 0, 0, &w.seqs[w.n_seqs++], NULL, NULL), CATTN_OK);
     assert_int_equal(ca_tree_fork(w.tree, at(&w, 1), 0, &w.seqs[w.n_seqs++], NULL), CATTN_OK);
     append(&w, 1, "abcdefgh"); /* more than the node has room for */
     append(&w, 2, "b");

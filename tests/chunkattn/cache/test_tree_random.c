@@ -80,7 +80,7 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
     assert_true(fits || budget == budgets[0]);
     if (!faulty && fits) {
         model_set_tokens(w.seqs, 0, w.templates[0], 800);
-        assert_int_equal(ca_tree_join(w.tree, w.seqs->tokens, 800, 0, 0, &w.seqs->id, NULL, NULL), CATTN_OK);
+        assert_int_equal(ca_tree_join(w.tree, w.seqs->tokens, 800, 0, 0, 0, &w.seqs->id, NULL, NULL), CATTN_OK);
         ca_tree_leave(w.tree, world_find(&w, w.seqs));
         world_check(&w);
     }

@@ -99,7 +99,7 @@ void world_join(world *w) {
     model_seq *s = &w->seqs[w->n_seqs];
     cattn_status status;
     begin_call(w);
-    do status = ca_tree_join(w->tree, tokens, n, domain, reserve, &s->id, &result, &error);
+    do status = ca_tree_join(w->tree, tokens, n, domain, reserve, 0, &s->id, &result, &error);
     while (was_fault(w, status, hash));
     if (refused(w, status, hash, &error)) {
         assert_int_equal(s->id, 0);

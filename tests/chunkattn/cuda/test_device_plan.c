@@ -13,6 +13,7 @@
 #include "chunkattn/api/cache_handle.h"
 #include "chunkattn/cuda/device_plan.h"
 #include "tests/support/failing_alloc.h"
+#include "tests/support/write_zeros.h"
 
 enum { N_HEADS = 3, GROUP = 2, HEAD_DIM = 64, PREFILL_BLOCKS = 5, DECODE_BLOCKS = 9, MAX_CHUNKS = 64 };
 
@@ -172,6 +173,7 @@ static void step(player *p) {
     assert_int_equal(ca_device_plan_update(&p->dp, &p->plan), CATTN_OK);
     update_copy(p);
     check_items(p);
+    assert_true(write_zeros(p->cache));
     assert_int_equal(cattn_step_end(p->cache, NULL), CATTN_OK);
 }
 

@@ -2,6 +2,7 @@
 #include "driver.h"
 
 #include <errno.h>
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 #include "chunkattn/cache/tree_internal.h"
 #include "engine.h"
 #include "reference.h"
+#include "tests/support/blob.h"
 #include "tests/support/failing_alloc.h"
 
 const char *const count_names[N_COUNTS] = {[COUNT_ROWS] = "rows",
@@ -94,11 +96,6 @@ typedef struct run {
     cattn_stats before; /* a call that may fail */
     cattn_error error;
 } run;
-
-typedef struct blob {
-    char *bytes; /* [size], owned */
-    size_t size;
-} blob;
 
 /* An export, which later rounds may import. */
 static blob exported;
@@ -333,6 +330,22 @@ static void swap(run *x, int i, int j) {
     x->runners[j] = other;
 }
 
+/* The open step says of its rows what the entries [n] say. */
+static void check_rows(run *x, const cattn_entry *entries, int n, int64_t n_rows) {
+    cattn_rows rows = {.struct_size = sizeof rows, .capacity = n_rows};
+    const size_t size = (size_t)n_rows + 1;
+    rows.tokens = malloc(size * sizeof *rows.tokens), rows.positions = malloc(size * sizeof *rows.positions);
+    rows.entries = malloc(size * sizeof *rows.entries), rows.is_last = malloc(size * sizeof *rows.is_last);
+    CHECK(cattn_step_rows(x->cache, &rows, &x->error) == CATTN_OK && rows.n_rows == n_rows);
+    for (int64_t i = 0, row = 0; i < n; i++)
+        for (int64_t p = entries[i].first_pos; p < entries[i].first_pos + entries[i].n_rows; p++, row++) {
+            const runner *who = &x->runners[i];
+            CHECK(rows.entries[row] == i && rows.positions[row] == p && rows.tokens[row] == who->is->tokens[p]);
+            CHECK(rows.is_last[row] == (p + 1 == who->length));
+        }
+    free(rows.tokens), free(rows.positions), free(rows.entries), free(rows.is_last);
+}
+
 /* Begin a step. Returns its rows, whose parts are those of the runners. */
 static int64_t begin_in_cache(run *x) {
     cattn_entry entries[MAX_RUNNING];
@@ -345,6 +358,7 @@ static int64_t begin_in_cache(run *x) {
         x->parts[i] = (part){x->runners[i].is, entries[i].first_pos, entries[i].n_rows};
         n_rows += entries[i].n_rows;
     }
+    check_rows(x, entries, x->n_runners, n_rows);
     return n_rows;
 }
 
@@ -410,14 +424,28 @@ static void step(run *x) {
 
 /* ---- Sequences ---- */
 
+/* The end of the tokens from `first` on, and before `end`, that have the same extra hash. */
+static int64_t end_of_run(const world_seq *is, int64_t first, int64_t end) {
+    int64_t i = first + 1;
+    while (i < end && is->marks[i] == is->marks[first]) i++;
+    return i;
+}
+
 /* What joins in a cache is found there as a query has said, which changes nothing. */
 static void join_cache(run *x, runner *who) {
     cattn_join_options options;
     cattn_join_result would, did;
+    cattn_extra extras[2];
     cattn_join_options_init(&options);
     options.domain = who->is->domain;
+    options.extra_hash = who->is->whole;
+    options.extras = extras;
+    for (int64_t first = 0, end; first < who->length; first = end) {
+        end = end_of_run(who->is, first, who->length);
+        if (who->is->marks[first]) extras[options.n_extras++] = (cattn_extra){first, end - first, who->is->marks[first]};
+    }
     const cattn_stats before = stats_of(x);
-    CHECK(cattn_cache_match(x->cache, who->is->tokens, who->length, &options, &would, NULL) == CATTN_OK);
+    TRY(cattn_cache_match(x->cache, who->is->tokens, who->length, &options, &would, &x->error));
     const cattn_stats after = stats_of(x);
     TRY(cattn_seq_join(x->cache, who->is->tokens, who->length, &options, &who->seq, &did, &x->error));
     if (x->cache->tier) return; /* whose reads end at any time */
@@ -439,9 +467,47 @@ static void join(run *x, world_seq *is, int64_t n_tokens) {
 static void check_tokens(run *x, const runner *who) {
     const int64_t first = rng_range(&x->r, 0, who->length), n = rng_range(&x->r, 0, who->length - first);
     int32_t *got = memset(malloc((size_t)(n + 1) * sizeof *got), 0xff, (size_t)(n + 1) * sizeof *got);
-    ca_seq_tokens(ca_tree_find(x->cache->tree, who->seq), first, n, got);
+    ca_tree_tokens(x->cache->tree, ca_tree_find(x->cache->tree, who->seq), first, n, got);
     CHECK(got[n] == -1 && memcmp(got, who->is->tokens + first, (size_t)n * sizeof *got) == 0);
     free(got);
+}
+
+/* Whether a number that was read is what x has become; `most`: the largest of its token and head. Denormal ones may be zero. */
+static bool is_stored(int64_t type, float got, float x, float most) {
+    const float rounded = world_rounded(type, x);
+    if (type != CATTN_I8) return world_same(&got, &rounded, 1) || (got == 0 && fabsf(x) < FLT_MIN);
+    if (!isfinite(most)) return isnan(got);
+    return fabsf(got - x) <= most * (0.505f / 127) || (got == 0 && most < 128 * FLT_MIN);
+}
+
+/* One KV head's K or V of a token, as it was written and as it was read. */
+static void check_stored(run *x, const float *written, const float *read, int dim) {
+    float most = 0;
+    for (int i = 0; i < dim; i++) most = fmaxf(most, fabsf(written[i]));
+    for (int i = 0; i < dim; i++) CHECK(is_stored(x->w->plan->shape.kv_type, read[i], written[i], most));
+}
+
+static int64_t n_ready(const run *x, const runner *who);
+
+/* What is read of some of a sequence's tokens in one layer is what was written for them. */
+static void check_stored_tokens(run *x, const runner *who) {
+    const cattn_config *c = &x->w->config;
+    const int layer = rng_below(&x->r, c->n_layers), kv = c->n_kv_heads;
+    const int64_t first = rng_range(&x->r, 0, n_ready(x, who)), n = rng_range(&x->r, 0, n_ready(x, who) - first);
+    float *k = malloc((size_t)(n * kv * c->head_dim + 1) * sizeof *k),
+          *v = malloc((size_t)(n * kv * world_dim_v(x->w) + 1) * sizeof *v);
+    const cattn_view k_view = {k, CATTN_F32, kv * c->head_dim, c->head_dim},
+                     v_view = {v, CATTN_F32, kv * world_dim_v(x->w), world_dim_v(x->w)};
+    const cattn_status status = cattn_seq_read(x->cache, who->seq, layer, first, n, &k_view, &v_view, &x->error);
+    CHECK(status == (x->b->cuda ? CATTN_ERR_UNSUPPORTED : CATTN_OK));
+    for (int64_t i = 0; i < n && status == CATTN_OK; i++)
+        for (int head = 0; head < kv; head++) {
+            const float *row = world_row(x->w, who->is, first + i, layer) + c->n_heads * c->head_dim;
+            check_stored(x, row + head * c->head_dim, k + (i * kv + head) * c->head_dim, c->head_dim);
+            row += kv * c->head_dim;
+            check_stored(x, row + head * world_dim_v(x->w), v + (i * kv + head) * world_dim_v(x->w), world_dim_v(x->w));
+        }
+    free(k), free(v);
 }
 
 static void leave(run *x, runner *who) {
@@ -449,9 +515,23 @@ static void leave(run *x, runner *who) {
         engine_leave(&x->e, &who->paged);
     } else {
         check_tokens(x, who);
+        check_stored_tokens(x, who);
         CHECK(cattn_seq_leave(x->cache, &who->seq, &x->error) == CATTN_OK);
     }
     *who = x->runners[--x->n_runners];
+}
+
+/* By either call, tokens with extra hashes by the one that takes them. */
+static void append_in_cache(run *x, const runner *who, int64_t n) {
+    const world_seq *is = who->is;
+    for (int64_t first = who->length, to = who->length + n, end; first < to; first = end) {
+        end = end_of_run(is, first, to);
+        const cattn_append one = {who->seq, is->tokens + first, end - first, is->marks[first]};
+        if (is->marks[first] == 0 && rng_chance(&x->r, 2))
+            TRY(cattn_seq_append(x->cache, who->seq, is->tokens + first, end - first, &x->error));
+        else
+            TRY(cattn_seqs_append(x->cache, &one, 1, NULL, &x->error));
+    }
 }
 
 static void append(run *x, runner *who, int64_t n) {
@@ -460,7 +540,7 @@ static void append(run *x, runner *who, int64_t n) {
     if (x->pages)
         engine_resize(&x->e, &who->paged, (int32_t)(who->length + n), rng_chance(&x->r, 2));
     else
-        TRY(cattn_seq_append(x->cache, who->seq, who->is->tokens + who->length, n, &x->error));
+        append_in_cache(x, who, n);
     who->length += n;
 }
 
@@ -507,19 +587,11 @@ static void pin(run *x, const runner *who, int64_t n_less) {
     TRY(cattn_seq_pin(x->cache, who->seq, n, &x->pin, &x->error));
 }
 
-static int add(void *ctx, const void *bytes, size_t n) {
-    blob *b = ctx;
-    b->bytes = realloc(b->bytes, b->size + n);
-    memcpy(b->bytes + b->size, bytes, n);
-    b->size += n;
-    return 0;
-}
-
 /* Nothing is written by a call that fails for lack of memory. */
 static void export_to(run *x, const runner *who, int64_t n, blob *to) {
-    to->size = 0;
-    TRY(cattn_seq_export(x->cache, who->seq, n, add, to, &x->error));
-    CHECK(to->size == cattn_cache_export_bytes(x->cache, n));
+    to->n = 0;
+    TRY(cattn_seq_export(x->cache, who->seq, n, blob_add, to, &x->error));
+    CHECK(to->n == cattn_cache_export_bytes(x->cache, n));
 }
 
 static void export(run *x, const runner *who, int64_t n_less) {
@@ -536,10 +608,10 @@ static void import(run *x) {
     if (!exported_seq || !has_room(x)) return;
     runner *who = &x->runners[x->n_runners];
     *who = (runner){.is = exported_seq, .length = n_exported};
-    TRY(cattn_seq_import(x->cache, exported.bytes, exported.size, NULL, &who->seq, NULL, &x->error));
+    TRY(cattn_seq_import(x->cache, exported.bytes, exported.n, NULL, &who->seq, NULL, &x->error));
     CHECK(n_ready(x, who) == who->length);
     export_to(x, who, n_exported, &again);
-    CHECK(again.size == exported.size && memcmp(again.bytes, exported.bytes, again.size) == 0);
+    CHECK(again.n == exported.n && memcmp(again.bytes, exported.bytes, again.n) == 0);
     x->n_runners++;
     x->counts[COUNT_IMPORTED]++;
 }

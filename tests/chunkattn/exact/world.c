@@ -13,8 +13,8 @@ static const plan_records records[] = {
      "n_sink_tokens scale softcap sinks slopes values score_scale=1 value_kind q_type k_type v_type gap heads_outer poison "
      "tier_mb tier_thread check_tree",
      sizeof(plan_shape), offsetof(plan, shape), PLAN_ONE, 1},
-    {"seq", "n_tokens=1 n_prompt=1 of:seq=-1 n_common own domain at", sizeof(plan_seq), offsetof(plan, seqs),
-     offsetof(plan, n_seqs), WORLD_MAX_SEQS},
+    {"seq", "n_tokens=1 n_prompt=1 of:seq=-1 n_common own domain at whole marked n_marked mark", sizeof(plan_seq),
+     offsetof(plan, seqs), offsetof(plan, n_seqs), WORLD_MAX_SEQS},
     {"round",
      "sharing retention threads=1 piece one_by_one again out_type own evicts layout deferred wgmma fail times=1 "
      "fail_device",
@@ -26,6 +26,20 @@ const plan_kind world_plan_kind = {sizeof(plan), records, sizeof records / sizeo
 
 /* ---- Sequences ---- */
 
+/* Some sequences have extra hashes: those of the one whose tokens they have, or others. */
+static void make_extras(const plan *p, rng *r, plan_seq *s) {
+    const plan_seq *other = s->of >= 0 ? &p->seqs[s->of] : NULL;
+    if (other && rng_chance(r, 2)) {
+        s->whole = other->whole, s->mark = other->mark, s->marked = other->marked, s->n_marked = other->n_marked;
+        return;
+    }
+    if (rng_chance(r, 8)) s->whole = rng_range(r, 1, 2);
+    if (!rng_chance(r, 4)) return;
+    s->marked = rng_range(r, 0, s->n_tokens - 1);
+    s->n_marked = rng_range(r, 1, 40);
+    s->mark = rng_range(r, 1, 2);
+}
+
 static plan_seq make_seq(const plan *p, rng *r, int64_t longest) {
     plan_seq s = {.n_tokens = rng_range(r, 1, longest), .of = -1, .own = rng_range(r, 1, 1 << 30)};
     if (rng_chance(r, 3)) s.n_tokens = longest - rng_range(r, 0, longest / 4); /* long ones share long prefixes */
@@ -34,10 +48,12 @@ static plan_seq make_seq(const plan *p, rng *r, int64_t longest) {
     if (n_whole > 0 && rng_chance(r, 3)) s.n_prompt = n_whole; /* it ends with a chunk */
     s.domain = rng_chance(r, 8);
     s.at = rng_range(r, 0, WORLD_MAX_SEQS);
-    if (p->n_seqs == 0 || rng_chance(r, 5)) return s;
-    s.of = rng_range(r, 0, p->n_seqs - 1);
-    const int64_t other = p->seqs[s.of].n_tokens, most = other < s.n_tokens ? other : s.n_tokens;
-    s.n_common = rng_chance(r, 2) ? most - rng_range(r, 0, most < 20 ? most : 20) : rng_range(r, 0, most);
+    if (p->n_seqs > 0 && !rng_chance(r, 5)) {
+        s.of = rng_range(r, 0, p->n_seqs - 1);
+        const int64_t other = p->seqs[s.of].n_tokens, most = other < s.n_tokens ? other : s.n_tokens;
+        s.n_common = rng_chance(r, 2) ? most - rng_range(r, 0, most < 20 ? most : 20) : rng_range(r, 0, most);
+    }
+    make_extras(p, r, &s);
     return s;
 }
 
@@ -54,12 +70,15 @@ static void make_tokens(world *w, int index) {
     s->n_prompt = is->n_prompt < is->n_tokens ? is->n_prompt : is->n_tokens;
     s->tokens = malloc((size_t)s->n_tokens * sizeof *s->tokens);
     s->path = malloc((size_t)s->n_tokens * sizeof *s->path);
+    s->marks = calloc((size_t)s->n_tokens, sizeof *s->marks);
+    s->whole = (uint64_t)is->whole;
+    for (int64_t i = is->marked; i < is->marked + is->n_marked && i < is->n_tokens; i++) s->marks[i] = (uint64_t)is->mark;
     const world_seq *other = is->of >= 0 && is->of < index ? &w->seqs[is->of] : s;
-    uint64_t h = (uint64_t)w->plan->shape.values * 31 + 7;
+    uint64_t h = (uint64_t)w->plan->shape.values * 31 + 7 + s->whole * 1000;
     for (int64_t i = 0; i < s->n_tokens; i++) {
         const int32_t next = rng_below(&r, 3);
         s->tokens[i] = other != s && i < is->n_common && i < other->n_tokens ? other->tokens[i] : next;
-        rng step = {h + (uint64_t)s->tokens[i]};
+        rng step = {h + (uint64_t)s->tokens[i] + s->marks[i] * 100};
         s->path[i] = h = rng_next(&step);
     }
 }
@@ -171,6 +190,7 @@ void world_free(world *w) {
         world_seq *s = &w->seqs[i];
         free(s->tokens);
         free(s->path);
+        free(s->marks);
         free(s->rows);
         free(s->out);
         free(s->lse);

@@ -48,7 +48,9 @@ typedef struct plan_seq {
     int64_t n_tokens, n_prompt; /* it joins with n_prompt tokens; the rest is appended one by one */
     int64_t of, n_common, own;
     int64_t domain;
-    int64_t at; /* the step before which it joins; in a round that runs each alone, its place in their order */
+    int64_t at;    /* the step before which it joins; in a round that runs each alone, its place in their order */
+    int64_t whole; /* its extra hash; 0: none */
+    int64_t marked, n_marked, mark; /* tokens from `marked` on have the extra hash `mark`; n_marked 0: none do */
 } plan_seq;
 
 /* A way to run all sequences, in a cache of its own. */
@@ -109,8 +111,10 @@ void plan_make_seqs(plan *p, rng *r, int64_t longest);
 typedef struct world_seq {
     int64_t n_tokens, n_prompt;
     uint32_t domain;
+    uint64_t whole; /* extra hash */
     int32_t *tokens;
-    uint64_t *path;   /* hash of the tokens up to each position */
+    uint64_t *marks;  /* [n_tokens] extra hashes of the tokens */
+    uint64_t *path;   /* hash of the tokens up to each position, with their extra hashes */
     float *rows;      /* [n_tokens][n_layers] rows of q, k and v, one behind the other */
     float *out, *lse; /* [n_layers][n_tokens][n_heads][head_dim_v], [n_layers][n_tokens][n_heads] */
 } world_seq;

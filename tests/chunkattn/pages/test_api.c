@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "chunkattn_cuda.h"
+#include "tests/support/child.h"
+#include "tests/support/thread_names.h"
 
 enum { D = 64, HEADS = 2, KV_HEADS = 2, C = 16, N_PAGES = 8 };
 
@@ -221,12 +223,66 @@ static void test_views(void **state) {
     cattn_pages_destroy(&pages);
 }
 
+/* ---- Calls that overlap, and processes ---- */
+
+static cattn_pages *running;
+static int n_refused;
+
+/* A hook of the caller's, inside a call. */
+static void run_hook(void *ctx, int32_t n_tasks, void (*fn)(void *arg, int32_t task, int32_t worker), void *arg) {
+    (void)ctx;
+    cattn_pages_info info = {.struct_size = sizeof info};
+    cattn_pages *same = running;
+    cattn_error error = {.message = ""};
+    const cattn_pages_batch batch = good_batch();
+    for (int32_t i = 0; i < n_tasks; i++) fn(arg, i, 0);
+    assert_int_equal(cattn_pages_get_info(running, &info), CATTN_ERR_STATE);
+    assert_int_equal(cattn_pages_plan(running, &batch, NULL), CATTN_ERR_STATE);
+    assert_int_equal(cattn_pages_attend(running, 0, NULL, NULL, NULL, NULL, NULL, &error), CATTN_ERR_STATE);
+    assert_non_null(strstr(error.message, "pages is in use"));
+    cattn_pages_destroy(&same);
+    assert_ptr_equal(same, running);
+    n_refused++;
+}
+
+static bool behaves_in_a_child(cattn_pages *pages) {
+    const cattn_pages_batch batch = good_batch();
+    cattn_error error = {0};
+    if (cattn_pages_plan(pages, &batch, &error) != CATTN_ERR_STATE || !strstr(error.message, "fork(2)")) return false;
+    cattn_pages_destroy(&pages);
+    return !pages;
+}
+
+static void test_guard(void **state) {
+    (void)state;
+    cattn_pages_config config = good_config();
+    const cattn_pages_batch batch = good_batch();
+    const cattn_view q_view = {q, CATTN_F32, HEADS * D, D}, out_view = {out, CATTN_F32, HEADS * D, D};
+    cattn_page_view k, v;
+    cattn_error error = {0};
+    config.common.parallel.run = run_hook;
+    running = create(&config);
+    assert_int_equal(cattn_pages_plan(running, &batch, NULL), CATTN_OK);
+    assert_int_equal(cattn_pages_views(running, CATTN_PAGES_VLLM, kv, N_PAGES, &k, &v, NULL), CATTN_OK);
+    assert_int_equal(cattn_pages_attend(running, 0, &k, &v, &q_view, &q_view, NULL, &error), CATTN_ERR_ARG);
+    assert_non_null(strstr(error.message, "out overlaps q"));
+    assert_int_equal(cattn_pages_attend(running, 0, &k, &v, &q_view, &out_view, NULL, &error), CATTN_OK);
+    assert_true(n_refused > 0);
+    cattn_pages_destroy(&running);
+    assert_null(running);
+    config.common.parallel.run = NULL;
+    config.common.n_threads = 3;
+    cattn_pages *pages = create(&config);
+    wait_for_threads("cattn-worker", 2);
+    EXPECT_IN_CHILD(behaves_in_a_child(pages));
+    assert_int_equal(cattn_pages_plan(pages, &batch, NULL), CATTN_OK);
+    cattn_pages_destroy(&pages);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_config),
-        cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_attend),
-        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_config), cmocka_unit_test(test_batches), cmocka_unit_test(test_attend),
+        cmocka_unit_test(test_views),  cmocka_unit_test(test_guard),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * while it writes.
  */
 #include "small_tier.h"
+#include "tests/support/child.h"
 #include "tests/support/wait.h"
 
 #include <errno.h>
@@ -10,8 +11,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define FILE_NAME "/00000000000000010000000000000002.kv"
@@ -103,22 +104,20 @@ static void not_direct(void **state) {
     assert_int_equal(f->write(NULL, again, written, 100, 10), -EBADF);
 }
 
+static bool is_refused_to_another(void) {
+    static small_tier other;
+    other.alloc = ca_alloc_default();
+    const ca_tier_config config = config_in(&other, dir);
+    return ca_tier_open(&other.tier, &config, &other.alloc, NULL) == CATTN_ERR_ARG;
+}
+
 /* Another cache, in this process or another one, is refused while the tier is open; other fingerprints have other files. */
 static void one_user(void **state) {
     (void)state;
     static small_tier s;
     setup(&s);
     refused(dir, "tier_dir is unusable: another cache or process uses the file of this model in /tmp/tier_");
-    const pid_t child = fork();
-    if (child == 0) {
-        small_tier *other = calloc(1, sizeof *other);
-        other->alloc = ca_alloc_default();
-        const ca_tier_config config = config_in(other, dir);
-        _exit(ca_tier_open(&other->tier, &config, &other->alloc, NULL) == CATTN_ERR_ARG ? 0 : 1);
-    }
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    EXPECT_IN_CHILD(is_refused_to_another());
 
     ca_tier *tier;
     ca_tier_config config = config_in(&s, dir);
@@ -195,16 +194,14 @@ static void killed(void **state) {
     for (int round = 0; round < 40; round++) {
         int ends[2];
         assert_int_equal(pipe(ends), 0);
-        const pid_t child = fork();
+        const pid_t child = fork_child();
         if (child == 0) write_until_killed(round, ends[1]);
         close(ends[1]);
         char byte;
         if (round % 2) assert_int_equal(read(ends[0], &byte, 1), 1);
         spin(rand() % 10000000); /* another moment of the child */
         assert_int_equal(kill(child, SIGKILL), 0);
-        int status;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFSIGNALED(status));
+        assert_true(WIFSIGNALED(end_of_child(child)));
         close(ends[0]);
         setup(&s);
         for (int chain = round * 7; chain < round * 7 + 5; chain++)
@@ -214,11 +211,38 @@ static void killed(void **state) {
     assert_true(n_right > 40);
 }
 
+/* ---- A lock that is held for an instant ---- */
+
+static int briefly_locked = -1;
+
+int __real_nanosleep(const struct timespec *wait, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *wait, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *wait, struct timespec *left) {
+    if (briefly_locked < 0) return __real_nanosleep(wait, left);
+    flock(briefly_locked, LOCK_UN);
+    return 0;
+}
+
+static void locked_for_an_instant(void **state) {
+    (void)state;
+    static small_tier s;
+    briefly_locked = open(path, O_RDWR | O_CREAT, 0600);
+    assert_int_equal(flock(briefly_locked, LOCK_EX), 0);
+    setup(&s);
+    teardown(&s);
+    close(briefly_locked);
+    briefly_locked = -1;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(kept_in_file, remove_file),  cmocka_unit_test_teardown(not_direct, remove_file),
-        cmocka_unit_test_teardown(one_user, remove_file),      cmocka_unit_test_teardown(cannot_open, remove_file),
-        cmocka_unit_test_teardown(flipped_bytes, remove_file), cmocka_unit_test_teardown(killed, remove_file),
+        cmocka_unit_test_teardown(kept_in_file, remove_file),
+        cmocka_unit_test_teardown(not_direct, remove_file),
+        cmocka_unit_test_teardown(one_user, remove_file),
+        cmocka_unit_test_teardown(cannot_open, remove_file),
+        cmocka_unit_test_teardown(flipped_bytes, remove_file),
+        cmocka_unit_test_teardown(killed, remove_file),
+        cmocka_unit_test_teardown(locked_for_an_instant, remove_file),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

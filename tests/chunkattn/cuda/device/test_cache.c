@@ -189,6 +189,7 @@ static void calls_for_the_other_kind_of_cache_are_refused(void **state) {
     expect(cattn_cuda_step_attend(cpu, 0, NULL, NULL, NULL, NULL, &error), CATTN_ERR_ARG, &error, "use cattn_step_attend");
     expect(cattn_seq_export(device, 1, 1, NULL, NULL, &error), CATTN_ERR_UNSUPPORTED, &error, "neither exports nor imports");
     expect(cattn_seq_import(device, "", 1, NULL, &entry.seq, NULL, &error), CATTN_ERR_UNSUPPORTED, &error, "neither exports");
+    expect(cattn_seq_read(device, 1, 0, 0, 1, NULL, NULL, &error), CATTN_ERR_UNSUPPORTED, &error, "the host does not read");
     expect(cattn_cache_set_budget(device, 1 << 20, &error), CATTN_ERR_UNSUPPORTED, &error,
            "K and V are on CUDA device 0, whose memory does not shrink; create another cache");
     assert_int_equal(cattn_cache_export_bytes(device, 100), 0);

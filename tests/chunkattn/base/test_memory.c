@@ -1,0 +1,114 @@
+/* The memory of the machine is found, and what the limits of control groups leave of it. */
+#include "chunkattn/base/memory.h"
+
+#include "tests/support/testing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct file {
+    const char *name, *text; /* NULL: a folder */
+} file;
+
+static const file files[] = {
+    {"proc", NULL},
+    {"proc/self", NULL},
+    {"proc/meminfo", "MemTotal:    1000 kB\nMemFree:    1 kB\nMemAvailable:    800 kB\n"},
+    {"proc/self/cgroup", "1:name=other:/x\n0::/outer/inner\n"},
+    {"groups", NULL},
+    {"groups/outer", NULL},
+    {"groups/outer/memory.max", "500000\n"},
+    {"groups/outer/memory.current", "450000\n"},
+    {"groups/outer/memory.stat", "anon 1\nactive_file 30000\ninactive_file 20000\n"},
+    {"groups/outer/inner", NULL},
+    {"groups/outer/inner/memory.max", "600000\n"},
+    {"groups/outer/inner/memory.current", "590000\n"},
+    {"groups/outer/inner/memory.stat", "inactive_file 90000\n"},
+};
+enum { N_FILES = sizeof files / sizeof *files };
+
+static char folder[64];
+
+static void path_of(const char *name, char path[128]) { snprintf(path, 128, "%s/%s", folder, name); }
+
+static void put(const char *name, const char *text) {
+    char path[128];
+    path_of(name, path);
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    fclose(f);
+}
+
+static int set_up(void **state) {
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/memory_XXXXXX");
+    if (!mkdtemp(folder)) return -1;
+    for (int i = 0; i < N_FILES; i++) {
+        char path[128];
+        path_of(files[i].name, path);
+        if (files[i].text)
+            put(files[i].name, files[i].text);
+        else
+            assert_int_equal(mkdir(path, 0700), 0);
+    }
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    for (int i = N_FILES; i-- > 0;) {
+        char path[128];
+        path_of(files[i].name, path);
+        remove(path);
+    }
+    return rmdir(folder);
+}
+
+static ca_memory read_folder(void) {
+    char proc[128], groups[128];
+    path_of("proc", proc);
+    path_of("groups", groups);
+    return ca_memory_read(proc, groups);
+}
+
+static void the_narrowest_limit_counts(void **state) {
+    (void)state;
+    ca_memory m = read_folder();
+    assert_int_equal(m.total, 500000);
+    assert_int_equal(m.free, 100000); /* both groups leave as much: files do not count */
+    put("groups/outer/memory.current", "999999\n");
+    assert_int_equal(read_folder().free, 0);
+    put("groups/outer/memory.max", "max\n");
+    m = read_folder();
+    assert_int_equal(m.total, 600000);
+    assert_int_equal(m.free, 100000);
+    put("groups/outer/inner/memory.max", "max\n");
+    m = read_folder();
+    assert_int_equal(m.total, 1000 * 1024);
+    assert_int_equal(m.free, 800 * 1024);
+}
+
+static void what_is_not_known_is_no_limit(void **state) {
+    (void)state;
+    const ca_memory m = ca_memory_read("/none", "/none");
+    assert_true(m.total == UINT64_MAX && m.free == UINT64_MAX);
+}
+
+static void this_machine_has_memory(void **state) {
+    (void)state;
+    const ca_memory m = ca_memory_read("/proc", "/sys/fs/cgroup");
+    assert_in_range(m.free, 1 << 20, m.total);
+    assert_true(m.total < UINT64_MAX);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_narrowest_limit_counts, set_up, tear_down),
+        cmocka_unit_test(what_is_not_known_is_no_limit),
+        cmocka_unit_test(this_machine_has_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
