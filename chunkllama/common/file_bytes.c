@@ -11,15 +11,43 @@
 /* How much is fetched at least, so that a header is read in few calls. A multiple of every page size. */
 enum { FETCH_BYTES = 1 << 20 };
 
+/* Read n bytes from `at` on. False: not all of them are there, and errno is 0, or they cannot be read. */
+static bool read_all(int fd, size_t at, size_t n, unsigned char *to) {
+    while (n > 0) {
+        const ssize_t got = pread(fd, to, n, (off_t)at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got == 0) errno = 0;
+        if (got <= 0) return false;
+        to += got;
+        at += (size_t)got;
+        n -= (size_t)got;
+    }
+    return true;
+}
+
+/* Whether a file holds the few lines that Git LFS keeps in the place of a large file. */
+static bool is_pointer(int fd, off_t size) {
+    static const char begin[] = "version https://git-lfs.github.com/";
+    enum { N = sizeof begin - 1, MOST_BYTES = 1024 };
+    unsigned char bytes[N];
+    return size > N && size < MOST_BYTES && read_all(fd, 0, N, bytes) && memcmp(bytes, begin, N) == 0;
+}
+
 static cl_status examine(const char *path, int fd, cl_file_bytes *file, cl_error *error) {
     struct stat st;
     if (fstat(fd, &st) != 0) return cl_fail(error, CL_ERR_FILE, "%s: cannot be examined: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode)) return cl_fail(error, CL_ERR_FILE, "%s: not a regular file", path);
     if (st.st_size == 0) return cl_fail(error, CL_ERR_FORMAT, "%s: the file is empty", path);
+    if (is_pointer(fd, st.st_size))
+        return cl_fail(error, CL_ERR_FORMAT,
+                       "%s: it is a pointer of Git LFS, not the file itself; fetch that with 'git lfs pull'", path);
     /* Addresses alone: memory is added as bytes are fetched. */
     void *data = mmap(NULL, (size_t)st.st_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data == MAP_FAILED)
-        return cl_fail(error, CL_ERR_NOMEM, "%s: no addresses for its %lld bytes", path, (long long)st.st_size);
+        return cl_fail(
+            error, CL_ERR_NOMEM,
+            "%s: not enough memory for its %lld bytes; raise the process's limit (ulimit -v), or use a smaller model", path,
+            (long long)st.st_size);
     *file = (cl_file_bytes){.data = data, .size = (size_t)st.st_size, .on_disk = true, .fd = fd, .modified = st.st_mtim};
     return CL_OK;
 }
@@ -42,20 +70,6 @@ void cl_file_bytes_close(cl_file_bytes *file) {
     cl_file_bytes_release(file);
     if (file->on_disk) munmap((void *)file->data, file->size);
     *file = (cl_file_bytes){0};
-}
-
-/* Read n bytes from `at` on. False: not all of them are there, and errno is 0, or they cannot be read. */
-static bool read_all(int fd, size_t at, size_t n, unsigned char *to) {
-    while (n > 0) {
-        const ssize_t got = pread(fd, to, n, (off_t)at);
-        if (got < 0 && errno == EINTR) continue;
-        if (got == 0) errno = 0;
-        if (got <= 0) return false;
-        to += got;
-        at += (size_t)got;
-        n -= (size_t)got;
-    }
-    return true;
 }
 
 cl_status cl_file_bytes_fetch(cl_file_bytes *file, size_t end, cl_error *error) {

@@ -22,7 +22,13 @@ typedef struct cl_file_bytes {
     struct timespec modified; /* when the file was opened */
 } cl_file_bytes;
 
-/* Open a regular file. CL_ERR_FILE: it cannot be opened; CL_ERR_FORMAT: it is empty; CL_ERR_NOMEM. Messages name the path. */
+/* What ends the message about a file that is shorter than it says itself. */
+#define CL_CUT_SHORT "; the file is cut short or damaged: download it again"
+
+/*
+ * Open a regular file. CL_ERR_FILE: it cannot be opened; CL_ERR_FORMAT: it is empty, or a pointer of Git LFS; CL_ERR_NOMEM.
+ * Messages name the path.
+ */
 cl_status cl_file_bytes_open(const char *path, cl_file_bytes *file, cl_error *error);
 void cl_file_bytes_close(cl_file_bytes *file);
 

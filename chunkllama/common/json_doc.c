@@ -22,6 +22,15 @@ json_t *cl_json_parse(const char *text, size_t size, size_t flags, json_error_t 
     return root;
 }
 
+json_t *cl_json_copy(const json_t *value) {
+    const bool is_object = json_is_object(value);
+    json_t *copy = is_object ? json_object() : json_array();
+    const int failed = is_object ? json_object_update(copy, (json_t *)value) : json_array_extend(copy, (json_t *)value);
+    if (!failed) return copy;
+    json_decref(copy);
+    return NULL;
+}
+
 void cl_json_doc_open(cl_json_doc *doc, const char *folder, const char *name, unsigned how, cl_error *error) {
     *doc = (cl_json_doc){.error = error};
     const int n = snprintf(doc->path, sizeof doc->path, "%s/%s", folder, name);
@@ -48,7 +57,8 @@ void cl_json_doc_open(cl_json_doc *doc, const char *folder, const char *name, un
     if (no_memory)
         cl_json_doc_fail(doc, CL_ERR_NOMEM, "no memory to parse its %zu bytes", bytes.size);
     else if (!doc->root)
-        cl_json_doc_fail(doc, CL_ERR_FORMAT, "line %d, column %d: %s", wrong.line, wrong.column, wrong.text);
+        cl_json_doc_fail(doc, CL_ERR_FORMAT, "line %d, column %d: %s%s", wrong.line, wrong.column, wrong.text,
+                         json_error_code(&wrong) == json_error_premature_end_of_input ? CL_CUT_SHORT : "");
     else if (!json_is_object(doc->root))
         cl_json_doc_fail(doc, CL_ERR_FORMAT, "%s", "it must be an object");
     cl_file_bytes_close(&bytes);

@@ -14,6 +14,9 @@
  */
 json_t *cl_json_parse(const char *text, size_t size, size_t flags, json_error_t *wrong, bool *no_memory);
 
+/* A copy of an object or array, which shares its values; NULL if memory is lacking, which json_copy does not always notice. */
+json_t *cl_json_copy(const json_t *value);
+
 /* After the first failure the functions below do nothing, so it is enough to check `status` at the end. */
 typedef struct cl_json_doc {
     char path[512];   /* for messages */

@@ -17,11 +17,28 @@ void cl_str_disarm(char *text, size_t size) {
     }
 }
 
+/* The letter that stands for a white space behind a backslash; 0: none. */
+static char letter_of(char c) { return c == '\n' ? 'n' : c == '\r' ? 'r' : c == '\t' ? 't' : 0; }
+
+/* Write a text [size] to buf [room], as far as it fits. Returns the bytes that were read; *n: those that were written. */
+static size_t escape(cl_str s, char *buf, size_t room, size_t *n) {
+    size_t i = 0;
+    for (*n = 0; i < s.size; i++) {
+        const char letter = letter_of(s.data[i]);
+        if (*n + (letter ? 2 : 1) > room) break;
+        if (letter) buf[(*n)++] = '\\';
+        buf[(*n)++] = letter ? letter : s.data[i];
+    }
+    return i;
+}
+
 const char *cl_str_show(cl_str s, char *buf, size_t size) {
-    const bool cut = s.size >= size;
-    size_t n = cut ? size - 4 : s.size;                                    /* the rest is for "..." and the terminator */
-    while (cut && n > 0 && ((unsigned char)s.data[n] & 0xc0) == 0x80) n--; /* do not cut a UTF-8 character */
-    if (n) memcpy(buf, s.data, n);
+    size_t n;
+    const bool cut = escape(s, buf, size - 1, &n) < s.size;
+    if (cut) {
+        size_t end = escape(s, buf, size - 4, &n); /* the rest is for "..." and the terminator */
+        for (; end > 0 && n > 0 && ((unsigned char)s.data[end] & 0xc0) == 0x80; end--) n--; /* no part of a UTF-8 character */
+    }
     cl_str_disarm(buf, n);
     memcpy(buf + n, cut ? "..." : "", cut ? 4 : 1);
     return buf;

@@ -22,7 +22,10 @@ bool cl_str_contains(cl_str s, const char *part);
 /* Replace control characters, including U+0080 to U+009F, by question marks: a terminal would execute them. */
 void cl_str_disarm(char *text, size_t size);
 
-/* A name from a file for a message: control characters are replaced, and it is cut to buf [size >= 8]. Returns buf. */
+/*
+ * A name from a file for a message: line ends and tabs are written as escapes, other control characters are replaced, and it is
+ * cut to buf [size >= 8]. Returns buf.
+ */
 const char *cl_str_show(cl_str s, char *buf, size_t size);
 
 /* ---- UTF-8 ---- */

@@ -84,6 +84,7 @@ int64_t cj_arg_int(cj_run *r, const cj_args *a, size_t i, int64_t otherwise) {
     int64_t value = otherwise;
     if (a->at[i].kind == CJ_ABSENT || cj_is_int(&a->at[i], &value)) return value;
     if (a->at[i].kind == CJ_UNDEFINED) cj_fail_undefined(r, &a->at[i]);
+    if (a->at[i].kind == CJ_LONG_NUMBER) cj_fail_long(r);
     cj_fail(r, CL_ERR_ARG, "expected an integer, got '%s'", cj_type(&a->at[i]));
 }
 
@@ -130,7 +131,7 @@ static cj_value item_of(cj_run *r, const cj_value *object, const cj_value *key) 
     if (i < 0) i += n;
     if (i < 0 || i >= n) return (cj_value){.kind = CJ_ABSENT};
     if (object->kind != CJ_STRING) return object->list->at[i];
-    const size_t at = cj_offset(object->text, (size_t)i);
+    const size_t at = cj_offset(r, object->text, (size_t)i);
     return cj_string(cj_part(object->text, at, at + cj_char_size(object->text.data[at])));
 }
 

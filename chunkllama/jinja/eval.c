@@ -43,15 +43,18 @@ static cj_args eval_arguments(cj_context *c, const cj_arguments *arguments, cj_s
         const cj_value v = cj_eval(c, arguments->list, scope);
         if (v.kind == CJ_UNDEFINED) cj_fail_undefined(r, &v);
         const cj_list *list = cj_elements(r, &v);
+        cj_step_elements(r, list->n);
         for (size_t i = 0; i < list->n; i++) CJ_PUSH(r, at, n, capacity, list->at[i]);
     }
     if (caller) {
         CJ_PUSH(r, named, n_named, named_capacity, *caller);
         CJ_PUSH(r, names, n_names, names_capacity, cj_own(cl_str_of("caller")));
     }
-    for (size_t i = 0; i < n_names; i++)
+    for (size_t i = 0; i < n_names; i++) {
+        if (i > 0) cj_step_elements(r, i);
         for (size_t j = 0; j < i; j++)
-            if (cj_text_equal(names[i], names[j])) cj_fail(r, CL_ERR_ARG, "an argument is passed twice by its name");
+            if (cj_text_equal(r, names[i], names[j])) cj_fail(r, CL_ERR_ARG, "an argument is passed twice by its name");
+    }
     return (cj_args){.at = at, .n = n, .names = names, .named = named, .n_named = n_named};
 }
 

@@ -85,9 +85,10 @@ static cj_flow execute_for(cj_context *c, const cj_node *node, cj_scope *scope, 
 /* ---- Macros ---- */
 
 /* Whether an argument with the name was passed; *v is its value. used: [n_named] is marked. */
-static bool take_named(const cj_args *args, cl_str name, bool *used, cj_value *v) {
+static bool take_named(cj_run *r, const cj_args *args, cl_str name, bool *used, cj_value *v) {
+    cj_step_elements(r, args->n_named);
     for (size_t i = 0; i < args->n_named; i++) {
-        if (!cj_text_equal(args->names[i], cj_own(name))) continue;
+        if (!cj_text_equal(r, args->names[i], cj_own(name))) continue;
         used[i] = true;
         *v = args->named[i];
         return true;
@@ -100,7 +101,7 @@ static void set_parameters(cj_context *c, const cj_node *node, cj_scope *scope, 
         cj_value v = cj_undefined(cj_own(node->parameters[i]));
         if (i < args->n)
             v = args->at[i];
-        else if (!take_named(args, node->parameters[i], used, &v) && node->defaults[i])
+        else if (!take_named(c->r, args, node->parameters[i], used, &v) && node->defaults[i])
             v = cj_eval(c, node->defaults[i], scope);
         set(c, scope, node->parameters[i], v);
     }
@@ -114,7 +115,7 @@ static void set_caller(cj_context *c, const cj_node *node, cj_scope *scope, cons
     const cl_str caller = cl_str_of("caller");
     cj_value v = cj_undefined(cj_own(caller));
     if (node->uses_caller && !cj_dict_get_name(r, &scope->variables, cj_own(caller))) {
-        take_named(args, caller, used, &v);
+        take_named(r, args, caller, used, &v);
         set(c, scope, caller, v);
     }
     if (args->n > node->n_parameters)

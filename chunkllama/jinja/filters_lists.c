@@ -44,6 +44,7 @@ static cj_value items(cj_run *r, const cj_args *a) {
     if (v->kind != CJ_DICT && v->kind != CJ_UNDEFINED) cj_fail(r, CL_ERR_ARG, "'%s' has no items", cj_type(v));
     const size_t n = v->kind == CJ_DICT ? v->dict->n : 0;
     cj_list *pairs = cj_list_new(r, n);
+    cj_step_elements(r, n);
     for (size_t i = 0; i < n; i++) cj_list_add(r, pairs, cj_pair(r, v->dict->at[i].key, v->dict->at[i].value));
     return cj_iterator(pairs, "generator");
 }
@@ -96,15 +97,22 @@ static const cj_list *elements_if_true(cj_run *r, const cj_args *a) {
     return cj_truth(&a->at[0]) ? elements(r, a) : &none;
 }
 
-/* The attribute of an element, or the element itself if name is none or absent. */
-static cj_value attribute_of(cj_run *r, const cj_value *element, const cj_value *name) {
-    if (name->kind == CJ_ABSENT || name->kind == CJ_NONE) return *element;
-    for (size_t i = 0; name->kind == CJ_STRING && i < name->text.size; i++) {
+/* Fail if a name of an attribute is one of those that Jinja takes apart. Returns it. */
+static const cj_value *plain_name(cj_run *r, const cj_value *name) {
+    const size_t n = name->kind == CJ_STRING ? name->text.size : 0;
+    cj_step_text(r, n);
+    for (size_t i = 0; i < n; i++) {
         const char c = name->text.data[i];
         if (c == '.' || c == ',' || (i == 0 && c >= '0' && c <= '9'))
             cj_fail(r, CL_ERR_UNSUPPORTED, "attributes such as 'a.b', 'a,b' and '0' are not supported by filters");
     }
-    return cj_item(r, element, name);
+    return name;
+}
+
+/* The attribute of an element, or the element itself if name is none or absent. */
+static cj_value attribute_of(cj_run *r, const cj_value *element, const cj_value *name) {
+    const bool is_itself = name->kind == CJ_ABSENT || name->kind == CJ_NONE;
+    return is_itself ? *element : cj_item(r, element, name);
 }
 
 static cj_value map(cj_run *r, const cj_args *a) {
@@ -115,7 +123,8 @@ static cj_value map(cj_run *r, const cj_args *a) {
     if (a->n == 1) {
         if (a->n_named != 1 || !cj_text_is(a->names[0], "attribute"))
             cj_fail(r, CL_ERR_UNSUPPORTED, "filter 'map' supports only the name of a filter, or an attribute");
-        for (size_t i = 0; i < from->n; i++) cj_list_add(r, to, attribute_of(r, &from->at[i], &a->named[0]));
+        const cj_value *name = plain_name(r, &a->named[0]);
+        for (size_t i = 0; i < from->n; i++) cj_list_add(r, to, attribute_of(r, &from->at[i], name));
         return cj_iterator(to, "generator");
     }
     call c = named_call(r, a, 1, true);
@@ -128,9 +137,10 @@ static cj_value select_elements(cj_run *r, const cj_args *a, bool wanted, bool b
     if (a->n < 1u + by_attribute) cj_fail(r, CL_ERR_ARG, "an argument is missing: the value or its attribute");
     const cj_list *from = elements_if_true(r, a);
     cj_list *to = cj_list_new(r, 0);
-    const cj_value none = {.kind = CJ_ABSENT}, *path = by_attribute ? &a->at[1] : &none;
+    const cj_value none = {.kind = CJ_ABSENT};
     const size_t test = 1 + by_attribute;
     if (from->n == 0) return cj_iterator(to, "generator");
+    const cj_value *path = by_attribute ? plain_name(r, &a->at[1]) : &none;
     call c = {0};
     if (a->n > test) c = named_call(r, a, test, false);
     for (size_t i = 0; i < from->n; i++) {
@@ -152,8 +162,13 @@ static cj_value key_of(cj_run *r, cj_value v) {
     return v.kind == CJ_STRING ? cj_string(cj_change_case(r, v.text, CJ_LOWER)) : v;
 }
 
+enum { STEPS_OF_COMPARISON = 8 }; /* whose operands are anywhere in memory */
+
 /* Equal keys need no order between them. */
-static bool is_less(cj_run *r, const cj_value *a, const cj_value *b) { return !cj_equal(r, a, b) && cj_compare(r, a, b) < 0; }
+static bool is_less(cj_run *r, const cj_value *a, const cj_value *b) {
+    cj_steps(r, STEPS_OF_COMPARISON);
+    return !cj_equal(r, a, b) && cj_compare(r, a, b) < 0;
+}
 
 /*
  * The elements in the order of their keys; equal ones keep theirs. It merges ever longer runs. The C library's sort may hold
@@ -185,7 +200,8 @@ static cj_value sort(cj_run *r, const cj_args *a) {
     const cj_list *from = elements(r, a);
     cj_value *keys = cj_alloc(r, from->n, sizeof *keys);
     if (cj_has(a, 1) || cj_has(a, 2)) cj_fail(r, CL_ERR_UNSUPPORTED, "filter 'sort' supports only the argument 'attribute'");
-    for (size_t i = 0; i < from->n; i++) keys[i] = key_of(r, attribute_of(r, &from->at[i], &a->at[3]));
+    const cj_value *name = from->n > 0 ? plain_name(r, &a->at[3]) : NULL;
+    for (size_t i = 0; i < from->n; i++) keys[i] = key_of(r, attribute_of(r, &from->at[i], name));
     return sorted(r, from, keys);
 }
 

@@ -15,7 +15,9 @@ static cj_value capitalize(cj_run *r, const cj_args *a) { return changed_case(r,
 
 static cj_value string(cj_run *r, const cj_args *a) { return cj_string(cj_arg_str(r, a, 0)); }
 
-static cj_value trim(cj_run *r, const cj_args *a) { return cj_string(cj_strip(cj_arg_str(r, a, 0), NULL, CJ_LEFT | CJ_RIGHT)); }
+static cj_value trim(cj_run *r, const cj_args *a) {
+    return cj_string(cj_strip(r, cj_arg_str(r, a, 0), NULL, CJ_LEFT | CJ_RIGHT));
+}
 
 static cj_value replace(cj_run *r, const cj_args *a) {
     return cj_string(cj_replace(r, cj_arg_str(r, a, 0), cj_arg_str(r, a, 1), cj_arg_str(r, a, 2)));
@@ -32,6 +34,7 @@ static cj_value indent(cj_run *r, const cj_args *a) {
     const cj_text t = cj_arg_text(r, a, 0), width = spaces(r, cj_arg_int(r, a, 1, 4));
     const bool first = cj_truth(&a->at[2]);
     cj_builder b = {.r = r};
+    cj_step_text(r, t.size);
     for (size_t at = 0, line = 0; line == 0 || at <= t.size; line++) {
         size_t end = at, size = 0;
         while (end < t.size && (size = cj_line_break(t, end)) == 0) end += cj_char_size(t.data[end]);
@@ -55,8 +58,9 @@ static cj_value safe(cj_run *r, const cj_args *a) {
 /* Text that is no number becomes 0, as in Jinja. */
 static cj_value int_of_text(cj_run *r, cj_text t) {
     char digits[24] = "";
-    t = cj_strip(t, NULL, CJ_LEFT | CJ_RIGHT);
+    t = cj_strip(r, t, NULL, CJ_LEFT | CJ_RIGHT);
     size_t n_number = 0, n_digits = 0;
+    cj_step_text(r, t.size);
     for (size_t i = 0; i < t.size; i++) {
         n_digits += t.data[i] >= '0' && t.data[i] <= '9';
         n_number += t.data[i] && strchr("0123456789+-._eE", t.data[i]);
@@ -67,7 +71,7 @@ static cj_value int_of_text(cj_run *r, cj_text t) {
     errno = 0;
     if (t.size < sizeof digits) memcpy(digits, t.data, t.size);
     const long long i = strtoll(digits, NULL, 10);
-    if (t.size >= sizeof digits || errno == ERANGE) cj_fail(r, CL_ERR_LIMIT, "an integer is beyond 64 bits");
+    if (t.size >= sizeof digits || errno == ERANGE) cj_fail_long(r);
     return cj_int(i);
 }
 
@@ -77,6 +81,7 @@ static cj_value int_(cj_run *r, const cj_args *a) {
     if (v->kind == CJ_UNDEFINED) cj_fail_undefined(r, v);
     if (v->kind == CJ_STRING) return int_of_text(r, v->text);
     if (v->kind == CJ_FLOAT) cj_fail(r, CL_ERR_UNSUPPORTED, "filter 'int' does not support floats");
+    if (v->kind == CJ_LONG_NUMBER) cj_fail_long(r);
     return cj_int(cj_is_int(v, &i) ? i : 0);
 }
 

@@ -19,7 +19,7 @@ static cj_value range(cj_run *r, const cj_args *a) {
     if (n > MAX_RANGE) cj_fail(r, CL_ERR_LIMIT, "range has more than the allowed %d elements", MAX_RANGE);
     cj_step_elements(r, (size_t)n);
     cj_list *list = cj_list_new(r, (size_t)n);
-    for (int64_t i = 0; i < n; i++) cj_list_add(r, list, cj_int(start + i * stride));
+    for (int64_t i = 0; i < n; i++) cj_list_add(r, list, cj_int((int64_t)(start + (__int128)i * stride)));
     return cj_sequence(CJ_RANGE, list);
 }
 
@@ -53,6 +53,7 @@ static cj_value strftime_now(cj_run *r, const cj_args *a) {
     for (size_t i = 0; i < format.size; i++)
         if (format.data[i] == '%' && ++i < format.size && strchr("fzZ", format.data[i]))
             cj_fail(r, CL_ERR_UNSUPPORTED, "'%%%c' of strftime_now is not supported", format.data[i]);
+    cj_steps(r, CJ_SLOW * (format.size + 1)); /* each letter may stand for a date */
     memcpy(pattern + 1, format.data, format.size);
     if (!localtime_r(&now, &local)) cj_fail(r, CL_ERR_ARG, "the time is out of range");
     const size_t size = strftime(text, sizeof text, pattern, &local);
@@ -77,6 +78,7 @@ const cj_builtin cj_functions[] = {
 static cj_value view(cj_run *r, const cj_args *a, const char *name, bool pairs) {
     const cj_dict *d = a->at[0].dict;
     cj_list *list = cj_list_new(r, d->n);
+    cj_step_elements(r, d->n);
     for (size_t i = 0; i < d->n; i++) cj_list_add(r, list, pairs ? cj_pair(r, d->at[i].key, d->at[i].value) : d->at[i].key);
     list->name = name;
     return cj_sequence(CJ_VIEW, list);

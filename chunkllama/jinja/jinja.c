@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "chunkllama/common/json_text.h"
 #include "eval.h"
 #include "print.h"
 
@@ -37,7 +38,7 @@ cl_status cl_jinja_compile(const char *text, size_t size, cl_jinja **t, cl_error
     if (!template) return cl_fail(error, CL_ERR_NOMEM, "no memory for a template");
     cl_error ignored;
     cj_run r = {.max_bytes = MAX_TREE,
-                .steps = MAX_STEPS,
+                .later = MAX_STEPS,
                 .max_steps = MAX_STEPS,
                 .max_depth = MAX_NESTING,
                 .max_text = MAX_TEMPLATE,
@@ -87,10 +88,17 @@ static cj_dict *dict_from_json(cj_run *r, const json_t *object, bool own) {
 
 static cj_value from_json(cj_run *r, const json_t *json, bool own) {
     cj_value v = cj_none();
+    cl_str number;
     cj_enter(r);
     cj_step(r);
     switch (json_typeof(json)) {
-    case JSON_OBJECT: v = (cj_value){.kind = CJ_DICT, .dict = dict_from_json(r, json, own)}; break;
+    case JSON_OBJECT:
+        if (cl_json_is_number(json, &number)) {
+            v = (cj_value){.kind = CJ_LONG_NUMBER, .text = {.data = number.data, .size = number.size, .own = own}};
+            break;
+        }
+        v = (cj_value){.kind = CJ_DICT, .dict = dict_from_json(r, json, own)};
+        break;
     case JSON_ARRAY: {
         cj_list *list = cj_list_new(r, json_array_size(json));
         for (size_t i = 0; i < json_array_size(json); i++) cj_list_add(r, list, from_json(r, json_array_get(json, i), own));
@@ -162,7 +170,7 @@ cl_status cl_jinja_render(const cl_jinja *t, const json_t *variables, const json
                           cl_prompt *out, cl_error *error) {
     cl_error ignored;
     cj_run r = {.max_bytes = options->max_memory,
-                .steps = options->max_steps,
+                .later = options->max_steps,
                 .max_steps = options->max_steps,
                 .max_depth = options->max_depth,
                 .max_text = options->max_bytes,
@@ -175,6 +183,7 @@ cl_status cl_jinja_render(const cl_jinja *t, const json_t *variables, const json
         status = r.status;
     else if (!append(out, x.text))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for a prompt of %zu bytes", x.text.size);
+    if (options->n_steps) *options->n_steps = options->max_steps - r.later - (r.steps > 0 ? r.steps : 0);
     cj_blocks_free(r.blocks);
     return status;
 }

@@ -9,9 +9,9 @@
  * or writing as JSON. The text that Jinja itself writes, such as the digits of a number and the braces of JSON, counts as the
  * caller's.
  *
- * Different from Jinja: integers have 64 bits, and more is an error; statements, filters, tests, functions and methods that
- * no published template uses, such as `with` and `raw`, recursive loops, template inheritance, `include` and `import`, do not
- * exist.
+ * Different from Jinja: integers have 64 bits, and a larger one of the caller can only be written; statements, filters, tests,
+ * functions and methods that no published template uses, such as `with` and `raw`, recursive loops, template inheritance,
+ * `include` and `import`, do not exist.
  */
 #ifndef CHUNKLLAMA_JINJA_JINJA_H
 #define CHUNKLLAMA_JINJA_JINJA_H
@@ -41,7 +41,8 @@ typedef struct cl_jinja_options {
     int64_t now;              /* seconds since 1970 for strftime_now, which writes local time */
     size_t max_bytes;         /* of the rendered text, and of any text on the way to it */
     size_t max_memory;        /* bytes of all values while rendering */
-    int64_t max_steps;        /* about 20 ns each: evaluations, and every 16th element or 64th byte that a filter reads */
+    int64_t max_steps;        /* about 20 ns each: evaluations, and what is read, compared and written for them (run.h) */
+    int64_t *n_steps;         /* is set to the steps that were taken; NULL: they are of no interest */
     int32_t max_depth;        /* nested evaluations, calls of macros, and levels of a value that is compared or written */
     const char *const *roles; /* [until NULL] the values of messages[i].role that are the template's own; NULL: none */
 } cl_jinja_options;
@@ -59,7 +60,8 @@ void cl_jinja_options_init(cl_jinja_options *options);
  * All are borrowed for the call, and not changed. After an error *out is as it was.
  *
  * CL_ERR_ARG: the template refuses its variables (raise_exception, with its message), or does with them what Jinja does not
- * allow; CL_ERR_LIMIT names the limit; CL_ERR_NOMEM. Messages begin with the line ("line 12: ...").
+ * allow; CL_ERR_LIMIT names the limit; CL_ERR_NOMEM; the errors of the thread's deadline (chunkllama/common/deadline.h).
+ * Messages begin with the line ("line 12: ...").
  */
 cl_status cl_jinja_render(const cl_jinja *t, const json_t *variables, const json_t *own, const cl_jinja_options *options,
                           cl_prompt *out, cl_error *error);

@@ -69,12 +69,12 @@ static void pass_end(cj_lexer *l, size_t at, bool trims) {
 static cl_str text_before(const cj_lexer *l, size_t end, char sign, bool lstrips) {
     cj_text t = {.data = l->text + l->at, .size = end - l->at};
     if (sign == '-')
-        t = cj_strip(t, NULL, CJ_RIGHT);
+        t = cj_strip(l->r, t, NULL, CJ_RIGHT);
     else if (sign != '+' && lstrips) {
         size_t line = t.size;
         while (line > 0 && t.data[line - 1] != '\n') line--;
         const cj_text begin = cj_part(t, line, t.size);
-        if ((line > 0 || l->new_line) && cj_strip(begin, NULL, CJ_LEFT).size == 0) t.size = line;
+        if ((line > 0 || l->new_line) && cj_strip(l->r, begin, NULL, CJ_LEFT).size == 0) t.size = line;
     }
     return (cl_str){t.data, t.size};
 }
@@ -146,7 +146,7 @@ static void read_number(cj_lexer *l, cj_token *token) {
     if (end - begin < sizeof digits) memcpy(digits, l->text + begin, end - begin);
     errno = 0;
     token->value = cj_int(strtoll(digits, NULL, 10));
-    if (end - begin >= sizeof digits || errno == ERANGE) fail(l, "an integer is beyond 64 bits");
+    if (end - begin >= sizeof digits || errno == ERANGE) fail(l, "a number is beyond 64 bits");
     token->kind = CJ_T_NUMBER;
     token->text = (cl_str){l->text + begin, end - begin};
     move(l, end);

@@ -12,10 +12,9 @@ static cj_value title(cj_run *r, const cj_args *a) { return cj_string(cj_change_
 static cj_value capitalize(cj_run *r, const cj_args *a) { return cj_string(cj_change_case(r, self(a), CJ_CAPITALIZE)); }
 
 static cj_value stripped(cj_run *r, const cj_args *a, unsigned sides) {
-    if (!cj_has(a, 1) || a->at[1].kind == CJ_NONE) return cj_string(cj_strip(self(a), NULL, sides));
+    if (!cj_has(a, 1) || a->at[1].kind == CJ_NONE) return cj_string(cj_strip(r, self(a), NULL, sides));
     const cj_text chars = cj_arg_text(r, a, 1);
-    cj_step_bytes(r, self(a).size);
-    return cj_string(cj_strip(self(a), &chars, sides));
+    return cj_string(cj_strip(r, self(a), &chars, sides));
 }
 
 static cj_value strip(cj_run *r, const cj_args *a) { return stripped(r, a, CJ_LEFT | CJ_RIGHT); }
@@ -26,12 +25,12 @@ static cj_value rstrip(cj_run *r, const cj_args *a) { return stripped(r, a, CJ_R
 
 static cj_value startswith(cj_run *r, const cj_args *a) {
     const cj_text t = self(a), affix = cj_arg_text(r, a, 1);
-    return cj_bool(affix.size <= t.size && cj_text_equal(cj_part(t, 0, affix.size), affix));
+    return cj_bool(affix.size <= t.size && cj_text_equal(r, cj_part(t, 0, affix.size), affix));
 }
 
 static cj_value endswith(cj_run *r, const cj_args *a) {
     const cj_text t = self(a), affix = cj_arg_text(r, a, 1);
-    return cj_bool(affix.size <= t.size && cj_text_equal(cj_part(t, t.size - affix.size, t.size), affix));
+    return cj_bool(affix.size <= t.size && cj_text_equal(r, cj_part(t, t.size - affix.size, t.size), affix));
 }
 
 static cj_value replace(cj_run *r, const cj_args *a) {
@@ -40,13 +39,12 @@ static cj_value replace(cj_run *r, const cj_args *a) {
 
 static cj_value split(cj_run *r, const cj_args *a) {
     const cj_text separator = cj_arg_text(r, a, 1);
-    int64_t max = cj_arg_int(r, a, 2, -1);
+    int64_t left = cj_arg_int(r, a, 2, -1); /* < 0: no limit */
     cj_list *list = cj_list_new(r, 0);
     cj_text t = self(a);
-    cj_step_bytes(r, t.size);
     if (separator.size == 0) cj_fail(r, CL_ERR_ARG, "the separator is empty");
-    for (;; max--) {
-        const size_t at = max == 0 ? SIZE_MAX : cj_find(t, separator, 0);
+    for (;; left -= left > 0) {
+        const size_t at = left == 0 ? SIZE_MAX : cj_find(r, t, separator, 0);
         cj_list_add(r, list, cj_string(cj_part(t, 0, at == SIZE_MAX ? t.size : at)));
         if (at == SIZE_MAX) return cj_sequence(CJ_LIST, list);
         t = cj_part(t, at + separator.size, t.size);

@@ -8,7 +8,7 @@ _Noreturn static void fail_operands(cj_run *r, const char *op, const cj_value *a
 }
 
 static cj_value checked(cj_run *r, bool overflow, int64_t result) {
-    if (overflow) cj_fail(r, CL_ERR_LIMIT, "an integer is beyond 64 bits");
+    if (overflow) cj_fail_long(r);
     return cj_int(result);
 }
 
@@ -57,6 +57,7 @@ static cj_text join_texts(cj_run *r, cj_text a, cj_text b) {
 cj_value cj_binary(cj_run *r, cj_op op, const cj_value *a, const cj_value *b) {
     static const char *const names[] = {"+", "-", "*", "%"};
     int64_t i, j;
+    if (a->kind == CJ_LONG_NUMBER || b->kind == CJ_LONG_NUMBER) cj_fail_long(r);
     if (cj_is_int(a, &i) && cj_is_int(b, &j)) return of_ints(r, op, i, j);
     if (cj_is_number(a) && cj_is_number(b)) cj_fail(r, CL_ERR_UNSUPPORTED, "'%s' of floats is not supported", names[op]);
     if (op == CJ_ADD && a->kind == b->kind) {
@@ -74,6 +75,7 @@ cj_value cj_binary(cj_run *r, cj_op op, const cj_value *a, const cj_value *b) {
 cj_value cj_negative(cj_run *r, const cj_value *a) {
     int64_t i;
     if (cj_is_int(a, &i)) return checked(r, i == INT64_MIN, i == INT64_MIN ? 0 : -i);
+    if (a->kind == CJ_LONG_NUMBER) cj_fail_long(r);
     if (a->kind == CJ_FLOAT) cj_fail(r, CL_ERR_UNSUPPORTED, "'-' of floats is not supported");
     if (a->kind == CJ_UNDEFINED) cj_fail_undefined(r, a);
     cj_fail(r, CL_ERR_ARG, "'-' cannot be applied to '%s'", cj_type(a));
@@ -97,14 +99,15 @@ static int64_t bound(cj_run *r, const cj_value *v, int64_t otherwise, int64_t n,
     int64_t i;
     if (v->kind == CJ_NONE) return otherwise;
     if (v->kind == CJ_UNDEFINED) cj_fail_undefined(r, v);
+    if (v->kind == CJ_LONG_NUMBER) cj_fail_long(r);
     if (!cj_is_int(v, &i)) cj_fail(r, CL_ERR_ARG, "the bounds of a slice must be integers or none, not '%s'", cj_type(v));
     if (i < 0) i += n;
     return i < low ? low : i > high ? high : i;
 }
 
-static cj_value slice_text(cj_text t, int64_t first, int64_t count) {
-    const cj_text rest = cj_part(t, cj_offset(t, (size_t)first), t.size);
-    return cj_string(cj_part(rest, 0, cj_offset(rest, (size_t)count)));
+static cj_value slice_text(cj_run *r, cj_text t, int64_t first, int64_t count) {
+    const cj_text rest = cj_part(t, cj_offset(r, t, (size_t)first), t.size);
+    return cj_string(cj_part(rest, 0, cj_offset(r, rest, (size_t)count)));
 }
 
 cj_value cj_slice(cj_run *r, const cj_value *object, const cj_value bounds[3]) {
@@ -123,7 +126,7 @@ cj_value cj_slice(cj_run *r, const cj_value *object, const cj_value bounds[3]) {
     if (step > 0 && first < end) count = (end - first - 1) / step + 1;
     if (step < 0 && first > end) count = (first - end - 1) / -step + 1;
     cj_step_elements(r, (size_t)count);
-    if (object->kind == CJ_STRING) return slice_text(object->text, first, count);
+    if (object->kind == CJ_STRING) return slice_text(r, object->text, first, count);
     cj_list *list = cj_list_new(r, (size_t)count);
     for (int64_t i = 0; i < count; i++) cj_list_add(r, list, object->list->at[first + i * step]);
     return cj_sequence(object->kind, list);

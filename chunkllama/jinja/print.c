@@ -1,7 +1,9 @@
 /* Writes values as Python prints them, and as json.dumps does. Text that is written between strings counts as the caller's. */
 #include "print.h"
 
+#include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <utf8proc.h>
@@ -11,11 +13,13 @@
 /* The shortest digits that give the same number again; with an exponent below 1e-4 and from 1e16 on. */
 static void put_float(cj_builder *b, double f) {
     char buf[32];
-    int digits = 1;
-    for (; digits < 17; digits++) {
+    int digits = fabs(f) < DBL_MIN ? 1 : 15; /* a number of 15 digits stays as it is, but for zeros at its end */
+    for (;; digits++) {
+        cj_steps(b->r, CJ_SLOW);
         snprintf(buf, 32, "%.*e", digits - 1, f);
-        if (strtod(buf, NULL) == f) break;
+        if (digits == 17 || strtod(buf, NULL) == f) break;
     }
+    for (const char *end = strchr(buf, 'e'); digits > 1 && end[-1] == '0'; end--) digits--;
     snprintf(buf, 32, "%.*e", digits - 1, f);
     const int exponent = atoi(strchr(buf, 'e') + 1);
     /* In this range without an exponent, of which Python, too, writes at least two digits. */
@@ -91,6 +95,7 @@ void cj_put_repr(cj_builder *b, const cj_value *v) {
     case CJ_BOOL: cj_put_foreign(b, v->boolean ? "True" : "False"); break;
     case CJ_INT: put_int(b, v->integer); break;
     case CJ_FLOAT: put_float(b, v->real); break;
+    case CJ_LONG_NUMBER: cj_put(b, v->text); break;
     case CJ_STRING: put_quoted(b, v->text); break;
     case CJ_LIST: put_elements(b, v->list, "[", "]"); break;
     case CJ_TUPLE: put_elements(b, v->list, "(", v->list->n == 1 ? ",)" : ")"); break;
@@ -119,6 +124,7 @@ cj_text cj_str_of(cj_run *r, const cj_value *v) {
 static void put_json_string(cj_builder *b, cj_text t, bool ascii) {
     static const char names[] = "\"\"\\\\\nn\rr\tt\bb\ff";
     cj_put_char(b, '"');
+    cj_step_text(b->r, t.size);
     size_t plain = 0; /* from here on nothing needs an escape */
     for (size_t at = 0, end; at < t.size; at = end) {
         const unsigned char first = (unsigned char)t.data[at];
@@ -185,6 +191,7 @@ static void put_json(cj_builder *b, const cj_value *v, const cj_json_style *styl
     case CJ_BOOL: cj_put_foreign(b, v->boolean ? "true" : "false"); break;
     case CJ_INT: put_int(b, v->integer); break;
     case CJ_FLOAT: put_float(b, v->real); break;
+    case CJ_LONG_NUMBER: cj_put(b, v->text); break;
     case CJ_STRING: put_json_string(b, v->text, style->ascii); break;
     case CJ_LIST:
     case CJ_TUPLE: put_json_list(b, v->list, style, level); break;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkllama/common/deadline.h"
+
 enum { BLOCK = 16 << 10, ALIGN = 16 };
 
 struct cj_block {
@@ -81,12 +83,26 @@ void cj_blocks_free(cj_block *blocks) {
     }
 }
 
-void cj_steps(cj_run *r, size_t n) {
-    if (r->steps >= 0 && n <= (size_t)r->steps) {
-        r->steps -= (int64_t)n;
-        return;
+enum { STEPS_BETWEEN_LOOKS = 1 << 16 }; /* at the clock: about a millisecond */
+
+/* Count n steps that are more than r->steps, and go on if the limit and the thread's deadline allow it. */
+static void begin_interval(cj_run *r, size_t n) {
+    const size_t owed = n - (size_t)r->steps; /* r->steps may be -1 */
+    if (owed > (size_t)r->later) {
+        r->steps = r->later = 0;
+        cj_fail(r, CL_ERR_LIMIT, "the template needs more than the allowed %lld steps", (long long)r->max_steps);
     }
-    cj_fail(r, CL_ERR_LIMIT, "the template needs more than the allowed %lld steps", (long long)r->max_steps);
+    if (cl_deadline_check(r->error) != CL_OK) cj_exit(r, r->error->code);
+    r->later -= (int64_t)owed;
+    r->steps = r->later < STEPS_BETWEEN_LOOKS ? r->later : STEPS_BETWEEN_LOOKS;
+    r->later -= r->steps;
+}
+
+void cj_steps(cj_run *r, size_t n) {
+    if (r->steps >= 0 && n <= (size_t)r->steps)
+        r->steps -= (int64_t)n;
+    else
+        begin_interval(r, n);
 }
 
 void cj_enter(cj_run *r) {

@@ -20,7 +20,8 @@ typedef struct cj_block cj_block;
 typedef struct cj_run {
     cj_block *blocks; /* the arena; the newest block first */
     size_t bytes, max_bytes;
-    int64_t steps; /* left */
+    int64_t steps; /* left until the clock is read, */
+    int64_t later; /* and those that may follow */
     int64_t max_steps;
     int32_t depth, max_depth; /* of nested calls, so that the stack's use is bounded */
     size_t max_text;          /* bytes of one string */
@@ -55,13 +56,18 @@ void *cj_grow(cj_run *r, void *array, size_t n, size_t *capacity, size_t size);
 /* The arena's blocks, so that they can outlive the run; free them with cj_blocks_free. */
 void cj_blocks_free(cj_block *blocks);
 
-/* Count work. One step is one evaluation; the others are for what is done with n elements or n bytes. */
+/*
+ * Count work before or after it is done. cj_steps counts n steps; cj_step one evaluation, of about 20 ns; the others n elements
+ * that are read, n bytes that are copied or compared, n bytes that are read character by character.
+ */
 void cj_steps(cj_run *r, size_t n);
 static inline void cj_step(cj_run *r) {
     if (--r->steps < 0) cj_steps(r, 0);
 }
-static inline void cj_step_elements(cj_run *r, size_t n) { cj_steps(r, n / 16 + 1); }
+static inline void cj_step_elements(cj_run *r, size_t n) { cj_steps(r, n / 8 + 1); }
 static inline void cj_step_bytes(cj_run *r, size_t n) { cj_steps(r, n / 64 + 1); }
+static inline void cj_step_text(cj_run *r, size_t n) { cj_steps(r, n / 8 + 1); }
+enum { CJ_SLOW = 32 }; /* steps of writing a float or a part of a date */
 
 /* Begin and end a level of nesting. */
 void cj_enter(cj_run *r);

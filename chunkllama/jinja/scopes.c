@@ -12,21 +12,20 @@ typedef struct frame {
     cj_names cleared; /* undefined at the beginning */
 } frame;
 
-static bool has(const cj_names *names, cl_str name) {
+static bool has(cj_run *r, const cj_names *names, cl_str name) {
+    cj_steps(r, names->n + 1);
     for (size_t i = 0; i < names->n; i++)
         if (names->at[i].size == name.size && memcmp(names->at[i].data, name.data, name.size) == 0) return true;
     return false;
 }
 
 static void add(cj_run *r, cj_names *names, cl_str name) {
-    cj_steps(r, names->n + 1);
-    if (!has(names, name)) CJ_PUSH(r, names->at, names->n, names->capacity, name);
+    if (!has(r, names, name)) CJ_PUSH(r, names->at, names->n, names->capacity, name);
 }
 
 static bool is_known(cj_run *r, const frame *f, cl_str name) {
     for (; f; f = f->parent) {
-        cj_steps(r, f->known.n + 1);
-        if (has(&f->known, name)) return true;
+        if (has(r, &f->known, name)) return true;
     }
     return false;
 }
@@ -100,7 +99,7 @@ static void visit_if(cj_run *r, frame *f, const cj_node *node) {
     }
     for (size_t k = 0; k < branches[0].cleared.n; k++) { /* only what all of them assign stays so */
         const cl_str name = branches[0].cleared.at[k];
-        if (!has(&before, name) && has(&branches[1].cleared, name) && has(&branches[2].cleared, name))
+        if (!has(r, &before, name) && has(r, &branches[1].cleared, name) && has(r, &branches[2].cleared, name))
             add(r, &f->cleared, name);
     }
 }

@@ -4,8 +4,9 @@
 
 #include <utf8proc.h>
 
-int cj_text_compare(cj_text a, cj_text b) {
+int cj_text_compare(cj_run *r, cj_text a, cj_text b) {
     const size_t n = a.size < b.size ? a.size : b.size;
+    cj_step_bytes(r, n);
     const int order = n > 0 ? memcmp(a.data, b.data, n) : 0;
     return order ? order : (a.size > b.size) - (a.size < b.size);
 }
@@ -41,8 +42,9 @@ size_t cj_n_chars(cj_text t) {
     return n;
 }
 
-size_t cj_offset(cj_text t, size_t index) {
+size_t cj_offset(cj_run *r, cj_text t, size_t index) {
     size_t at = 0;
+    cj_step_text(r, index);
     while (index-- > 0) at += cj_char_size(t.data[at]);
     return at;
 }
@@ -140,20 +142,39 @@ cj_text cj_escape(cj_run *r, cj_text t) {
 
 /* ---- Methods of Python's str ---- */
 
-static bool is_in(cj_text t, size_t at, const cj_text *chars) {
-    if (!chars) return cj_is_space(cj_char(t, at));
-    const size_t n = cj_char_size(t.data[at]);
-    return memmem(chars->data, chars->size, t.data + at, n) != NULL; /* UTF-8 matches at characters only */
+/* The characters that are stripped. */
+typedef struct char_set {
+    cj_run *r;
+    const cj_text *chars; /* NULL: white space */
+    bool ascii[128];
+} char_set;
+
+static char_set set_of(cj_run *r, const cj_text *chars) {
+    char_set set = {.r = r, .chars = chars};
+    const size_t n = chars ? chars->size : 0;
+    cj_step_text(r, n);
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)chars->data[i] < 128) set.ascii[(unsigned char)chars->data[i]] = true;
+    return set;
 }
 
-cj_text cj_strip(cj_text t, const cj_text *chars, unsigned sides) {
+static bool is_in(const char_set *set, cj_text t, size_t at) {
+    const unsigned char first = (unsigned char)t.data[at];
+    if (!set->chars) return cj_is_space(cj_char(t, at));
+    if (first < 128) return set->ascii[first];
+    return cj_find(set->r, *set->chars, cj_part(t, at, at + cj_char_size((char)first)), 0) != SIZE_MAX;
+}
+
+cj_text cj_strip(cj_run *r, cj_text t, const cj_text *chars, unsigned sides) {
+    const char_set set = set_of(r, chars);
     size_t begin = 0, end = t.size;
-    while (sides & CJ_LEFT && begin < end && is_in(t, begin, chars)) begin += cj_char_size(t.data[begin]);
+    while (sides & CJ_LEFT && begin < end && is_in(&set, t, begin)) begin += cj_char_size(t.data[begin]);
     while (sides & CJ_RIGHT && begin < end) {
         const size_t last = char_before(t, end);
-        if (!is_in(t, last, chars)) break;
+        if (!is_in(&set, t, last)) break;
         end = last;
     }
+    cj_step_text(r, t.size - (end - begin));
     return cj_part(t, begin, end);
 }
 
@@ -185,19 +206,20 @@ cj_text cj_change_case(cj_run *r, cj_text t, cj_case how) {
     return cj_built(&b);
 }
 
-size_t cj_find(cj_text t, cj_text part, size_t from) {
-    if (from > t.size) return SIZE_MAX;
+size_t cj_find(cj_run *r, cj_text t, cj_text part, size_t from) {
+    if (from > t.size || part.size > t.size - from) return SIZE_MAX;
     if (part.size == 0) return from;
-    const char *found = from < t.size ? memmem(t.data + from, t.size - from, part.data, part.size) : NULL;
-    return found ? (size_t)(found - t.data) : SIZE_MAX;
+    const char *found = memmem(t.data + from, t.size - from, part.data, part.size);
+    const size_t at = found ? (size_t)(found - t.data) : t.size;
+    cj_step_text(r, at - from + part.size);
+    return found ? at : SIZE_MAX;
 }
 
 cj_text cj_replace(cj_run *r, cj_text t, cj_text old, cj_text replacement) {
     cj_builder b = {.r = r};
     size_t done = 0, at = 0;
-    cj_step_bytes(r, t.size);
     if (old.size == 0) cj_fail(r, CL_ERR_UNSUPPORTED, "replacing an empty string is not supported");
-    while ((at = cj_find(t, old, at)) != SIZE_MAX) {
+    while ((at = cj_find(r, t, old, at)) != SIZE_MAX) {
         cj_put(&b, cj_part(t, done, at));
         cj_put(&b, replacement);
         done = at += old.size;

@@ -24,10 +24,12 @@ static inline cj_text cj_foreign(cl_str s) { return (cj_text){.data = s.data, .s
 static inline cj_text cj_foreign_of(const char *s) { return cj_foreign(cl_str_of(s)); }
 
 static inline bool cj_text_is(cj_text t, const char *s) { return cl_str_is((cl_str){t.data, t.size}, s); }
-static inline bool cj_text_equal(cj_text a, cj_text b) {
-    return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
+static inline bool cj_text_equal(cj_run *r, cj_text a, cj_text b) {
+    if (a.size != b.size) return false;
+    if (a.size >= 64) cj_step_bytes(r, a.size);
+    return a.size == 0 || memcmp(a.data, b.data, a.size) == 0;
 }
-int cj_text_compare(cj_text a, cj_text b);
+int cj_text_compare(cj_run *r, cj_text a, cj_text b);
 
 /* The bytes [begin, end). */
 cj_text cj_part(cj_text t, size_t begin, size_t end);
@@ -42,7 +44,7 @@ static inline size_t cj_char_size(char first) {
 int32_t cj_char(cj_text t, size_t at);
 size_t cj_n_chars(cj_text t);
 /* The offset of a character by its index <= cj_n_chars. */
-size_t cj_offset(cj_text t, size_t index);
+size_t cj_offset(cj_run *r, cj_text t, size_t index);
 
 bool cj_is_space(int32_t c);
 
@@ -73,14 +75,14 @@ cj_text cj_escape(cj_run *r, cj_text t);
 
 typedef enum cj_sides { CJ_LEFT = 1, CJ_RIGHT = 2 } cj_sides;
 /* chars: NULL for white space. sides: CJ_LEFT | CJ_RIGHT. */
-cj_text cj_strip(cj_text t, const cj_text *chars, unsigned sides);
+cj_text cj_strip(cj_run *r, cj_text t, const cj_text *chars, unsigned sides);
 
 /* CJ_TITLE is Python's str.title, CJ_WORDS the filter `title`. */
 typedef enum cj_case { CJ_UPPER, CJ_LOWER, CJ_TITLE, CJ_CAPITALIZE, CJ_WORDS } cj_case;
 cj_text cj_change_case(cj_run *r, cj_text t, cj_case how);
 
 /* The offset of the first occurrence of `part` in [from, size); SIZE_MAX: none. */
-size_t cj_find(cj_text t, cj_text part, size_t from);
+size_t cj_find(cj_run *r, cj_text t, cj_text part, size_t from);
 cj_text cj_replace(cj_run *r, cj_text t, cj_text old, cj_text replacement);
 
 /* The bytes of the line break at an offset, or 0: those of str.splitlines. */

@@ -44,7 +44,7 @@ const cj_value *cj_dict_get(cj_run *r, const cj_dict *dict, const cj_value *key)
 const cj_value *cj_dict_get_name(cj_run *r, const cj_dict *dict, cj_text name) {
     cj_step_elements(r, dict->n);
     for (size_t i = 0; i < dict->n; i++)
-        if (dict->at[i].key.kind == CJ_STRING && cj_text_equal(dict->at[i].key.text, name)) return &dict->at[i].value;
+        if (dict->at[i].key.kind == CJ_STRING && cj_text_equal(r, dict->at[i].key.text, name)) return &dict->at[i].value;
     return NULL;
 }
 
@@ -66,6 +66,7 @@ const char *cj_type(const cj_value *v) {
     case CJ_BOOL: return "bool";
     case CJ_INT: return "int";
     case CJ_FLOAT: return "float";
+    case CJ_LONG_NUMBER: return cj_is_long_int(v) ? "int" : "float";
     case CJ_STRING: return "str";
     case CJ_LIST: return "list";
     case CJ_TUPLE: return "tuple";
@@ -87,6 +88,8 @@ void cj_fail_undefined(cj_run *r, const cj_value *v) {
     const char *what = cl_str_show((cl_str){v->text.data, v->text.size}, shown, sizeof shown);
     cj_fail(r, CL_ERR_ARG, strchr(what, ' ') ? "%s is undefined" : "'%s' is undefined", what);
 }
+
+void cj_fail_long(cj_run *r) { cj_fail(r, CL_ERR_LIMIT, "a number is beyond 64 bits"); }
 
 bool cj_has_length(const cj_value *v) {
     return v->kind == CJ_UNDEFINED || v->kind == CJ_STRING || (v->kind >= CJ_LIST && v->kind <= CJ_VIEW) ||
@@ -131,7 +134,14 @@ bool cj_is_int(const cj_value *v, int64_t *i) {
     return true;
 }
 
-bool cj_is_number(const cj_value *v) { return v->kind == CJ_INT || v->kind == CJ_BOOL || v->kind == CJ_FLOAT; }
+bool cj_is_long_int(const cj_value *v) {
+    return v->kind == CJ_LONG_NUMBER && strspn(v->text.data, "-0123456789") >= v->text.size;
+}
+
+/* Whether v is a number that can be compared. */
+static bool has_value(const cj_value *v) { return v->kind == CJ_INT || v->kind == CJ_BOOL || v->kind == CJ_FLOAT; }
+
+bool cj_is_number(const cj_value *v) { return has_value(v) || v->kind == CJ_LONG_NUMBER; }
 
 /* Wide enough for every int64_t and every double, so that both compare as numbers. */
 static long double to_wide(const cj_value *v) {
@@ -160,12 +170,13 @@ static bool equal_dicts(cj_run *r, const cj_dict *a, const cj_dict *b) {
 
 bool cj_equal(cj_run *r, const cj_value *a, const cj_value *b) {
     cj_step(r);
-    if (cj_is_number(a) && cj_is_number(b)) return to_wide(a) == to_wide(b);
+    if (has_value(a) && has_value(b)) return to_wide(a) == to_wide(b);
     if (a->kind != b->kind) return false;
     switch (a->kind) {
     case CJ_UNDEFINED:
     case CJ_NONE: return true;
-    case CJ_STRING: cj_step_bytes(r, a->text.size); return cj_text_equal(a->text, b->text);
+    case CJ_LONG_NUMBER:
+    case CJ_STRING: return cj_text_equal(r, a->text, b->text);
     case CJ_LIST:
     case CJ_TUPLE:
     case CJ_RANGE:
@@ -180,28 +191,36 @@ bool cj_equal(cj_run *r, const cj_value *a, const cj_value *b) {
     }
 }
 
+/* The order of the first elements that differ, or else that of the lengths. */
+static int compare_lists(cj_run *r, const cj_list *a, const cj_list *b) {
+    for (size_t i = 0; i < a->n && i < b->n; i++)
+        if (!cj_equal(r, &a->at[i], &b->at[i])) return cj_compare(r, &a->at[i], &b->at[i]);
+    return (a->n > b->n) - (a->n < b->n);
+}
+
 int cj_compare(cj_run *r, const cj_value *a, const cj_value *b) {
     cj_step(r);
     if (cj_is_number(a) && cj_is_number(b)) {
+        if (!has_value(a) || !has_value(b)) cj_fail_long(r);
         const long double x = to_wide(a), y = to_wide(b);
         return (x > y) - (x < y);
     }
     if (a->kind == CJ_UNDEFINED) cj_fail_undefined(r, a);
     if (b->kind == CJ_UNDEFINED) cj_fail_undefined(r, b);
-    if (a->kind == CJ_STRING && b->kind == CJ_STRING) {
-        cj_step_bytes(r, a->text.size);
-        return cj_text_compare(a->text, b->text);
+    if (a->kind == CJ_STRING && b->kind == CJ_STRING) return cj_text_compare(r, a->text, b->text);
+    if (a->kind == b->kind && (a->kind == CJ_LIST || a->kind == CJ_TUPLE)) {
+        cj_enter(r);
+        const int order = compare_lists(r, a->list, b->list);
+        cj_leave(r);
+        return order;
     }
-    if (a->kind == b->kind && (a->kind == CJ_LIST || a->kind == CJ_TUPLE))
-        cj_fail(r, CL_ERR_UNSUPPORTED, "the order of lists is not supported");
     cj_fail(r, CL_ERR_ARG, "'%s' and '%s' have no order", cj_type(a), cj_type(b));
 }
 
 bool cj_contains(cj_run *r, const cj_value *container, const cj_value *v) {
     if (container->kind == CJ_STRING) {
         if (v->kind != CJ_STRING) cj_fail(r, CL_ERR_ARG, "'in <string>' requires a string on its left, not '%s'", cj_type(v));
-        cj_step_bytes(r, container->text.size);
-        return cj_find(container->text, v->text, 0) != SIZE_MAX;
+        return cj_find(r, container->text, v->text, 0) != SIZE_MAX;
     }
     if (container->kind == CJ_DICT) {
         cj_check_hashable(r, v);
@@ -233,9 +252,11 @@ const cj_list *cj_elements(cj_run *r, const cj_value *v) {
         return v->list;
     case CJ_DICT:
         list = cj_list_new(r, v->dict->n);
+        cj_step_elements(r, v->dict->n);
         for (size_t i = 0; i < v->dict->n; i++) cj_list_add(r, list, v->dict->at[i].key);
         return list;
     case CJ_STRING:
+        cj_step_text(r, v->text.size);
         list = cj_list_new(r, cj_n_chars(v->text));
         for (size_t at = 0, end; at < v->text.size; at = end) {
             end = at + cj_char_size(v->text.data[at]);

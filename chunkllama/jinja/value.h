@@ -14,6 +14,7 @@ typedef enum cj_kind {
     CJ_BOOL,
     CJ_INT,
     CJ_FLOAT,
+    CJ_LONG_NUMBER, /* of the caller, beyond what 64 bits hold: it can only be written, digit for digit */
     CJ_STRING,
     CJ_LIST,
     CJ_TUPLE,
@@ -41,7 +42,7 @@ struct cj_value {
         bool boolean;
         int64_t integer;
         double real;
-        cj_text text;  /* CJ_STRING; of CJ_UNDEFINED the name of what is undefined */
+        cj_text text;  /* CJ_STRING; of CJ_LONG_NUMBER as it is written; of CJ_UNDEFINED the name of what is undefined */
         cj_list *list; /* CJ_LIST to CJ_ITERATOR */
         cj_dict *dict; /* CJ_DICT and CJ_NAMESPACE */
         cj_loop *loop;
@@ -101,12 +102,13 @@ const cj_value *cj_dict_get_name(cj_run *r, const cj_dict *dict, cj_text name);
 const char *cj_type(const cj_value *v);
 
 bool cj_truth(const cj_value *v);
-/* Whether v is a number; Python's True and False are. *i or *f is its value. */
+/* Whether v is an integer of 64 bits, *i, or any number; Python's True and False are. */
 bool cj_is_int(const cj_value *v, int64_t *i);
 bool cj_is_number(const cj_value *v);
+bool cj_is_long_int(const cj_value *v);
 
 bool cj_equal(cj_run *r, const cj_value *a, const cj_value *b);
-/* Negative, 0 or positive. Fails for others than numbers and strings. */
+/* Negative, 0 or positive. Fails for others than numbers, strings, and lists of these. */
 int cj_compare(cj_run *r, const cj_value *a, const cj_value *b);
 bool cj_contains(cj_run *r, const cj_value *container, const cj_value *v);
 /* Fails for values that cannot be the key of a dict; tuples are not supported there. */
@@ -120,7 +122,8 @@ const cj_list *cj_elements(cj_run *r, const cj_value *v);
 size_t cj_length(cj_run *r, const cj_value *v);
 bool cj_has_length(const cj_value *v);
 
-/* Fail because v is undefined. */
+/* Fail because v is undefined, or because a number has more than 64 bits. */
 _Noreturn void cj_fail_undefined(cj_run *r, const cj_value *v);
+_Noreturn void cj_fail_long(cj_run *r);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkllama/common/json_text.h"
 #include "chunkllama/jinja/jinja.h"
 
 static json_t *answer(const json_t *request) {
@@ -38,7 +39,7 @@ int main(void) {
     ssize_t size;
     while ((size = getline(&line, &capacity, stdin)) > 0) {
         json_error_t wrong;
-        json_t *request = json_loadb(line, (size_t)size, JSON_ALLOW_NUL, &wrong);
+        json_t *request = cl_json_load(line, (size_t)size, JSON_ALLOW_NUL, &wrong);
         if (!request) {
             fprintf(stderr, "jinja_render: %s\n", wrong.text);
             return 1;

@@ -32,6 +32,10 @@ def own(model_path):
 def theirs(template, chat, own):
     """What apply_chat_template does: None if it raises an exception."""
     messages = copy.deepcopy(chat["messages"])
+    if ".thinking" in template and "reasoning_content" not in template:  # that is where the template looks for reasoning
+        for message in messages:
+            if "reasoning_content" in message:
+                message["thinking"] = message["reasoning_content"]
     if chat.get("continue_final_message"):
         messages[-1]["content"] += TAG
     variables = {"messages": messages, "tools": chat.get("tools"), "documents": None,

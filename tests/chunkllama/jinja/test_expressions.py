@@ -11,8 +11,8 @@ VARIABLES = {
     "a": 7, "b": -3, "f": 2.5, "big": 9007199254740993, "s": "Hello World", "t": "  padded\n", "u": "ünï 漢字 🙂", "empty": "", "l": [3, 1, 2],
     "ls": ["b", "A", "c"], "nested": [{"n": 1, "x": {"y": [10, 20]}}, {"n": 2, "x": {"y": []}}, {"n": 2}],
     "d": {"b": 1, "a": 2, "items": 3}, "ed": {}, "el": [], "yes": True, "no": False, "nil": None,
-    "mixed": [1, "a", None, 2.5, True, [1], {"k": "v"}], "h": "<b>&\"'</b>", "seven": 7.0, "near": 9007199254740992.0, "odd": "\x00\x1f\x7f\x07\u200d\xa0\u2028\"\\/\b\f",
-    "floats": [0.1, 1e16, 1e15, 1e-5, 0.0001, 1e22, 123456789.123456789, 2.5e-8, -0.0, 2.0, 1e100], "multi": "one\ntwo\n\nthree", "csv": "a,b,,c"}
+    "mixed": [1, "a", None, 2.5, True, [1], {"k": "v"}], "h": "<b>&\"'</b>", "seven": 7.0, "huge": 18446744073709551615, "near": 9007199254740992.0, "odd": "\x00\x1f\x7f\x07\u200d\xa0\u2028\"\\/\b\f",
+    "floats": [0.1, 1e16, 1e15, 1e-5, 0.0001, 1e22, 123456789.123456789, 2.5e-8, -0.0, 2.0, 1e100, 5e-324, 1.5e-310, 0.30000000000000004, 1e23, 9007199254740993.5, 120.0], "multi": "one\ntwo\n\nthree", "csv": "a,b,,c"}
 
 STATEMENTS = r"""
 {% for x in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.last }};{% endfor %}
@@ -196,7 +196,7 @@ def test_the_documentation_lists_what_is_supported(bin_dir):
 def test_integers_end_at_64_bits(bin_dir):
     for text in ("9223372036854775807 + 1", "-9223372036854775807 - 2", "9223372036854775808", "4611686018427387904 * 2", "'9223372036854775808'|int"):
         answer, = python_jinja.render(bin_dir, [("\n{{ %s }}" % text, {}, {})])
-        assert answer == {"error": "line 2: an integer is beyond 64 bits"}
+        assert answer == {"error": "line 2: a number is beyond 64 bits"}
     text = "{{ 9223372036854775806 + 1 }} {{ -9223372036854775807 - 1 }} {{ 3037000499 * 3037000499 }}"
     assert python_jinja.compare(bin_dir, [(text, {}, {})]) == 1
 

@@ -12,7 +12,9 @@ static void names_are_disarmed_and_cut(void **state) {
     (void)state;
     char buf[12];
     assert_string_equal(cl_str_show(cl_str_of(""), buf, sizeof buf), "");
-    assert_string_equal(cl_str_show(cl_str_of("a\x1b[1m\r\n\t\x7f"), buf, sizeof buf), "a?[1m????");
+    assert_string_equal(cl_str_show(cl_str_of("\x1b[1m\r\n\x7f"), buf, sizeof buf), "?[1m\\r\\n?");
+    assert_string_equal(cl_str_show(cl_str_of("a\tb\n"), buf, sizeof buf), "a\\tb\\n"); /* white space can be read */
+    assert_string_equal(cl_str_show(cl_str_of("abcdefg\nhij"), buf, sizeof buf), "abcdefg...");
     assert_string_equal(cl_str_show(cl_str_of("\xc2\x9b"
                                               "1m\xc2\xa0\xc2"),
                                     buf, sizeof buf),
