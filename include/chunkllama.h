@@ -11,7 +11,12 @@
  *
  * Threads: an engine has a thread of its own, on which it reports events, and a pool of workers. Each group of functions has a
  * line "Threads": any (at any time, also while other calls on the same object run) or owner (calls on one object must not
- * overlap). No other call on a model or an engine may run or follow when it is freed.
+ * overlap). No other call on a model or an engine may run or follow when it is freed. The threads block all signals, and are
+ * named cl-engine, cl-grammar, cl-watchdog and cattn-worker.
+ *
+ * fork(2): a child has a copy of each engine, and none of its threads. It may destroy the copy, which reports no events and
+ * frees the memory of the K/V cache if no step ran at the fork; all other calls on it are refused with CL_ERR_UNSUPPORTED, or
+ * ignored where they return nothing. Models work as before, and the child may create engines of its own.
  *
  * Platforms and the environment variable CATTN_LEVEL are those of chunkattn.h. The library neither prints nor exits.
  *
@@ -29,7 +34,10 @@
 #define CL_VERSION_MINOR 1
 #define CL_VERSION_PATCH 0
 
+/* A program that parses this header for a binding may define it to nothing. */
+#ifndef CL_API
 #define CL_API __attribute__((visibility("default")))
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -154,12 +162,14 @@ CL_API bool cl_model_is_end(const cl_model *model, int32_t token);
 /* Flags of cl_model_tokenize, to be or-ed. */
 enum {
     /*
-     * The text begins a prompt: the BOS token comes first if the model wants one, and the space that some tokenizers put before
-     * a text.
+     * The text begins a prompt: first come the tokens that the model wants there, such as BOS, and the space that some
+     * tokenizers put before a text.
      */
     CL_TOKENIZE_BEGIN = 1,
     /* The names of special tokens in the text, such as "<|im_end|>", stand for these tokens. Not for text of others. */
     CL_TOKENIZE_SPECIAL = 2,
+    /* An embedding is made of the text: last come the tokens that the model wants there, such as EOS. */
+    CL_TOKENIZE_END = 4,
 };
 
 /*
@@ -203,9 +213,9 @@ CL_API const char *cl_model_chat_format(const cl_model *model);
  * never from the text of a message. A template may write the current date (local time).
  *
  * Errors: CL_ERR_ARG with the template's message where it refuses the conversation, or an unknown format; the built-in ones
- * name the message whose role is unknown or out of turn (llama2, mistral and gemma take at most one system message, first, and
- * then user and assistant alternately). CL_ERR_UNSUPPORTED where format is NULL and the model has no template that can be used;
- * CL_ERR_NOMEM. *tokens keeps what it held, and nothing more.
+ * name the message whose role is unknown or out of turn (llama2, mistral and gemma take user and assistant alternately;
+ * messages of the system may stand anywhere, and are merged with others). CL_ERR_UNSUPPORTED where format is NULL and the model
+ * has no template that can be used; CL_ERR_NOMEM. *tokens keeps what it held, and nothing more.
  */
 CL_API cl_status cl_model_format_chat(const cl_model *model, const char *format, const cl_chat_message *messages,
                                       size_t n_messages, cl_token_list *tokens, cl_error *error);
@@ -231,6 +241,33 @@ typedef struct cl_sampler_params {
 } cl_sampler_params;
 
 CL_API void cl_sampler_params_init(cl_sampler_params *params);
+
+/* The parts of a draw whose order may be chosen. */
+typedef enum cl_sampler_step {
+    CL_SAMPLER_TEMPERATURE,
+    CL_SAMPLER_MIN_P,
+    CL_SAMPLER_TOP_K,
+    CL_SAMPLER_TOP_P,
+} cl_sampler_step;
+
+enum { CL_SAMPLER_MAX_STEPS = 4 };
+
+/*
+ * How the distribution is cut before a draw. Zero-initialised: in the order of the enumeration, and to one token if need be. A
+ * step that is not listed is left out.
+ */
+typedef struct cl_sampler_cuts {
+    int32_t min_keep; /* min_p and top_p leave at least so many of the likeliest tokens; default 0, which is as 1 */
+    int32_t n_steps;  /* 0 (default): all, in the order of cl_sampler_step */
+    cl_sampler_step steps[CL_SAMPLER_MAX_STEPS]; /* [n_steps] each at most once */
+} cl_sampler_cuts;
+
+/*
+ * Set those members of *params that the model's authors recommend, by generation_config.json of a folder or the keys
+ * general.sampling.* of a GGUF file, and *penalty_window as in cl_engine_request. All others stay as they are. Returns whether
+ * there is a recommendation. Threads: any.
+ */
+CL_API bool cl_model_recommended_sampling(const cl_model *model, cl_sampler_params *params, int32_t *penalty_window);
 
 /* A number that is added to the logit of a token before penalties. */
 typedef struct cl_logit_bias {
@@ -267,7 +304,8 @@ typedef struct cl_engine_config {
     uint64_t kv_budget_bytes;  /* for K/V, the cache's metadata and the workspace of attention; default 1 GiB */
 
     /* Limits. */
-    int32_t n_ctx;           /* tokens of the longest prompt with its completion; 0 (default): cl_model_n_ctx() */
+    int32_t n_ctx;           /* tokens of the longest prompt with its completion; 0 (default): cl_model_n_ctx(). The engine's
+                              * context (cl_engine_n_ctx) is less where kv_budget_bytes holds less. */
     int32_t max_seqs;        /* sequences that run at once: choices of all running requests; default 32 */
     int32_t max_step_rows;   /* tokens that a step computes at most, over all sequences; max_seqs to 2^20; default 512 */
     int32_t prefill_segment; /* tokens of one prompt that a step computes at most; 0 (default): no limit but max_step_rows */
@@ -301,7 +339,8 @@ typedef struct cl_engine_config {
     int64_t max_queued_tokens;
     /*
      * Seconds that a step should take at most while choices decode, which is their time between tokens: rows of prompts are
-     * limited for it, but may always take a quarter of the time that decoding takes alone; 0 (default): no target.
+     * limited for it, but may always take a quarter of the time that decoding takes alone; < 0: three times what decoding takes
+     * alone; 0 (default): no target.
      */
     double target_itl_s;
     /*
@@ -320,9 +359,22 @@ typedef struct cl_engine_config {
     /*
      * The shared object of llguidance (1.9), which requests with a grammar need: a path, or a name without "/" that the
      * system's search for libraries finds. It may be the file that its Python package contains, which also needs libpython3;
-     * Python is not started. NULL (default): requests with a grammar are refused. Borrowed for the call.
+     * Python is not started. NULL (default): requests with a grammar are refused. Borrowed for the call. A program that is
+     * linked statically cannot load it: CL_ERR_UNSUPPORTED.
      */
     const char *grammar_library;
+    /*
+     * With grammar_library, cl_engine_create forks a process, the starter. It loads the library, and forks a process for each
+     * different grammar of a domain, in which that grammar is compiled and followed: a grammar that needs too much time or
+     * memory, or brings llguidance down, ends this process and the requests with this grammar, and nothing else. There are up
+     * to 128, of which the requests of a domain may use as many as they leave free; beyond that they are refused with
+     * CL_ERR_BUSY. The processes have the memory of the calling process as it is then, without the weights; they close its
+     * files, ignore the signals of terminals and service managers, can open nothing and connect to nothing, and end with the
+     * engine or with the calling process. The starter is a child of that process: a program that waits for any child also gets
+     * its end. true: no process is forked, and the library works in the calling process, where only most of what it does is
+     * limited. Tokens are the same either way. Default false.
+     */
+    bool grammars_in_process;
 } cl_engine_config;
 
 CL_API void cl_engine_config_init(cl_engine_config *config);
@@ -332,15 +384,15 @@ CL_API void cl_engine_config_init(cl_engine_config *config);
  *
  * Errors: CL_ERR_ARG names the field, also for an unknown level, a draft model of another vocabulary, and more pinned threads
  * than CPUs; CL_ERR_UNSUPPORTED for a level that this CPU lacks, for kv_tier_dir in a program without a GNU build id, and for a
- * grammar_library that lacks functions; CL_ERR_FILE if that cannot be loaded; CL_ERR_LIMIT if the K/V budget does not hold the
- * least that a cache needs; CL_ERR_NOMEM. *engine is NULL then.
+ * grammar_library that lacks functions or in a program that is linked statically; CL_ERR_FILE if that cannot be loaded;
+ * CL_ERR_LIMIT if the K/V budget does not hold the least that a cache or a request needs; CL_ERR_NOMEM. *engine is NULL then.
  */
 CL_API cl_status cl_engine_create(const cl_model *model, const cl_engine_config *config, cl_engine **engine, cl_error *error);
 
 /*
  * Cancel all requests, stop the threads, free everything and set *engine to NULL. The last events of the cancelled requests are
- * reported before it returns. No other call on the engine may run or follow; not to be called from on_event. NULL and pointers
- * to NULL are ignored.
+ * reported before it returns. No other call on the engine may run or follow. From on_event, or whatever else runs on the
+ * engine's thread, it does nothing and leaves *engine as it is. NULL and pointers to NULL are ignored.
  */
 CL_API void cl_engine_destroy(cl_engine **engine);
 
@@ -353,7 +405,7 @@ CL_API void cl_engine_destroy(cl_engine **engine);
  */
 CL_API cl_status cl_engine_set_kv_budget(cl_engine *engine, uint64_t budget_bytes, cl_error *error);
 
-/* Tokens of the longest prompt with its completion. 0 for NULL. */
+/* Tokens of the longest prompt with its completion: those of the configuration, or what kv_budget_bytes holds. 0 for NULL. */
 CL_API int64_t cl_engine_n_ctx(const cl_engine *engine);
 
 /* ---- Requests and events -------------------------------------------------------------------------------------------- */
@@ -381,7 +433,7 @@ typedef struct cl_event_token {
     int32_t rank;                  /* of a prompt's token with a logprob: 1 for the likeliest one; otherwise 0 */
     int64_t position;              /* in prompt and completion */
     cl_sampler_logprob chosen;     /* of the token, with logprobs; otherwise, and at position 0, its id is -1 */
-    const cl_sampler_logprob *top; /* [n_top] the likeliest tokens, likeliest first, equal ones by id */
+    const cl_sampler_logprob *top; /* [n_top] the likeliest tokens, likeliest first, equal ones by id; or those of top_tokens */
     int32_t n_top;                 /* 0 if chosen.id is -1 */
 } cl_event_token;
 
@@ -396,10 +448,10 @@ typedef struct cl_event_end {
 /*
  * An event that the engine reports about a request. Of each choice: one CL_EVENT_TOKEN for each token, in order, then a
  * CL_EVENT_END, with the text that was still held back. Events of different choices interleave. With prompt_logprobs, one
- * CL_EVENT_PROMPT for each position of the prompt comes before all of these, in order, once for the whole request, with choice
- * 0. The event with `last` set is the request's last one.
+ * CL_EVENT_PROMPT for each position of the prompt, from prompt_logprobs_from on, comes before all of these, in order, once for
+ * the whole request, with choice 0. The event with `last` set is the request's last one.
  *
- * The library fills it. All its pointers are valid until on_event returns.
+ * The library fills it. All its pointers but ctx are valid until on_event returns, or until the next cl_engine_poll.
  */
 typedef struct cl_engine_event {
     size_t struct_size; /* the library's: an older library does not have the fields beyond it */
@@ -417,8 +469,8 @@ typedef struct cl_engine_event {
      */
     const char *text;
     size_t text_size;
-    int64_t n_prompt;     /* tokens of the prompt */
-    int64_t n_cached;     /* tokens of the prompt that were in the cache when the request was admitted; 0 before */
+    int64_t n_prompt; /* tokens of the prompt */
+    int64_t n_cached; /* leading tokens of the prompt that others computed, found in the cache when it was admitted; 0 before */
     int64_t n_completion; /* tokens of all choices so far, end tokens and stop tokens included */
     int64_t n_pinned;     /* tokens of the prompt that the request has pinned, with `pin` or `pin_tokens` */
     double queued_s;      /* seconds from cl_engine_submit until the first choice was admitted, or until now if none was */
@@ -427,7 +479,21 @@ typedef struct cl_engine_event {
      * that begin with the same chunk_size tokens, or are the same where they are shorter.
      */
     int32_t n_sharing;
+    void *ctx; /* of the request */
 } cl_engine_event;
+
+/* What a choice's next token is about to be drawn from. The library fills it, and all of it is valid until on_logits returns.
+ */
+typedef struct cl_logits {
+    size_t struct_size; /* the library's: an older library does not have the fields beyond it */
+    uint64_t request;   /* the id from cl_engine_submit; on_logits may run before cl_engine_submit returns */
+    int32_t choice;     /* 0 to n - 1 */
+    int32_t n_vocab;
+    float *logits;         /* [n_vocab] the model's, which on_logits may change; NaN counts as -INFINITY */
+    const int32_t *tokens; /* [n_tokens] prompt and completion so far */
+    int64_t n_tokens;      /* which is the position of the token that is drawn */
+    int64_t n_prompt;      /* of these tokens, those of the prompt */
+} cl_logits;
 
 /* How the final states of a prompt's tokens, which logits would be computed from, become one vector. */
 typedef enum cl_engine_pooling {
@@ -445,6 +511,7 @@ enum { CL_ENGINE_MAX_CHOICES = 4096 }; /* most choices of a request */
 enum { CL_ENGINE_MAX_PRIORITY = 1000000 };
 enum { CL_ENGINE_MAX_SALT = 1024 };       /* most bytes of a salt */
 enum { CL_ENGINE_MAX_GRAMMAR = 1 << 18 }; /* most bytes of a grammar; of kinds other than JSON schemas less */
+enum { CL_ENGINE_MAX_MARK = 63 };         /* most bytes of a mark of reasoning */
 
 /* The languages of grammars, as llguidance defines them. */
 typedef enum cl_grammar_kind {
@@ -454,7 +521,8 @@ typedef enum cl_grammar_kind {
     CL_GRAMMAR_LARK,        /* a context-free grammar in Lark's notation, from its rule "start" */
 } cl_grammar_kind;
 
-/* Fill with cl_engine_request_init, set prompt, n_prompt and on_event, then change other fields as needed. */
+/* Fill with cl_engine_request_init, set prompt and n_prompt, and on_event unless you poll, then change other fields as needed.
+ */
 typedef struct cl_engine_request {
     size_t struct_size;    /* set by cl_engine_request_init */
     const int32_t *prompt; /* [n_prompt], required */
@@ -473,18 +541,18 @@ typedef struct cl_engine_request {
     bool ignore_eos; /* the model's end tokens do not end a choice; default false */
     bool logprobs;   /* report the logprob of each token, and n_top others; default false */
     /*
-     * Report them for the tokens of the prompt too, each given those before it; default false. The whole prompt is computed
-     * then, whatever the cache holds, because the cache stores K/V and not logits: n_cached is 0.
+     * Report them for the tokens of the prompt too, each given those before it; default false. The prompt is computed then,
+     * whatever the cache holds, because the cache stores K/V and not logits: all of it, or what prompt_logprobs_from says.
      */
     bool prompt_logprobs;
     int32_t n_top;   /* 0 (default) to CL_ENGINE_MAX_TOP */
     uint32_t domain; /* only requests of one domain share K/V; default 0; less than 2^31 */
     /*
-     * Called for each event, required. It runs on the engine's thread and holds up all requests, so it must not block. It may
-     * call everything but cl_engine_destroy.
+     * Called for each event. It runs on the engine's thread and holds up all requests, so it must not block. It may call
+     * everything but cl_engine_destroy. NULL (default): the events wait for cl_engine_poll.
      */
     void (*on_event)(void *ctx, const cl_engine_event *event);
-    void *ctx; /* passed to on_event; default NULL */
+    void *ctx; /* passed to on_event and on_logits, and in events; default NULL */
     /*
      * -1000000 to 1000000; of one domain's requests those of smaller priority come first. A unit is worth 10 seconds of
      * waiting, so that nobody waits for ever; default 0.
@@ -581,6 +649,65 @@ typedef struct cl_engine_request {
      * CL_ERR_BUSY. One that was admitted and left the cache again does not count as waiting. 0 (default): no limit.
      */
     double queue_timeout_s;
+
+    /*
+     * The id of an earlier request of the domain that this one is a part of: both were submitted for the same client at once,
+     * and take turns with other requests as one. 0 (default): none.
+     */
+    uint64_t part_of;
+
+    /* How the distribution is cut; all zero by default. */
+    cl_sampler_cuts cuts;
+    /*
+     * The three penalties count the last so many tokens of prompt and completion together, as in llama.cpp; 0: none. < 0
+     * (default): as the parameters say, the repetition penalty those of both, the others those of the completion.
+     */
+    int32_t penalty_window;
+    /*
+     * A choice ends with CL_ENGINE_LENGTH before the first character of a line, other than the first line, that has fewer
+     * blanks and tabs before it; 0 (default): none does.
+     */
+    int32_t min_indent;
+    /*
+     * Seconds from a choice's first token after which it ends with CL_ENGINE_LENGTH, as soon as its text has a line break; 0
+     * (default): no limit. What is drawn does not depend on it.
+     */
+    double generation_s;
+
+    /*
+     * A budget for reasoning: the text between two marks. Once so many tokens of a choice are reasoning, the tokens that end it
+     * follow without a draw, unless a grammar forbids them there; they are reported like others. They wait until a character,
+     * or an end mark that has begun, is complete. Not with beam_search. < 0 (default): no limit.
+     */
+    int64_t max_reasoning_tokens;
+    const char *reasoning_begin, *reasoning_end; /* the marks, terminated, of 1 to CL_ENGINE_MAX_MARK bytes */
+    const int32_t *reasoning_end_tokens;         /* [n_reasoning_end_tokens] whose text ends with the second mark */
+    int32_t n_reasoning_end_tokens;              /* at least 1 */
+    bool in_reasoning;                           /* the completion begins within reasoning; default false */
+
+    /*
+     * Called before each token of a choice is drawn, to read or change the logits; default NULL. What follows is as without it:
+     * rules, penalties, sampling, and the grammar, which may forbid the token all the same. Logprobs stay those of the model's
+     * own distribution. It is called once for each token that is drawn, in the order of a choice's tokens, and not for tokens
+     * that a grammar forces. Not with beam_search.
+     *
+     * It runs on the engine's workers, for several choices at once, also of one request; calls for one choice never overlap.
+     * All requests wait while it runs. It must not call the engine, and what it does should depend on its arguments alone, or
+     * speculative decoding and preemption may change the answer.
+     */
+    void (*on_logits)(void *ctx, const cl_logits *logits);
+
+    /*
+     * With prompt_logprobs: the position of the first token that is reported; default 0. The tokens before position
+     * prompt_logprobs_from - 1 are found in the cache and stay there as those of any request; only the others, whose logits are
+     * needed or lie behind such a token, are computed for this request alone. What is reported has the same bits.
+     */
+    int64_t prompt_logprobs_from;
+    /*
+     * With n_top: the tokens that are reported in `top`, in this order, in place of the likeliest. Not with beam_search. NULL
+     * (default): the likeliest.
+     */
+    const int32_t *top_tokens; /* [n_top] */
 } cl_engine_request;
 
 CL_API void cl_engine_request_init(cl_engine_request *request);
@@ -589,8 +716,9 @@ CL_API void cl_engine_request_init(cl_engine_request *request);
  * Queue a request, which is copied with all that it points to. Its choices are admitted as soon as max_seqs and the K/V budget
  * hold the tokens that they have. Next is the domain that got the fewest tokens for its weight, and of its requests
  * the first by priority and time; but at most 16 choices of later requests of the same priority, whose prefix is in the cache,
- * may go before a request. Where the budget does not hold what the choices generate, or a domain has more than its part while
- * others wait, the last choices leave the cache and continue later where they were: what they report is the same, but later.
+ * may go before a request, and a request that has, with its parts, half of its domain's places gets no further one while others
+ * of the domain wait. Where the budget does not hold what the choices generate, or a domain has more than its part while others
+ * wait, the last choices leave the cache and continue later where they were: what they report is the same, but later.
  * *id, unless id is NULL, names the request in cl_engine_cancel, cl_engine_unpin and its events; ids are 1 or more and never
  * used again.
  *
@@ -616,6 +744,67 @@ CL_API void cl_engine_cancel(cl_engine *engine, uint64_t id);
  */
 CL_API void cl_engine_unpin(cl_engine *engine, uint64_t id);
 
+/* ---- Polling ------------------------------------------------------------------------------------------------------------ */
+
+/* Threads: any, but calls of cl_engine_poll on one engine must not overlap. */
+
+/*
+ * Take events of requests without on_event, oldest first, without waiting: for event loops, and for languages in which a
+ * callback on a foreign thread is dear. events: [max_events] gets pointers to *n_events events, which are valid until the next
+ * cl_engine_poll or cl_engine_destroy. The event with `last` set is its request's last one, as for on_event.
+ *
+ * The events wait in memory until they are taken: at most one for each token that is generated, and one for each choice. If
+ * there is no memory for one, its request ends with CL_ERR_NOMEM. Those that were not taken are lost with cl_engine_destroy.
+ *
+ * Errors: CL_ERR_ARG for NULL. *n_events is 0 then.
+ */
+CL_API cl_status cl_engine_poll(cl_engine *engine, const cl_engine_event **events, size_t max_events, size_t *n_events,
+                                cl_error *error);
+
+/*
+ * A descriptor for poll(2), epoll(7) and the like, which is readable as long as events wait for cl_engine_poll. It is the
+ * engine's: it must not be read, and cl_engine_destroy closes it. Each call returns the same one.
+ *
+ * Errors: CL_ERR_ARG for NULL; CL_ERR_NOMEM if the process may open no more. *fd is -1 then.
+ */
+CL_API cl_status cl_engine_poll_fd(cl_engine *engine, int *fd, cl_error *error);
+
+/* ---- Sessions ------------------------------------------------------------------------------------------------------------ */
+
+/* Threads: any. */
+
+/*
+ * Save the K/V of a conversation, or of any prompt, as bytes, so that it continues later, or in another process, without being
+ * computed again: of the request, which is borrowed for the call only, prompt, domain and salt count, and of the prompt the
+ * first tokens whose K/V the cache has in memory. For a conversation these are its tokens so far, answers included. *n_tokens
+ * (may be NULL): how many were exported; 0: none, and nothing was written.
+ *
+ * write: as for cattn_seq_export, whose format the bytes have. It runs on the engine's thread and holds up all requests, as
+ * on_event does; so does the export, which takes about twice the time of copying the bytes.
+ *
+ * Waits as long as cl_engine_inspect. Needs a model that was loaded with its fingerprint, and a cache that retains tokens.
+ *
+ * Errors: CL_ERR_ARG names the field; CL_ERR_FILE if write has stopped the export; CL_ERR_LIMIT if the K/V budget has no chunk
+ * left for the call; CL_ERR_UNSUPPORTED without fingerprint or retention; the others as cl_engine_inspect.
+ */
+CL_API cl_status cl_engine_export(cl_engine *engine, const cl_engine_request *request,
+                                  int (*write)(void *ctx, const void *bytes, size_t n_bytes), void *ctx, int64_t *n_tokens,
+                                  cl_error *error);
+
+/*
+ * Bring the K/V of an export into the cache, where requests of this domain, without a salt, find them as tokens that are
+ * retained from an earlier request; they may be evicted like these. bytes: [n_bytes] a whole export, of an engine with the same
+ * model, program, CPU level and K/V options; borrowed for the call. *n_tokens (may be NULL): how many tokens it has. All
+ * requests wait while the bytes are verified and copied.
+ *
+ * The checksums find damage, not forgery: who can change an export can make later requests of the domain attend over any K/V.
+ *
+ * Errors: CL_ERR_FORMAT for bytes that are damaged, cut off, or of another kind of engine; CL_ERR_ARG; CL_ERR_LIMIT if the K/V
+ * budget has no room; CL_ERR_UNSUPPORTED as above; the others as cl_engine_inspect. Nothing is changed then.
+ */
+CL_API cl_status cl_engine_import(cl_engine *engine, const void *bytes, size_t n_bytes, uint32_t domain, int64_t *n_tokens,
+                                  cl_error *error);
+
 /* ---- Statistics ------------------------------------------------------------------------------------------------------- */
 
 /* Threads: any. */
@@ -634,7 +823,7 @@ typedef struct cl_engine_stats {
     size_t struct_size;              /* set by the caller to sizeof(cl_engine_stats) */
     int64_t n_waiting;               /* requests of which no choice is in the cache now */
     int64_t n_running;               /* requests of which at least one choice is in the cache now */
-    int64_t prompt_tokens;           /* of admitted requests */
+    int64_t prompt_tokens;           /* of admitted requests whose prompt is computed, or that have ended before */
     int64_t cached_tokens;           /* those of them that were in the cache */
     int64_t prefill_tokens_computed; /* prompt tokens whose K/V were computed */
     int64_t completion_tokens;       /* of all choices */

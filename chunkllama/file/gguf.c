@@ -35,7 +35,7 @@ typedef struct reader {
 
 static cl_status take(reader *r, size_t n, const char *what, const unsigned char **p) {
     if (n > r->size - r->pos)
-        return FAIL(r, CL_ERR_FORMAT, r->pos, ": the file ends inside its %s: %zu bytes needed, %zu left", what, n,
+        return FAIL(r, CL_ERR_FORMAT, r->pos, ": the file ends inside its %s: %zu bytes needed, %zu left" CL_CUT_SHORT, what, n,
                     r->size - r->pos);
     const cl_status status = cl_file_bytes_fetch(r->file, r->pos + n, r->error);
     if (status != CL_OK) return status;
@@ -87,7 +87,7 @@ static cl_status read_count(reader *r, const char *what, size_t min_bytes, size_
     const cl_status status = read_u64(r, what, &count);
     if (status != CL_OK) return status;
     if (count > (r->size - r->pos) / min_bytes || count > INT32_MAX)
-        return FAIL(r, CL_ERR_FORMAT, at, ": the %s is %llu, but the %zu bytes left can hold %zu at most", what,
+        return FAIL(r, CL_ERR_FORMAT, at, ": the %s is %llu, but the %zu bytes left can hold %zu at most" CL_CUT_SHORT, what,
                     (unsigned long long)count, r->size - r->pos, (r->size - r->pos) / min_bytes);
     *n = (size_t)count;
     return CL_OK;
@@ -130,8 +130,9 @@ static cl_status read_type(reader *r, const char *what, cl_meta_type *type) {
 
 /* Whether only the readers of other formats set this key (model_file.h). */
 static bool is_internal(cl_str name) {
-    static const char *const endings[] = {"tokenizer.fuse_unknown", "tokenizer.normalized_tokens", "tokenizer.merge_ids",
-                                          "tokenizer.space_prefix", ".rope.halves"};
+    static const char *const endings[] = {
+        "tokenizer.fuse_unknown",   "tokenizer.normalized_tokens", "tokenizer.merge_ids", "tokenizer.space_prefix",
+        "tokenizer.leading_tokens", "tokenizer.trailing_tokens",   ".rope.halves",        ".embeddings_only"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         const cl_str end = cl_str_of(endings[i]);
         if (name.size >= end.size && memcmp(name.data + name.size - end.size, end.data, end.size) == 0) return true;
@@ -189,7 +190,7 @@ static cl_status check_shape(reader *r, cl_tensor *t, size_t at) {
                     cl_tensor_type_name(t->type), block);
     uint64_t total;
     if (__builtin_mul_overflow(n / block, (uint64_t)bytes, &total) || total > r->size)
-        return FAIL(r, CL_ERR_FORMAT, at, ": its %llu elements of %s are more than the whole file of %zu bytes",
+        return FAIL(r, CL_ERR_FORMAT, at, ": its %llu elements of %s are more than the whole file of %zu bytes" CL_CUT_SHORT,
                     (unsigned long long)n, cl_tensor_type_name(t->type), r->size);
     t->bytes = (size_t)total;
     return CL_OK;
@@ -239,9 +240,10 @@ static cl_status place_tensor(reader *r, cl_tensor *t, uint64_t offset, size_t s
         return FAIL(r, CL_ERR_FORMAT, r->pos, ": its offset %llu is no multiple of the alignment %zu",
                     (unsigned long long)offset, alignment);
     if (start > r->size || offset > r->size - start || t->bytes > r->size - start - offset)
-        return FAIL(r, CL_ERR_FORMAT, r->pos,
-                    ": its %zu bytes at offset %llu of the data, which begin at byte %zu, end past the file's %zu bytes",
-                    t->bytes, (unsigned long long)offset, start, r->size);
+        return FAIL(
+            r, CL_ERR_FORMAT, r->pos,
+            ": its %zu bytes at offset %llu of the data, which begin at byte %zu, end past the file's %zu bytes" CL_CUT_SHORT,
+            t->bytes, (unsigned long long)offset, start, r->size);
     uint32_t block, bytes;
     if (cl_tensor_block(t->type, &block, &bytes)) t->data = r->data + start + offset;
     t->file = r->file->on_disk ? r->file : NULL;
@@ -300,6 +302,27 @@ static cl_status read_tensors(reader *r, cl_model_file *file, uint64_t *offsets)
     return status == CL_OK ? refuse_overlap(r, file, start) : status;
 }
 
+/* What files begin with that are taken for models. */
+static const struct {
+    char magic[4];
+    const char *what;
+} other_formats[] = {
+    {"tjgg", "it has GGUF's predecessor's format; convert the model again"},
+    {"fmgg", "it has GGUF's predecessor's format; convert the model again"},
+    {"lmgg", "it has GGUF's predecessor's format; convert the model again"},
+    {"PK\3\4", "it is an archive, as PyTorch writes weights; convert the model to GGUF, or to a folder of safetensors"},
+    {"<!DO", "it is a web page; download the file itself"},
+    {"<!do", "it is a web page; download the file itself"},
+    {"<htm", "it is a web page; download the file itself"},
+};
+
+static cl_status refuse_format(const unsigned char *magic, cl_error *error) {
+    const char *what = "it does not begin with \"GGUF\"; name a GGUF file, or a folder of safetensors";
+    for (size_t i = 0; i < sizeof other_formats / sizeof *other_formats; i++)
+        if (memcmp(magic, other_formats[i].magic, sizeof other_formats[i].magic) == 0) what = other_formats[i].what;
+    return cl_fail(error, CL_ERR_FORMAT, "no GGUF file: %s", what);
+}
+
 static cl_status read_header(reader *r, cl_model_file *file) {
     const unsigned char *magic = NULL;
     r->kind = "header";
@@ -307,7 +330,7 @@ static cl_status read_header(reader *r, cl_model_file *file) {
     if (status != CL_OK) return status;
     if (memcmp(magic, "FUGG", 4) == 0)
         return FAIL(r, CL_ERR_UNSUPPORTED, (size_t)0, ": %s", "a big-endian GGUF file; convert it to little-endian");
-    if (memcmp(magic, "GGUF", 4) != 0) return FAIL(r, CL_ERR_FORMAT, (size_t)0, ": %s", "no GGUF file: it does not begin so");
+    if (memcmp(magic, "GGUF", 4) != 0) return refuse_format(magic, r->error);
     uint32_t version = 0;
     status = read_u32(r, "version", &version);
     if (status != CL_OK) return status;
@@ -318,6 +341,17 @@ static cl_status read_header(reader *r, cl_model_file *file) {
     (void)snprintf(file->format, sizeof file->format, "GGUF version %u", version);
     status = read_count(r, "number of tensors", MIN_TENSOR_BYTES, &file->n_tensors);
     return status == CL_OK ? read_count(r, "number of keys", MIN_KEY_BYTES, &file->n_keys) : status;
+}
+
+static cl_status refuse_part(const cl_model_file *file, cl_error *error) {
+    uint64_t no = 0, count = 0;
+    (void)cl_model_file_get_u64(file, "split.no", &no);
+    if (!cl_model_file_get_u64(file, "split.count", &count) || count <= 1) return CL_OK;
+    return cl_fail(
+        error, CL_ERR_UNSUPPORTED,
+        "it is part %llu of %llu of a split model; merge all parts with 'llama-gguf-split --merge PART1 MODEL.gguf', "
+        "where PART1 is the file of part 1, and load MODEL.gguf",
+        (unsigned long long)no + 1, (unsigned long long)count);
 }
 
 /* Fill an empty handle from a file that it owns or borrows. On failure what was allocated stays for cl_model_file_close. */
@@ -337,6 +371,7 @@ static cl_status parse(cl_file_bytes *bytes, cl_model_file *file, cl_error *erro
         if (!file->keys) file->n_keys = 0;
     }
     if (status == CL_OK) status = read_keys(&r, file);
+    if (status == CL_OK) status = refuse_part(file, error);
     if (status == CL_OK) status = read_tensors(&r, file, offsets);
     free(offsets);
     return status;

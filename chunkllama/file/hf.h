@@ -11,6 +11,9 @@
 /* The fields of config.json that the readers of tensors and tokenizer need. */
 typedef struct cl_hf_config {
     cl_json_doc doc;    /* config.json, open */
+    const json_t *text; /* the object in doc with the fields of the model of text: the root, or text_config */
+    const char *where;  /* that object in messages; static */
+    bool base;          /* a class without a head: the output matrix may be missing */
     const char *arch;   /* general.architecture in GGUF; static */
     bool norm_plus_one; /* norms multiply by 1 + w; GGUF stores the sum */
     bool four_norms;    /* a layer has norms before and after both attention and feed-forward block */
@@ -28,22 +31,41 @@ typedef struct cl_hf_config {
 /* Read the metadata of the architecture, and *config, whose doc the caller closes, after a failure too. */
 cl_status cl_hf_read_config(const char *folder, cl_model_file *file, cl_hf_config *config, cl_error *error);
 
-/* Map the files of the weights and list their tensors, under GGUF's names. */
+/*
+ * Map the files of the weights and list their tensors, under GGUF's names. Those that have none are listed under the name
+ * "hf:NAME", and the loader of the weights decides about them.
+ */
 cl_status cl_hf_read_tensors(const char *folder, const cl_hf_config *config, cl_model_file *file, cl_error *error);
 
 /* Read special tokens and chat template. tokenizer: tokenizer.json; texts: [n_vocab] the vocabulary's; both borrowed. */
-cl_status cl_hf_read_special(const char *folder, const cl_hf_config *config, const json_t *tokenizer, const cl_str *texts,
+cl_status cl_hf_read_special(const char *folder, const cl_hf_config *config, cl_json_doc *tokenizer, const cl_str *texts,
                              cl_model_file *file, cl_error *error);
+
+/* The tokens before or behind a text: those of a post_processor, and BOS or EOS. */
+enum { CL_HF_MAX_TOKENS = 16 };
+typedef struct cl_hf_tokens {
+    int32_t ids[CL_HF_MAX_TOKENS + 1]; /* [n] below n_vocab */
+    size_t n;
+} cl_hf_tokens;
+
+/* Read what the post_processor of a tokenizer.json puts around a text. False: doc has failed. */
+bool cl_hf_read_post_processor(cl_json_doc *doc, int32_t n_vocab, cl_hf_tokens *leading, cl_hf_tokens *trailing);
+
+/* Read how sentence-transformers pools the states of a text, if the folder says it. */
+cl_status cl_hf_read_pooling(const char *folder, const cl_hf_config *config, cl_model_file *file, cl_error *error);
 
 /* Read the metadata of the tokenizer, special tokens and chat template included. */
 cl_status cl_hf_read_tokenizer(const char *folder, const cl_hf_config *config, cl_model_file *file, cl_error *error);
 
+/* Read generation_config.json, if there is one, as GGUF's keys general.sampling.*. */
+cl_status cl_hf_read_generation(const char *folder, cl_model_file *file, cl_error *error);
+
 /*
- * The field of config.json that a key comes from, and the name that a tensor of GGUF's name has in the folder; NULL: none.
- * Valid until the thread's next call.
+ * The field of config.json that a key comes from, and the name that a tensor of GGUF's name has in the folder, or would have;
+ * NULL: none. Valid until the thread's next call.
  */
 const char *cl_hf_config_source(const char *key);
-const char *cl_hf_tensor_source(bool four_norms, const char *gguf);
+const char *cl_hf_tensor_source(const cl_model_file *file, bool four_norms, const char *gguf);
 
 /* GGUF's name of a tensor, perhaps in buf; NULL: none. */
 enum { CL_HF_NAME_SIZE = 96 };

@@ -1,5 +1,6 @@
-/* Reads special tokens and the chat templates from tokenizer_config.json, or from other files. */
+/* Reads special tokens, chat templates, and how tokens are drawn by default, from tokenizer_config.json and other files. */
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,8 +13,8 @@ enum { SHOWN = 60 };
 
 typedef struct reader {
     const cl_hf_config *config;
-    const json_t *tokenizer; /* tokenizer.json */
-    const cl_str *texts;     /* [n_vocab] */
+    const cl_str *texts; /* [n_vocab] */
+    cl_hf_tokens leading, trailing;
     cl_model_file *file;
 } reader;
 
@@ -39,16 +40,43 @@ static int32_t named_token(const reader *r, cl_json_doc *doc, const char *name, 
     return id;
 }
 
-/* Whether encoding puts BOS first, for a tokenizer_config.json that does not say. */
-static bool template_adds_bos(const reader *r, int32_t bos) {
-    const json_t *post = json_object_get(r->tokenizer, "post_processor"), *all = json_object_get(post, "processors");
-    for (size_t i = 0; i < (all ? json_array_size(all) : 1); i++) {
-        const json_t *single = json_object_get(all ? json_array_get(all, i) : post, "single");
-        const json_t *first = json_object_get(json_array_get(single, 0), "SpecialToken");
-        const json_t *id = json_object_get(first, "id");
-        if (bos >= 0 && json_is_string(id) && find_text(r, cl_json_str(id)) == bos) return true;
-    }
+/* ---- Around a text ---- */
+
+static bool contains(const cl_hf_tokens *list, int32_t id) {
+    for (size_t i = 0; i < list->n; i++)
+        if (list->ids[i] == id) return true;
     return false;
+}
+
+static void insert(cl_hf_tokens *list, size_t at, int32_t id) {
+    memmove(list->ids + at + 1, list->ids + at, (list->n++ - at) * sizeof *list->ids);
+    list->ids[at] = id;
+}
+
+static void erase(cl_hf_tokens *list, int32_t id) {
+    size_t n = 0;
+    for (size_t i = 0; i < list->n; i++)
+        if (list->ids[i] != id) list->ids[n++] = list->ids[i];
+    list->n = n;
+}
+
+static void put_tokens(const reader *r, const char *key, const cl_hf_tokens *list) {
+    int32_t *ids = cl_meta_put_array(r->file, key, CL_META_I32, list->n);
+    if (ids) memcpy(ids, list->ids, list->n * sizeof *ids);
+}
+
+/* Put the tokens of the post_processor, to which tokenizer_config.json may add BOS and EOS, or without which BOS is to be. */
+static void put_around(reader *r, cl_json_doc *doc, int32_t bos) {
+    const bool adds_bos = cl_json_doc_bool(doc, doc->root, "", "add_bos_token", contains(&r->leading, bos)) && bos >= 0;
+    const bool adds_eos = cl_json_doc_bool(doc, doc->root, "", "add_eos_token", false);
+    const int32_t eos = adds_eos ? named_token(r, doc, "eos_token", r->config->n_ends ? r->config->ends[0] : -1) : -1;
+    if (!adds_bos) erase(&r->leading, bos);
+    if (adds_bos && !contains(&r->leading, bos)) insert(&r->leading, 0, bos);
+    if (eos >= 0 && !contains(&r->trailing, eos)) insert(&r->trailing, r->trailing.n, eos);
+    cl_meta_put_bool(r->file, "tokenizer.ggml.add_bos_token", adds_bos);
+    cl_meta_put_bool(r->file, "tokenizer.ggml.add_eos_token", r->trailing.n > 0);
+    put_tokens(r, "tokenizer.leading_tokens", &r->leading);
+    put_tokens(r, "tokenizer.trailing_tokens", &r->trailing);
 }
 
 /* ---- Chat templates ---- */
@@ -113,7 +141,7 @@ static void put_token_texts(const cl_json_doc *doc, cl_model_file *file) {
     }
 }
 
-static void read_special(const reader *r, cl_json_doc *doc) {
+static void read_special(reader *r, cl_json_doc *doc) {
     static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
     const cl_hf_config *c = r->config;
@@ -124,14 +152,14 @@ static void read_special(const reader *r, cl_json_doc *doc) {
         cl_meta_put_u32(r->file, keys[i], (uint32_t)c->ends[i]);
     const int32_t eos = c->n_ends ? -1 : named_token(r, doc, "eos_token", -1);
     if (eos >= 0) cl_meta_put_u32(r->file, keys[0], (uint32_t)eos);
-    cl_meta_put_bool(r->file, "tokenizer.ggml.add_bos_token",
-                     cl_json_doc_bool(doc, doc->root, "", "add_bos_token", template_adds_bos(r, bos)));
+    put_around(r, doc, bos);
 }
 
-cl_status cl_hf_read_special(const char *folder, const cl_hf_config *config, const json_t *tokenizer, const cl_str *texts,
+cl_status cl_hf_read_special(const char *folder, const cl_hf_config *config, cl_json_doc *tokenizer, const cl_str *texts,
                              cl_model_file *file, cl_error *error) {
-    const reader r = {config, tokenizer, texts, file};
+    reader r = {.config = config, .texts = texts, .file = file};
     cl_json_doc doc;
+    if (!cl_hf_read_post_processor(tokenizer, config->n_vocab, &r.leading, &r.trailing)) return tokenizer->status;
     /* model_max_length is 10^30 if there is no limit, which no integer type holds. */
     cl_json_doc_open(&doc, folder, "tokenizer_config.json", CL_JSON_DOC_REALS, error);
     if (doc.status == CL_OK) read_special(&r, &doc);
@@ -139,4 +167,29 @@ cl_status cl_hf_read_special(const char *folder, const cl_hf_config *config, con
     const cl_status status = doc.status == CL_OK ? read_all_templates(folder, &doc, file, error) : doc.status;
     cl_json_doc_close(&doc);
     return status;
+}
+
+/* ---- Draws ---- */
+
+/* The window of penalties is the whole text, which GGUF's key says with -1. */
+static void put_penalty(cl_model_file *file, double penalty) {
+    cl_meta_put_f64(file, "general.sampling.penalty_repeat", penalty);
+    cl_meta_put_f64(file, "general.sampling.penalty_last_n", -1);
+}
+
+cl_status cl_hf_read_generation(const char *folder, cl_model_file *file, cl_error *error) {
+    static const char *const fields[][2] = {{"temperature", "general.sampling.temp"},
+                                            {"top_k", "general.sampling.top_k"},
+                                            {"top_p", "general.sampling.top_p"},
+                                            {"min_p", "general.sampling.min_p"}};
+    cl_json_doc doc;
+    cl_json_doc_open(&doc, folder, "generation_config.json", CL_JSON_DOC_REALS, error);
+    for (size_t i = 0; doc.root && i < sizeof fields / sizeof *fields; i++) {
+        const double value = cl_json_doc_number(&doc, doc.root, "", fields[i][0], NAN);
+        if (!isnan(value)) cl_meta_put_f64(file, fields[i][1], value);
+    }
+    const double penalty = doc.root ? cl_json_doc_number(&doc, doc.root, "", "repetition_penalty", NAN) : NAN;
+    if (!isnan(penalty)) put_penalty(file, penalty);
+    cl_json_doc_close(&doc);
+    return doc.status;
 }

@@ -16,13 +16,14 @@ typedef struct part {
     const char *hf, *gguf;
 } part;
 
-static const part whole[] = {
-    {"model.embed_tokens.weight", "token_embd.weight"},
-    {"model.norm.weight", "output_norm.weight"},
-    {"lm_head.weight", "output.weight"},
-};
+/* What comes before the names below. A folder of a model without a head has nothing there. */
+static const char *const prefixes[] = {"model.language_model.", "language_model.model.", "model.", ""};
+enum { N_PREFIXES = sizeof prefixes / sizeof *prefixes };
 
-/* Names after "model.layers.N." and after "blk.N.". */
+static const char HEAD[] = "lm_head.weight", HEAD_OF_TEXT[] = "language_model.lm_head.weight";
+static const part whole[] = {{"embed_tokens.weight", "token_embd.weight"}, {"norm.weight", "output_norm.weight"}};
+
+/* Names after "layers.N." and after "blk.N.". */
 static const part layer[] = {
     {"input_layernorm.weight", "attn_norm.weight"},    {"self_attn.q_proj.weight", "attn_q.weight"},
     {"self_attn.k_proj.weight", "attn_k.weight"},      {"self_attn.v_proj.weight", "attn_v.weight"},
@@ -49,11 +50,14 @@ static const char *find(const part *parts, size_t n, const char *name, bool from
     return NULL;
 }
 
-/* The name in the other format, perhaps in buf; NULL: it has none. */
-static const char *translate(const char *name, bool from_gguf, bool four, char buf[CL_HF_NAME_SIZE]) {
-    const char *from = from_gguf ? "blk." : "model.layers.", *to = from_gguf ? "model.layers." : "blk.";
+/* The name in the other format, behind the prefix if that is Hugging Face's, in buf; NULL: it has none. */
+static const char *translate(const char *name, bool from_gguf, bool four, const char *prefix, char buf[CL_HF_NAME_SIZE]) {
+    const char *from = from_gguf ? "blk." : "layers.", *to = from_gguf ? "layers." : "blk.";
     const char *other = FIND(whole, name, from_gguf);
-    if (other) return other;
+    if (other) {
+        (void)snprintf(buf, CL_HF_NAME_SIZE, "%s%s", prefix, other);
+        return buf;
+    }
     const size_t n = strlen(from);
     if (strncmp(name, from, n) != 0) return NULL;
     const size_t digits = strspn(name + n, "0123456789");
@@ -62,15 +66,34 @@ static const char *translate(const char *name, bool from_gguf, bool four, char b
     other = FIND(layer, rest, from_gguf);
     if (!other) other = four ? FIND(four_norms, rest, from_gguf) : FIND(two_norms, rest, from_gguf);
     if (!other) return NULL;
-    (void)snprintf(buf, CL_HF_NAME_SIZE, "%s%.*s.%s", to, (int)digits, name + n, other);
+    (void)snprintf(buf, CL_HF_NAME_SIZE, "%s%s%.*s.%s", prefix, to, (int)digits, name + n, other);
     return buf;
 }
 
-const char *cl_hf_tensor_name(bool four, const char *hf, char buf[CL_HF_NAME_SIZE]) { return translate(hf, false, four, buf); }
+const char *cl_hf_tensor_name(bool four, const char *hf, char buf[CL_HF_NAME_SIZE]) {
+    if (strcmp(hf, HEAD) == 0 || strcmp(hf, HEAD_OF_TEXT) == 0) return "output.weight";
+    for (int i = 0; i < N_PREFIXES; i++) {
+        const size_t n = strlen(prefixes[i]);
+        const char *name = strncmp(hf, prefixes[i], n) == 0 ? translate(hf + n, false, four, "", buf) : NULL;
+        if (name) return name;
+    }
+    return NULL;
+}
 
-const char *cl_hf_tensor_source(bool four, const char *name) {
+/* The prefix of a folder's names, by that of the embedding. */
+static const char *prefix_of(const cl_model_file *file) {
+    const cl_tensor *t = cl_model_file_find_tensor(file, "token_embd.weight");
+    for (int i = 0; t && i < N_PREFIXES; i++)
+        if (t->name.size == strlen(prefixes[i]) + strlen(whole[0].hf) && cl_str_contains(t->name, prefixes[i]))
+            return prefixes[i];
+    return "model.";
+}
+
+const char *cl_hf_tensor_source(const cl_model_file *file, bool four, const char *name) {
     static _Thread_local char buf[CL_HF_NAME_SIZE];
-    return translate(name, true, four, buf);
+    const char *prefix = prefix_of(file);
+    if (strcmp(name, "output.weight") == 0) return strncmp(prefix, "language_model.", 15) == 0 ? HEAD_OF_TEXT : HEAD;
+    return translate(name, true, four, prefix, buf);
 }
 
 bool cl_hf_tensor_ignored(const char *name) {
@@ -223,21 +246,32 @@ static cl_status add_rope_factors(const cl_hf_config *c, cl_model_file *file, cl
     return add_tensor(file, "rope_freqs.weight", &t, error);
 }
 
-static cl_status add_shard_tensors(const cl_hf_config *c, const char *shard, const cl_safetensors *from, cl_model_file *file,
-                                   cl_error *error) {
-    cl_status status = CL_OK;
-    for (size_t i = 0; status == CL_OK && i < from->n; i++) {
-        const cl_tensor *t = &from->tensors[i];
-        char buf[CL_HF_NAME_SIZE];
-        if (cl_hf_tensor_ignored(t->name.data) || (c->tied && cl_str_is(t->name, "lm_head.weight"))) continue;
-        const char *name = cl_hf_tensor_name(c->four_norms, t->name.data, buf);
-        if (!name)
-            return cl_fail(error, CL_ERR_UNSUPPORTED, "%s: tensor %s is not part of the architecture %s", shard, SHOW(t->name),
-                           c->arch);
-        const bool sum = c->norm_plus_one && ends_with(name, "norm.weight") && t->n_dims == 1 && t->data;
-        status = sum ? add_plus_one(file, name, t, error) : add_tensor(file, name, t, error);
+/* Add a tensor under GGUF's name or, if it has none, under its own one behind a mark. */
+static cl_status add_named(const cl_hf_config *c, const cl_tensor *t, cl_model_file *file, cl_error *error) {
+    char buf[CL_HF_NAME_SIZE], unknown[CL_HF_NAME_SIZE + 4];
+    const char *name = cl_hf_tensor_name(c->four_norms, t->name.data, buf);
+    if (cl_hf_tensor_ignored(t->name.data) || (c->tied && name && strcmp(name, "output.weight") == 0)) return CL_OK;
+    if (!name) {
+        if (t->name.size >= CL_HF_NAME_SIZE)
+            return cl_fail(error, CL_ERR_UNSUPPORTED, "tensor %s: names of up to %d bytes are supported", SHOW(t->name),
+                           CL_HF_NAME_SIZE - 1);
+        (void)snprintf(unknown, sizeof unknown, "hf:%s", t->name.data);
+        return add_tensor(file, unknown, t, error);
     }
-    return status;
+    const bool sum = c->norm_plus_one && ends_with(name, "norm.weight") && t->n_dims == 1 && t->data;
+    return sum ? add_plus_one(file, name, t, error) : add_tensor(file, name, t, error);
+}
+
+/* A model without a head can only make embeddings, unless its embedding is the output matrix, too. */
+static cl_status check_head(const cl_hf_config *c, cl_model_file *file, cl_error *error) {
+    char key[96];
+    if (c->tied || cl_model_file_find_tensor(file, "output.weight")) return CL_OK;
+    if (!c->base && prefix_of(file)[0] != 0)
+        return cl_fail(error, CL_ERR_FORMAT, "tensor %s is missing, and tie_word_embeddings in config.json is false",
+                       cl_hf_tensor_source(file, c->four_norms, "output.weight"));
+    (void)snprintf(key, sizeof key, "%s.embeddings_only", c->arch);
+    cl_meta_put_bool(file, key, true);
+    return CL_OK;
 }
 
 static cl_status add_tensors(const cl_hf_config *c, const shards *s, cl_model_file *file, cl_error *error) {
@@ -247,12 +281,11 @@ static cl_status add_tensors(const cl_hf_config *c, const shards *s, cl_model_fi
     if (!file->tensors || cl_str_map_init(&file->tensor_map, n) != 0)
         return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu tensors", n);
     cl_status status = CL_OK;
-    for (size_t i = 0; status == CL_OK && i < s->n; i++) status = add_shard_tensors(c, s->names[i], &s->files[i], file, error);
+    for (size_t i = 0; status == CL_OK && i < s->n; i++)
+        for (size_t j = 0; status == CL_OK && j < s->files[i].n; j++)
+            status = add_named(c, &s->files[i].tensors[j], file, error);
     if (status == CL_OK && c->rope_factor > 0 && c->n_rot > 0) status = add_rope_factors(c, file, error);
-    if (status == CL_OK && !c->tied && !cl_model_file_find_tensor(file, "output.weight"))
-        status =
-            cl_fail(error, CL_ERR_FORMAT, "tensor lm_head.weight is missing, and tie_word_embeddings in config.json is false");
-    return status;
+    return status == CL_OK ? check_head(c, file, error) : status;
 }
 
 cl_status cl_hf_read_tensors(const char *folder, const cl_hf_config *config, cl_model_file *file, cl_error *error) {

@@ -214,7 +214,7 @@ cl_status cl_hf_read_tokenizer(const char *folder, const cl_hf_config *config, c
     if (r.doc.status == CL_OK) read_merges(&r);
     cl_status status = r.doc.status;
     if (status == CL_OK && file->no_memory) status = cl_fail(error, CL_ERR_NOMEM, "no memory for the tokenizer in %s", folder);
-    if (status == CL_OK) status = cl_hf_read_special(folder, config, r.doc.root, r.texts, file, error);
+    if (status == CL_OK) status = cl_hf_read_special(folder, config, &r.doc, r.texts, file, error);
     cl_json_doc_close(&r.doc);
     return status;
 }

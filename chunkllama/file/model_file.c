@@ -1,20 +1,50 @@
 /* Opens a model file of either format, and looks up its metadata and tensors by name. */
 #include "model_file.h"
 
+#include <dirent.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "chunkllama/common/str.h"
 #include "hf.h"
 #include "model_file_data.h"
 
+/* Refuse a folder that holds no model, and name the first GGUF file in it. */
+static cl_status refuse_folder(const char *path, cl_error *error) {
+    enum { MOST_ENTRIES = 10000 };
+    DIR *folder = opendir(path);
+    const struct dirent *entry;
+    char name[256] = "";
+    for (int i = 0; folder && !name[0] && i < MOST_ENTRIES && (entry = readdir(folder)); i++)
+        if (fnmatch("*.gguf", entry->d_name, 0) == 0) cl_str_show(cl_str_of(entry->d_name), name, sizeof name);
+    if (folder) closedir(folder);
+    if (name[0])
+        return cl_fail(error, CL_ERR_FILE, "%s: the folder has no config.json; to load a GGUF file in it, name that: %s", path,
+                       name);
+    return cl_fail(error, CL_ERR_FILE,
+                   "%s: the folder is no model, since it has no config.json; name a GGUF file, or a folder as Hugging Face "
+                   "publishes them, with config.json, tokenizer.json and *.safetensors",
+                   path);
+}
+
+/* A folder is a model if it has a configuration. */
+static cl_status open_folder(const char *path, cl_model_file **file, cl_error *error) {
+    char config[512];
+    const int n = snprintf(config, sizeof config, "%s/config.json", path);
+    *file = NULL;
+    if (n > 0 && (size_t)n < sizeof config && access(config, F_OK) != 0) return refuse_folder(path, error);
+    return cl_hf_open(path, file, error);
+}
+
 cl_status cl_model_file_open(const char *path, cl_model_file **file, cl_error *error) {
     struct stat st;
     static const char ending[] = ".safetensors";
     const size_t n = strlen(path), m = sizeof ending - 1;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return cl_hf_open(path, file, error);
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return open_folder(path, file, error);
     if (n > m && strcmp(path + n - m, ending) == 0)
         return cl_fail(error, CL_ERR_ARG, "%s: name the folder it is in, with config.json and tokenizer.json beside it", path);
     return cl_gguf_open(path, file, error);
@@ -62,6 +92,35 @@ void cl_model_file_close(cl_model_file **file) {
 const char *cl_model_file_format(const cl_model_file *file) { return file->format; }
 size_t cl_model_file_n_tensors(const cl_model_file *file) { return file->n_tensors; }
 const cl_tensor *cl_model_file_tensor_at(const cl_model_file *file, size_t i) { return &file->tensors[i]; }
+
+uint64_t cl_model_file_bytes(const cl_model_file *file) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < file->n_tensors; i++) bytes += file->tensors[i].bytes;
+    return bytes;
+}
+
+int64_t cl_model_file_n_elements(const cl_model_file *file) {
+    int64_t sum = 0;
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        const int64_t *ne =
+            file->tensors[i].ne; /* whose product does not overflow: a file with a larger tensor is not opened */
+        if (__builtin_add_overflow(sum, ne[0] * ne[1] * ne[2] * ne[3], &sum)) return INT64_MAX;
+    }
+    return sum;
+}
+
+uint32_t cl_model_file_main_type(const cl_model_file *file) {
+    enum { N_TYPES = 64 }; /* those with a higher number cannot be read */
+    uint64_t bytes[N_TYPES] = {0};
+    uint32_t most = 0;
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        const cl_tensor *t = &file->tensors[i];
+        if (t->type >= N_TYPES) continue;
+        bytes[t->type] += t->bytes;
+        if (bytes[t->type] > bytes[most]) most = t->type;
+    }
+    return most;
+}
 
 const cl_tensor *cl_model_file_find_tensor(const cl_model_file *file, const char *name) {
     const int32_t i = cl_str_map_get(&file->tensor_map, name, strlen(name));
@@ -126,18 +185,34 @@ static bool load_float(cl_meta_type type, const unsigned char *raw, double *valu
     return true;
 }
 
+/* The type of a value, *raw, or of the elements of an array that all have one value; CL_META_ARRAY: they differ. */
+static cl_meta_type only_value(const cl_meta_key *key, const unsigned char **raw) {
+    *raw = key->raw;
+    if (key->type != CL_META_ARRAY) return key->type;
+    const size_t size = cl_meta_size(key->elem);
+    for (size_t i = 1; i < key->n; i++)
+        if (memcmp(key->raw, key->raw + i * size, size) != 0) return CL_META_ARRAY;
+    return key->n > 0 ? key->elem : CL_META_ARRAY;
+}
+
 bool cl_model_file_get_u64(const cl_model_file *file, const char *key, uint64_t *value) {
     const cl_meta_key *k = find_key(file, key);
+    const unsigned char *raw;
     int64_t i;
     uint64_t u;
-    if (!k || !load_integer(k->type, k->raw, &i, &u) || i < 0) return false;
+    if (!k) return false;
+    const cl_meta_type type = only_value(k, &raw);
+    if (!load_integer(type, raw, &i, &u) || i < 0) return false;
     *value = u;
     return true;
 }
 
 bool cl_model_file_get_f64(const cl_model_file *file, const char *key, double *value) {
     const cl_meta_key *k = find_key(file, key);
-    return k && load_float(k->type, k->raw, value);
+    const unsigned char *raw;
+    if (!k) return false;
+    const cl_meta_type type = only_value(k, &raw);
+    return load_float(type, raw, value);
 }
 
 bool cl_model_file_get_bool(const cl_model_file *file, const char *key, bool *value) {

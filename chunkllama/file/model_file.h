@@ -4,10 +4,12 @@
  *
  * The readers of other formats set some keys that GGUF does not have, and that a GGUF file must not have:
  *   ARCH.rope.halves             bool: the weights of Q and K are not permuted
+ *   ARCH.embeddings_only         bool: there is no output matrix
  *   tokenizer.merge_ids          int32 [n][3]: left, right, result
  *   tokenizer.space_prefix       string, spm.h
  *   tokenizer.fuse_unknown       bool, spm.h
  *   tokenizer.normalized_tokens  bool [n], vocab.h
+ *   tokenizer.leading_tokens     int32 [n], tokenizer.h; likewise tokenizer.trailing_tokens
  *   tokenizer.bos_token          string, by which chat templates know the token; likewise eos_token, unk_token, pad_token
  *
  * A file is checked completely when it is opened. Everything returned points into the file or the handle and is valid until
@@ -69,6 +71,12 @@ const char *cl_model_file_source_name(const cl_model_file *file, const char *nam
 
 size_t cl_model_file_n_tensors(const cl_model_file *file);
 const cl_tensor *cl_model_file_tensor_at(const cl_model_file *file, size_t i);
+
+/* The bytes of all tensors, and their elements up to INT64_MAX: tensors of unknown types may claim any size. */
+uint64_t cl_model_file_bytes(const cl_model_file *file);
+int64_t cl_model_file_n_elements(const cl_model_file *file);
+/* The type of the tensors that have the most bytes. */
+uint32_t cl_model_file_main_type(const cl_model_file *file);
 /* The tensor of this GGUF name, or NULL. */
 const cl_tensor *cl_model_file_find_tensor(const cl_model_file *file, const char *name);
 
@@ -92,7 +100,10 @@ cl_status cl_model_file_end_loading(cl_model_file *file, cl_error *error);
 
 bool cl_model_file_has(const cl_model_file *file, const char *key);
 
-/* The value of a key. False: the key is absent or of another type. Integers of all widths are converted if the value fits. */
+/*
+ * The value of a key. False: the key is absent or of another type. Integers of all widths are converted if the value fits. An
+ * array of numbers that are all equal, as files have for each layer, counts as that number.
+ */
 bool cl_model_file_get_u64(const cl_model_file *file, const char *key, uint64_t *value);
 bool cl_model_file_get_f64(const cl_model_file *file, const char *key, double *value);
 bool cl_model_file_get_bool(const cl_model_file *file, const char *key, bool *value);

@@ -85,7 +85,8 @@ static cl_status read_tensor(const reader *r, const json_t *entry, const unsigne
     if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(last) || begin < 0 || end < begin)
         return FAIL(r, CL_ERR_FORMAT, "%s", "its data_offsets must be two ascending integers from 0");
     if ((uint64_t)end > r->n_data)
-        return FAIL(r, CL_ERR_FORMAT, "its data end at %lld, past the file's %zu bytes of data", (long long)end, r->n_data);
+        return FAIL(r, CL_ERR_FORMAT, "its data end at %lld, past the file's %zu bytes of data" CL_CUT_SHORT, (long long)end,
+                    r->n_data);
     if (__builtin_mul_overflow(n, (uint64_t)size, &bytes) || bytes != (uint64_t)(end - begin))
         return FAIL(r, CL_ERR_FORMAT, "%llu elements of %zu bytes do not fill data_offsets [%lld, %lld]", (unsigned long long)n,
                     size, (long long)begin, (long long)end);
@@ -148,15 +149,16 @@ cl_status cl_safetensors_parse(const char *path, cl_file_bytes *bytes, cl_safete
     *file = (cl_safetensors){0};
     uint64_t size = 0;
     if (bytes->size < SIZE_BYTES)
-        return cl_fail(error, CL_ERR_FORMAT, "%s: %zu bytes; a safetensors file begins with 8 of its header's size", path,
-                       bytes->size);
+        return cl_fail(error, CL_ERR_FORMAT,
+                       "%s: %zu bytes; a safetensors file begins with 8 of its header's size" CL_CUT_SHORT, path, bytes->size);
     cl_error cause;
     if (cl_file_bytes_fetch(bytes, SIZE_BYTES, &cause) != CL_OK)
         return cl_fail(error, cause.code, "%s: %s", path, cause.message);
     memcpy(&size, bytes->data, SIZE_BYTES);
     if (size > bytes->size - SIZE_BYTES || size > MAX_HEADER)
-        return cl_fail(error, CL_ERR_FORMAT, "%s: its header has %llu bytes; %zu are left in the file, and %d are allowed",
-                       path, (unsigned long long)size, bytes->size - SIZE_BYTES, MAX_HEADER);
+        return cl_fail(error, CL_ERR_FORMAT,
+                       "%s: its header has %llu bytes; %zu are left in the file, and %d are allowed" CL_CUT_SHORT, path,
+                       (unsigned long long)size, bytes->size - SIZE_BYTES, MAX_HEADER);
     if (cl_file_bytes_fetch(bytes, SIZE_BYTES + (size_t)size, &cause) != CL_OK)
         return cl_fail(error, cause.code, "%s: %s", path, cause.message);
     json_error_t wrong;

@@ -11,6 +11,13 @@
 #include "chunkllama/common/error.h"
 #include "chunkllama/common/str.h"
 
+/* A part of files that is left out, since text does not need it: what it is, and how the names of its tensors begin. */
+typedef struct cl_left_out {
+    const char *what, *names; /* beginnings of names, in GGUF and in folders, separated by spaces */
+} cl_left_out;
+
+enum { CL_MAX_LEFT_OUT = 3 };
+
 typedef struct cl_arch {
     const char *name; /* general.architecture in GGUF; its metadata keys begin with it */
 
@@ -32,9 +39,14 @@ typedef struct cl_arch {
      * others by 1 / sqrt(head_dim).
      */
     int32_t wide_scale_layers;
+
+    cl_left_out left_out[CL_MAX_LEFT_OUT]; /* the rest is zero. All other tensors that the model does not have are refused */
 } cl_arch;
 
 /* The architecture called `name`, static. CL_ERR_UNSUPPORTED: it is not supported; the message lists those that are. */
 cl_status cl_arch_find(cl_str name, const cl_arch **found, cl_error *error);
+
+/* The part that is left out to which a tensor with this name of the file's belongs, static; NULL: it is no such tensor. */
+const char *cl_arch_left_out(const cl_arch *arch, cl_str name);
 
 #endif

@@ -120,15 +120,16 @@ cl_status cl_model_tokenize(const cl_model *m, const char *text, size_t size, un
                             cl_error *error) {
     if (!m || !tokens || (!text && size > 0))
         return cl_fail(error, CL_ERR_ARG, "%s is NULL", !m ? "model" : !tokens ? "tokens" : "text");
-    if (flags & ~(unsigned)(CL_TOKENIZE_BEGIN | CL_TOKENIZE_SPECIAL))
-        return cl_fail(error, CL_ERR_ARG, "flags is %#x; known are CL_TOKENIZE_BEGIN and CL_TOKENIZE_SPECIAL", flags);
+    if (flags & ~(unsigned)(CL_TOKENIZE_BEGIN | CL_TOKENIZE_SPECIAL | CL_TOKENIZE_END))
+        return cl_fail(error, CL_ERR_ARG, "flags is %#x; known are CL_TOKENIZE_BEGIN, CL_TOKENIZE_SPECIAL and CL_TOKENIZE_END",
+                       flags);
     const size_t n_before = tokens->n;
     const bool begins = flags & CL_TOKENIZE_BEGIN;
-    cl_status status = CL_OK;
-    if (begins && cl_tokenizer_adds_bos(m->tok)) status = cl_token_list_add(tokens, cl_tokenizer_bos(m->tok), error);
+    cl_status status = begins ? cl_tokenizer_add_leading(m->tok, tokens, error) : CL_OK;
     if (status == CL_OK && size > 0)
         status = (flags & CL_TOKENIZE_SPECIAL ? cl_tokenizer_encode_template : cl_tokenizer_encode)(m->tok, text, size, begins,
                                                                                                     tokens, error);
+    if (status == CL_OK && flags & CL_TOKENIZE_END) status = cl_tokenizer_add_trailing(m->tok, tokens, error);
     if (status != CL_OK) tokens->n = n_before;
     return status;
 }
@@ -182,4 +183,43 @@ cl_status cl_model_format_chat(const cl_model *m, const char *format, const cl_c
     if (status != CL_OK) tokens->n = n_before;
     cl_chat_free(&made);
     return status;
+}
+
+/* ---- Sampling ---- */
+
+enum { GGUF_PENALTY_WINDOW = 64 }; /* tokens, as in llama.cpp, if the file has a penalty without one */
+
+/* A number of any type; false: the file has none under this key, or one beyond the limits of requests. */
+static bool get_number(const cl_model_file *file, const char *key, double min, double max, double *value) {
+    uint64_t whole;
+    if (cl_model_file_get_u64(file, key, &whole))
+        *value = (double)whole;
+    else if (!cl_model_file_get_f64(file, key, value))
+        return false;
+    return *value >= min && *value <= max;
+}
+
+static bool get_float(const cl_model_file *file, const char *key, double min, double max, float *value) {
+    double x;
+    if (!get_number(file, key, min, max, &x)) return false;
+    *value = (float)x;
+    return true;
+}
+
+bool cl_model_recommended_sampling(const cl_model *m, cl_sampler_params *params, int32_t *penalty_window) {
+    static const char WINDOW[] = "general.sampling.penalty_last_n";
+    if (!m) return false;
+    double top_k, window;
+    bool any = get_float(m->file, "general.sampling.temp", 0, 10000, &params->temperature);
+    any |= get_float(m->file, "general.sampling.top_p", 0, 1, &params->top_p);
+    any |= get_float(m->file, "general.sampling.min_p", 0, 1, &params->min_p);
+    if (get_number(m->file, "general.sampling.top_k", -1, INT32_MAX, &top_k)) {
+        params->top_k = top_k > 0 ? (int32_t)top_k : 0;
+        any = true;
+    }
+    if (!get_float(m->file, "general.sampling.penalty_repeat", 0.01, 100, &params->repetition_penalty)) return any;
+    *penalty_window = GGUF_PENALTY_WINDOW;
+    if (cl_model_file_has(m->file, WINDOW)) *penalty_window = INT32_MAX; /* a negative integer */
+    if (get_number(m->file, WINDOW, -1, INT32_MAX, &window)) *penalty_window = (int32_t)window;
+    return true;
 }

@@ -11,6 +11,7 @@ typedef struct reader {
     const cl_model_file *file;
     const cl_arch *arch;
     cl_error *error;
+    int32_t n_layers; /* of the file; 0: not known yet */
     char key[96];
 } reader;
 
@@ -28,19 +29,31 @@ static cl_status bad_value(const reader *r, double value, double min, double max
     return FAIL(r, CL_ERR_FORMAT, " is %g; allowed: %g to %g", value, min, max);
 }
 
+/* An array has a value for each layer. */
+static cl_status check_length(const reader *r) {
+    cl_meta_type type;
+    size_t n;
+    const void *data;
+    if (!cl_model_file_get_array(r->file, r->key, &type, &n, &data)) return CL_OK;
+    if (r->n_layers == 0) return FAIL(r, CL_ERR_FORMAT, "%s", " is an array; one number is needed");
+    if (n == (size_t)r->n_layers) return CL_OK;
+    return FAIL(r, CL_ERR_FORMAT, " has %zu entries; one number, or one for each of the %d layers, is needed", n, r->n_layers);
+}
+
 /* Read an integer. If the key is absent, *out keeps its value, or an error is reported if that is negative. */
 static cl_status get_int(reader *r, const char *suffix, int64_t min, int64_t max, int32_t *out) {
     uint64_t value;
     if (!cl_model_file_get_u64(r->file, key(r, suffix), &value)) {
         if (cl_model_file_has(r->file, r->key))
-            return FAIL(r, CL_ERR_UNSUPPORTED, "%s", " is not a single integer; layers that differ are not supported");
+            return FAIL(r, CL_ERR_UNSUPPORTED, "%s",
+                        " is not one integer from 0, nor an array of equal ones; layers that differ are not supported");
         if (*out >= 0) return CL_OK;
         return cl_fail(r->error, CL_ERR_FORMAT, "the file has no integer %s; it is not a complete %s model", key_name(r),
                        r->arch->name);
     }
     if (value > (uint64_t)max || value < (uint64_t)min) return bad_value(r, (double)value, (double)min, (double)max);
     *out = (int32_t)value;
-    return CL_OK;
+    return check_length(r);
 }
 
 /* Read a number. If the key is absent, *out keeps its value. */
@@ -51,10 +64,10 @@ static cl_status get_double(reader *r, const char *suffix, double min, double ma
     if (cl_model_file_get_u64(r->file, r->key, &integer))
         value = (double)integer;
     else if (!cl_model_file_get_f64(r->file, r->key, &value))
-        return FAIL(r, CL_ERR_FORMAT, " is not a number; %g to %g are allowed", min, max);
+        return FAIL(r, CL_ERR_FORMAT, " is not one number, nor an array of equal ones; %g to %g are allowed", min, max);
     if (!(value >= min && value <= max)) return bad_value(r, value, min, max);
     *out = value;
-    return CL_OK;
+    return check_length(r);
 }
 
 static cl_status get_float(reader *r, const char *suffix, double min, double max, float *out) {
@@ -77,8 +90,12 @@ static cl_status read_scaling(reader *r, double *scale) {
     }
     if (named && !cl_model_file_has(r->file, key(r, "rope.scaling.factor")))
         return cl_fail(r->error, CL_ERR_FORMAT, "the file has no number %s, which linear scaling needs", key_name(r));
+    double attn_factor = 1;
+    cl_status status = get_double(r, "rope.scaling.attn_factor", 0, 1e6, &attn_factor);
+    if (status != CL_OK) return status;
+    if (attn_factor != 1) return FAIL(r, CL_ERR_UNSUPPORTED, " is %g; only 1 is supported", attn_factor);
     /* First the name in old files. A factor without a type means linear. */
-    const cl_status status = get_double(r, "rope.scale_linear", 1e-3, 1e6, scale);
+    status = get_double(r, "rope.scale_linear", 1e-3, 1e6, scale);
     return status == CL_OK ? get_double(r, "rope.scaling.factor", 1e-3, 1e6, scale) : status;
 }
 
@@ -155,8 +172,17 @@ static cl_status check_heads(reader *r, const cl_model_params *p) {
     return cl_fail(r->error, CL_ERR_UNSUPPORTED, "the model's attention is not supported: %s", error.message);
 }
 
+/* Each row sees the rows before it alone; a model that was trained to see those behind it, too, would be computed wrongly. */
+static cl_status check_causal(reader *r) {
+    bool causal = true;
+    const bool is_bool = cl_model_file_get_bool(r->file, key(r, "attention.causal"), &causal);
+    if (causal && (is_bool || !cl_model_file_has(r->file, r->key))) return CL_OK;
+    return FAIL(r, CL_ERR_UNSUPPORTED, "%s", " must be true; attention in both directions is not supported");
+}
+
 static cl_status read_attention(reader *r, cl_model_params *p) {
-    cl_status status;
+    cl_status status = check_causal(r);
+    if (status != CL_OK) return status;
     p->n_heads = -1;
     if ((status = get_int(r, "attention.head_count", 1, 4096, &p->n_heads)) != CL_OK) return status;
     p->n_kv_heads = p->n_heads;
@@ -173,6 +199,20 @@ static cl_status read_attention(reader *r, cl_model_params *p) {
     return get_float(r, "attn_logit_softcapping", 1e-3, 1e6, &p->score_softcap);
 }
 
+/* ---- Embeddings ---- */
+
+static cl_status read_pooling(reader *r, cl_model_params *p) {
+    enum { NONE, MEAN, CLS, LAST }; /* llama.cpp's numbers */
+    uint64_t pooling = NONE;
+    const bool given = cl_model_file_get_u64(r->file, key(r, "pooling_type"), &pooling);
+    if (given && pooling != NONE && pooling != MEAN && pooling != LAST)
+        return FAIL(r, CL_ERR_UNSUPPORTED, " is %llu; supported: 0 (none), 1 (mean), 3 (last)", (unsigned long long)pooling);
+    p->for_embeddings = pooling != NONE;
+    p->pools_mean = pooling == MEAN;
+    cl_model_file_get_bool(r->file, key(r, "embeddings_only"), &p->embeddings_only);
+    return CL_OK;
+}
+
 /* ---- All ---- */
 
 cl_status cl_params_read(const cl_model_file *file, cl_model_params *p, cl_error *error) {
@@ -186,23 +226,23 @@ cl_status cl_params_read(const cl_model_file *file, cl_model_params *p, cl_error
     int32_t n_experts = 0;
     double eps = -1;
     p->n_layers = p->n_embd = p->n_ff = p->n_ctx_train = -1;
-    if ((status = get_int(&r, "block_count", 1, 1024, &p->n_layers)) != CL_OK ||
-        (status = get_int(&r, "embedding_length", 1, 1 << 20, &p->n_embd)) != CL_OK ||
+    if ((status = get_int(&r, "block_count", 1, 1024, &p->n_layers)) != CL_OK) return status;
+    r.n_layers = p->n_layers;
+    if ((status = get_int(&r, "embedding_length", 1, 1 << 20, &p->n_embd)) != CL_OK ||
         (status = get_int(&r, "feed_forward_length", 1, 1 << 22, &p->n_ff)) != CL_OK ||
         (status = get_int(&r, "context_length", 1, INT32_MAX, &p->n_ctx_train)) != CL_OK ||
         (status = get_int(&r, "expert_count", 0, INT32_MAX, &n_experts)) != CL_OK)
         return status;
     if (n_experts) return FAIL(&r, CL_ERR_UNSUPPORTED, " is %d; mixtures of experts are not supported", n_experts);
+    if ((status = get_int(&r, "nextn_predict_layers", 0, p->n_layers - 1, &p->n_next_layers)) != CL_OK) return status;
+    p->n_layers -= p->n_next_layers;
     if ((status = read_attention(&r, p)) != CL_OK || (status = read_rope(&r, p)) != CL_OK ||
         (status = get_float(&r, "final_logit_softcapping", 1e-3, 1e6, &p->logit_softcap)) != CL_OK ||
         (status = get_double(&r, "attention.layer_norm_rms_epsilon", 0, 1, &eps)) != CL_OK)
         return status;
     if (eps < 0) return cl_fail(error, CL_ERR_FORMAT, "the file has no number %s", key_name(&r));
     p->rms_eps = (float)eps;
-    uint64_t pooling = 0;
-    enum { POOLING_MEAN = 1 }; /* llama.cpp's number */
-    p->pools_mean = cl_model_file_get_u64(file, key(&r, "pooling_type"), &pooling) && pooling == POOLING_MEAN;
-    return CL_OK;
+    return read_pooling(&r, p);
 }
 
 void cl_params_free(cl_model_params *p) {

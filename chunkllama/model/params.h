@@ -17,6 +17,7 @@ enum { CL_ROPE_FULL, CL_ROPE_WINDOW, CL_N_ROPES }; /* the RoPE of layers without
 typedef struct cl_model_params {
     const cl_arch *arch;
     int32_t n_vocab, n_layers, n_embd, n_ff;
+    int32_t n_next_layers; /* behind them in the file: they predict further tokens, and are left out */
     int32_t n_heads, n_kv_heads, head_dim;
     int32_t n_ctx_train;
     int32_t n_rot;    /* number of leading dimensions of each head that are rotated; even */
@@ -24,10 +25,12 @@ typedef struct cl_model_params {
     cl_rope_params rope[CL_N_ROPES];
     int32_t *windows; /* [n_layers] positions that a row sees, 0: all; owned. NULL: no layer has a window */
     float rms_eps;
-    float score_scale;   /* multiplies q.k before softmax; 0: 1 / sqrt(head_dim) */
-    float score_softcap; /* 0: none */
-    float logit_softcap; /* 0: none */
-    bool pools_mean;     /* the file says that embeddings are the mean of all states */
+    float score_scale;    /* multiplies q.k before softmax; 0: 1 / sqrt(head_dim) */
+    float score_softcap;  /* 0: none */
+    float logit_softcap;  /* 0: none */
+    bool for_embeddings;  /* the file says how states are pooled: the model was trained to give embeddings */
+    bool pools_mean;      /* as the mean of all; otherwise the last one is the embedding */
+    bool embeddings_only; /* the file has no output matrix, so there are no logits */
 } cl_model_params;
 
 /*

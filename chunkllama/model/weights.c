@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "chunkllama/tensor/tensor.h"
 
@@ -65,66 +67,118 @@ static cl_status load_matrix(const cl_model_file *file, ca_pool *pool, int32_t l
     return CL_OK;
 }
 
-static cl_status load_vectors(const cl_model_file *file, const cl_model_params *p, int32_t i, cl_layer_weights *l,
-                              cl_error *error) {
-    const cl_arch *a = p->arch;
-    const int64_t n = p->n_embd, d = p->head_dim, n_q = p->n_heads * d, n_kv = p->n_kv_heads * d;
-    const struct {
-        bool has;
-        const char *part;
+/* The tensors of a layer, with their shapes, and where they are loaded to. */
+typedef struct layer_parts {
+    struct {
+        bool has; /* the architecture has it */
+        const char *name;
         int64_t n;
         float **out;
-    } vectors[] = {
-        {true, "attn_norm.weight", n, &l->attn_norm},
-        {true, "ffn_norm.weight", n, &l->ffn_norm},
-        {a->post_norms, "post_attention_norm.weight", n, &l->post_attn_norm},
-        {a->post_norms, "post_ffw_norm.weight", n, &l->post_ffn_norm},
-        {a->qk_norm, "attn_q_norm.weight", d, &l->q_norm},
-        {a->qk_norm, "attn_k_norm.weight", d, &l->k_norm},
-        {a->qkv_bias, "attn_q.bias", n_q, &l->q_bias},
-        {a->qkv_bias, "attn_k.bias", n_kv, &l->k_bias},
-        {a->qkv_bias, "attn_v.bias", n_kv, &l->v_bias},
+    } vectors[9];
+    struct {
+        const char *name;
+        int64_t n_in, n_out;
+        cl_linear *out;
+    } matrices[7];
+} layer_parts;
+
+enum {
+    N_VECTORS = sizeof((layer_parts *)0)->vectors / sizeof *((layer_parts *)0)->vectors,
+    N_MATRICES = sizeof((layer_parts *)0)->matrices / sizeof *((layer_parts *)0)->matrices,
+};
+
+static layer_parts parts_of(const cl_model_params *p, cl_layer_weights *l) {
+    const cl_arch *a = p->arch;
+    const int64_t n = p->n_embd, n_ff = p->n_ff, d = p->head_dim, n_q = p->n_heads * d, n_kv = p->n_kv_heads * d;
+    return (layer_parts){
+        .vectors =
+            {
+                {true, "attn_norm.weight", n, &l->attn_norm},
+                {true, "ffn_norm.weight", n, &l->ffn_norm},
+                {a->post_norms, "post_attention_norm.weight", n, &l->post_attn_norm},
+                {a->post_norms, "post_ffw_norm.weight", n, &l->post_ffn_norm},
+                {a->qk_norm, "attn_q_norm.weight", d, &l->q_norm},
+                {a->qk_norm, "attn_k_norm.weight", d, &l->k_norm},
+                {a->qkv_bias, "attn_q.bias", n_q, &l->q_bias},
+                {a->qkv_bias, "attn_k.bias", n_kv, &l->k_bias},
+                {a->qkv_bias, "attn_v.bias", n_kv, &l->v_bias},
+            },
+        .matrices =
+            {
+                {"attn_q.weight", n, n_q, &l->q},
+                {"attn_k.weight", n, n_kv, &l->k},
+                {"attn_v.weight", n, n_kv, &l->v},
+                {"attn_output.weight", n_q, n, &l->o},
+                {"ffn_gate.weight", n, n_ff, &l->gate},
+                {"ffn_up.weight", n, n_ff, &l->up},
+                {"ffn_down.weight", n_ff, n, &l->down},
+            },
     };
-    cl_status status = CL_OK;
-    for (size_t j = 0; status == CL_OK && j < sizeof vectors / sizeof *vectors; j++)
-        if (vectors[j].has) status = load_vector(file, i, vectors[j].part, vectors[j].n, vectors[j].out, error);
-    return status;
 }
 
 static cl_status load_layer(const cl_model_file *file, const cl_model_params *p, ca_pool *pool, int32_t i, cl_model_weights *w,
                             cl_error *error) {
-    cl_layer_weights *l = &w->layers[i];
-    const int64_t n = p->n_embd, n_ff = p->n_ff, d = p->head_dim, n_q = p->n_heads * d, n_kv = p->n_kv_heads * d;
-    const struct {
-        const char *part;
-        int64_t n_in, n_out;
-        cl_linear *out;
-    } matrices[] = {
-        {"attn_q.weight", n, n_q, &l->q},       {"attn_k.weight", n, n_kv, &l->k},      {"attn_v.weight", n, n_kv, &l->v},
-        {"attn_output.weight", n_q, n, &l->o},  {"ffn_gate.weight", n, n_ff, &l->gate}, {"ffn_up.weight", n, n_ff, &l->up},
-        {"ffn_down.weight", n_ff, n, &l->down},
-    };
-    cl_status status = load_vectors(file, p, i, l, error);
-    for (size_t j = 0; status == CL_OK && j < sizeof matrices / sizeof *matrices; j++)
-        status = load_matrix(file, pool, i, matrices[j].part, matrices[j].n_in, matrices[j].n_out, matrices[j].out, w, error);
+    const layer_parts parts = parts_of(p, &w->layers[i]);
+    cl_status status = CL_OK;
+    for (int j = 0; status == CL_OK && j < N_VECTORS; j++)
+        if (parts.vectors[j].has)
+            status = load_vector(file, i, parts.vectors[j].name, parts.vectors[j].n, parts.vectors[j].out, error);
+    for (int j = 0; status == CL_OK && j < N_MATRICES; j++)
+        status = load_matrix(file, pool, i, parts.matrices[j].name, parts.matrices[j].n_in, parts.matrices[j].n_out,
+                             parts.matrices[j].out, w, error);
     return status;
 }
 
-/* A bias that the architecture does not use would be ignored silently, so a file with one is refused. */
-static cl_status refuse_biases(const cl_model_file *file, const cl_model_params *p, cl_error *error) {
-    static const char *const parts[] = {"attn_q.bias", "attn_k.bias",   "attn_v.bias",    "attn_output.bias", "ffn_gate.bias",
-                                        "ffn_up.bias", "ffn_down.bias", "attn_norm.bias", "ffn_norm.bias"};
-    enum { N_PARTS = sizeof parts / sizeof *parts, N_KNOWN = 3 };
-    for (int32_t i = 0; i < p->n_layers; i++)
-        for (int j = p->arch->qkv_bias ? N_KNOWN : 0; j < N_PARTS; j++) {
-            char name[NAME_SIZE];
-            tensor_name(name, i, parts[j]);
-            if (cl_model_file_find_tensor(file, name))
-                return cl_fail(error, CL_ERR_UNSUPPORTED,
-                               "tensor %s: this bias is not part of the architecture %s and not supported",
-                               cl_model_file_source_name(file, name), p->arch->name);
-        }
-    return CL_OK;
+/* ---- Tensors that the model does not have ---- */
+
+/* known: [n_tensors] */
+static void mark(const cl_model_file *file, int32_t layer, const char *part, bool *known) {
+    char name[NAME_SIZE];
+    tensor_name(name, layer, part);
+    const cl_tensor *t = cl_model_file_find_tensor(file, name);
+    if (t) known[t - cl_model_file_tensor_at(file, 0)] = true;
+}
+
+static void mark_all(const cl_model_file *file, const cl_model_params *p, bool *known) {
+    static const char *const whole[] = {"token_embd.weight", "output.weight", "output_norm.weight", "rope_freqs.weight"};
+    cl_layer_weights none = {0};
+    const layer_parts parts = parts_of(p, &none);
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) mark(file, -1, whole[i], known);
+    for (int32_t i = 0; i < p->n_layers; i++) {
+        mark(file, i, "attn_rot_embd.weight", known); /* frequencies in old files, which follow from the metadata */
+        for (int j = 0; j < N_VECTORS; j++)
+            if (parts.vectors[j].has) mark(file, i, parts.vectors[j].name, known);
+        for (int j = 0; j < N_MATRICES; j++) mark(file, i, parts.matrices[j].name, known);
+    }
+}
+
+/* Whether a tensor is of a layer behind the model's, which predicts further tokens. */
+static bool is_of_next_layer(const cl_model_params *p, cl_str name) {
+    for (int32_t i = p->n_layers; i < p->n_layers + p->n_next_layers; i++) {
+        char begin[NAME_SIZE];
+        tensor_name(begin, i, "");
+        if (name.size > strlen(begin) && memcmp(name.data, begin, strlen(begin)) == 0) return true;
+    }
+    return false;
+}
+
+/* A tensor that is not used would be left out silently, and another model computed; so a file with one is refused. */
+static cl_status refuse_unknown(const cl_model_file *file, const cl_model_params *p, cl_error *error) {
+    const size_t n = cl_model_file_n_tensors(file);
+    bool *known = calloc(n + 1, sizeof *known);
+    if (!known) return cl_fail(error, CL_ERR_NOMEM, "no memory to look at %zu tensors", n);
+    mark_all(file, p, known);
+    cl_status status = CL_OK;
+    for (size_t i = 0; status == CL_OK && i < n; i++) {
+        const cl_str name = cl_model_file_tensor_at(file, i)->name;
+        if (known[i] || cl_arch_left_out(p->arch, name) || is_of_next_layer(p, name)) continue;
+        char shown[2 * NAME_SIZE];
+        status = cl_fail(error, CL_ERR_UNSUPPORTED,
+                         "tensor %s is not part of the architecture %s; the model differs from it, and is not supported",
+                         cl_str_show(name, shown, sizeof shown), p->arch->name);
+    }
+    free(known);
+    return status;
 }
 
 static cl_status load_rope_factors(const cl_model_file *file, cl_model_params *p, cl_model_weights *w, cl_error *error) {
@@ -154,7 +208,7 @@ static cl_status load_embedding(const cl_model_file *file, const cl_model_params
 cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool *pool, const cl_load_watcher *watcher,
                           cl_model_weights *w, cl_error *error) {
     *w = (cl_model_weights){0};
-    cl_status status = refuse_biases(file, p, error);
+    cl_status status = refuse_unknown(file, p, error);
     if (status == CL_OK) status = load_embedding(file, p, pool, w, error);
     if (status != CL_OK || (status = load_vector(file, -1, "output_norm.weight", p->n_embd, &w->output_norm, error)) != CL_OK ||
         (status = load_rope_factors(file, p, w, error)) != CL_OK)
@@ -184,4 +238,21 @@ void cl_weights_free(cl_model_weights *w) {
     free(w->rope_factors);
     free(w->layers);
     *w = (cl_model_weights){0};
+}
+
+/* The whole pages of a matrix. */
+static void fork_matrix(const cl_linear *m, bool inherited) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (page - (uintptr_t)m->data % page) % page;
+    if (m->data && m->bytes >= before + page)
+        madvise((char *)m->data + before, (m->bytes - before) / page * page, inherited ? MADV_DOFORK : MADV_DONTFORK);
+}
+
+void cl_weights_fork(const cl_model_weights *w, bool inherited) {
+    for (int32_t i = 0; i < w->n_layers; i++) {
+        const cl_layer_weights *l = &w->layers[i];
+        const cl_linear *const matrices[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+        for (size_t j = 0; j < sizeof matrices / sizeof *matrices; j++) fork_matrix(matrices[j], inherited);
+    }
+    fork_matrix(&w->output, inherited);
+    fork_matrix(&w->own_embedding, inherited);
 }

@@ -9,6 +9,8 @@
 
 struct cl_bpe {
     const cl_vocab *vocab;
+    cl_str pre_name;
+    bool guesses;
     cl_pretokenizer *pre;
     cl_merge_rules rules;
     int32_t byte_ids[256]; /* -1: not in the vocabulary */
@@ -23,15 +25,43 @@ static bool lookup(const void *ctx, const cl_merge_symbol *left, const cl_merge_
     return true;
 }
 
+/*
+ * Vocabularies that are recognised by the name of a token, for files that name no pre-tokenizer: those that were converted
+ * before May 2024 do not. arch: only in files of this architecture; NULL: in all.
+ */
+static const struct {
+    const char *token, *arch, *pre;
+} recognised[] = {
+    {"<|begin_of_text|>", NULL, "llama-bpe"}, /* Llama 3 */
+    {"<|im_start|>", "qwen2", "qwen2"},       /* Qwen 1.5 */
+};
+
+/* Whether the vocabulary has a token, of whatever type. */
+static bool has_token(const cl_vocab *v, const char *text) {
+    return cl_str_map_get(&v->by_name, text, strlen(text)) >= 0 || cl_vocab_find(v, text, strlen(text)) >= 0;
+}
+
+static void find_pre(cl_bpe *b, const cl_model_file *file) {
+    cl_str arch = {"", 0};
+    if (cl_model_file_get_string(file, "tokenizer.ggml.pre", &b->pre_name)) return;
+    (void)cl_model_file_get_string(file, "general.architecture", &arch);
+    for (size_t i = 0; i < sizeof recognised / sizeof *recognised; i++) {
+        b->pre_name = cl_str_of(recognised[i].pre);
+        const bool of_arch = !recognised[i].arch || cl_str_is(arch, recognised[i].arch);
+        if (of_arch && has_token(b->vocab, recognised[i].token)) return;
+    }
+    b->pre_name = cl_str_of("default");
+    b->guesses = true;
+}
+
 cl_status cl_bpe_create(const cl_model_file *file, const cl_vocab *v, cl_bpe **out, cl_error *error) {
     *out = NULL;
     cl_bpe *b = calloc(1, sizeof *b);
     if (!b) return cl_fail(error, CL_ERR_NOMEM, "no memory for a tokenizer");
     b->vocab = v;
     for (int i = 0; i < 256; i++) b->byte_ids[i] = cl_vocab_find(v, (const char[]){(char)i}, 1);
-    cl_str pre = {"default", 7};
-    cl_model_file_get_string(file, "tokenizer.ggml.pre", &pre);
-    cl_status status = cl_pretokenizer_create(pre, &b->pre, error);
+    find_pre(b, file);
+    cl_status status = cl_pretokenizer_create(b->pre_name, &b->pre, error);
     if (status == CL_OK) status = cl_merge_rules_load(file, v, &b->rules, error);
     if (status != CL_OK) cl_bpe_free(&b);
     *out = b;
@@ -46,6 +76,8 @@ void cl_bpe_free(cl_bpe **b) {
     *b = NULL;
 }
 
+cl_str cl_bpe_pre(const cl_bpe *b) { return b->pre_name; }
+bool cl_bpe_guesses(const cl_bpe *b) { return b->guesses; }
 bool cl_bpe_adds_bos(const cl_bpe *b) { return cl_pretokenizer_adds_bos(b->pre); }
 
 bool cl_bpe_normalizes(const cl_bpe *b) { return cl_pretokenizer_normalizes(b->pre); }
@@ -72,8 +104,7 @@ static cl_status encode_piece(void *ctx, const char *piece, size_t size, cl_erro
         if (id >= 0) cl_merge_add(&e->space, (uint32_t)i, 1, id);
     }
     if (e->space.n_symbols == 0) return CL_OK;
-    cl_merge_run(&e->space, lookup, e->b);
-    cl_status status = CL_OK;
+    cl_status status = cl_merge_run(&e->space, lookup, e->b, error);
     for (int32_t i = 0; status == CL_OK && i >= 0; i = e->space.symbols[i].next)
         status = cl_token_list_add(e->out, e->space.symbols[i].id, error);
     return status;

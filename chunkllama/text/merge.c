@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkllama/common/deadline.h"
+
 /* ---- Merging ---- */
 
 int cl_merge_reserve(cl_merge_space *space, size_t n) {
@@ -65,10 +67,12 @@ static void consider(cl_merge_space *space, int32_t left, int32_t right, cl_merg
     if (lookup(ctx, l, r, &pair.order, &pair.id)) push(space, pair);
 }
 
-void cl_merge_run(cl_merge_space *space, cl_merge_lookup lookup, const void *ctx) {
+cl_status cl_merge_run(cl_merge_space *space, cl_merge_lookup lookup, const void *ctx, cl_error *error) {
     cl_merge_symbol *s = space->symbols;
-    for (size_t i = 1; i < space->n_symbols; i++) consider(space, (int32_t)i - 1, (int32_t)i, lookup, ctx);
-    while (space->n_heap > 0) {
+    cl_status status = CL_OK;
+    for (size_t i = 1; i < space->n_symbols && (status = cl_deadline_look(i, error)) == CL_OK; i++)
+        consider(space, (int32_t)i - 1, (int32_t)i, lookup, ctx);
+    for (size_t n = 0; status == CL_OK && space->n_heap > 0 && (status = cl_deadline_look(n, error)) == CL_OK; n++) {
         const cl_merge_pair pair = pop(space);
         cl_merge_symbol *l = &s[pair.left], *r = &s[pair.right];
         /* Symbols only grow, so neighbours that are together as large as before are the pair that was found. */
@@ -81,6 +85,7 @@ void cl_merge_run(cl_merge_space *space, cl_merge_lookup lookup, const void *ctx
         consider(space, l->prev, pair.left, lookup, ctx);
         consider(space, pair.left, l->next, lookup, ctx);
     }
+    return status;
 }
 
 /* ---- Rules ---- */
@@ -137,7 +142,9 @@ static cl_status add_text(cl_merge_rules *rules, const cl_vocab *v, cl_str text,
         return cl_fail(error, CL_ERR_FORMAT, "%s[%zu]: '%.*s' is not two tokens with a space between", MERGES, rank,
                        (int)(text.size < 60 ? text.size : 60), text.data);
     const cl_str l = {text.data, (size_t)(space - text.data)}, r = {space + 1, text.size - l.size - 1};
-    const size_t left_size = cl_vocab_from_byte_level(l, buf), right_size = cl_vocab_from_byte_level(r, buf + left_size);
+    size_t left_size, right_size;
+    if (!cl_vocab_from_byte_level(l, buf, &left_size) || !cl_vocab_from_byte_level(r, buf + left_size, &right_size))
+        return CL_OK; /* no text has these characters once it is in the alphabet, so the rule never applies */
     const int32_t left = cl_vocab_find(v, buf, left_size), right = cl_vocab_find(v, buf + left_size, right_size),
                   id = cl_vocab_find(v, buf, left_size + right_size);
     if (left < 0 || right < 0 || id < 0)

@@ -43,8 +43,11 @@ void cl_merge_free(cl_merge_space *space);
 /* Append a symbol, within the capacity. */
 void cl_merge_add(cl_merge_space *space, uint32_t start, uint32_t size, int32_t id);
 
-/* Merge. The result is the linked list from symbols[0] over `next`. Takes O(n log n) for n symbols. */
-void cl_merge_run(cl_merge_space *space, cl_merge_lookup lookup, const void *ctx);
+/*
+ * Merge. The result is the linked list from symbols[0] over `next`. Takes O(n log n) for n symbols. The only errors are those
+ * of cl_deadline_check.
+ */
+cl_status cl_merge_run(cl_merge_space *space, cl_merge_lookup lookup, const void *ctx, cl_error *error);
 
 /* ---- Rules ---- */
 

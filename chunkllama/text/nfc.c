@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <utf8proc.h>
 
+#include "chunkllama/common/deadline.h"
+
 static const utf8proc_option_t OPTIONS = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
 enum {
     LONGEST = 16,     /* code points; a canonical decomposition has at most 4 */
@@ -51,7 +53,7 @@ cl_status cl_nfc_normalize(cl_str text, char **buf, cl_str *out, cl_error *error
     cl_status status = CL_OK;
     if (!points || !scratch) status = cl_fail(error, CL_ERR_NOMEM, "no memory for a text of %zu bytes", text.size);
     size_t n = 0;
-    for (size_t i = 0; status == CL_OK && i < text.size;) {
+    for (size_t i = 0, turn = 0; status == CL_OK && i < text.size; turn++) {
         utf8proc_int32_t c;
         int bound = 0; /* state of the search for graphemes, which is off */
         const utf8proc_ssize_t size =
@@ -60,6 +62,8 @@ cl_status cl_nfc_normalize(cl_str text, char **buf, cl_str *out, cl_error *error
             size > 0 ? utf8proc_decompose_char(c, points + n, (utf8proc_ssize_t)(capacity - n), OPTIONS, &bound) : -1;
         if (n_added < 0 || (size_t)n_added > capacity - n)
             status = cl_fail(error, CL_ERR_FORMAT, "byte %zu of a text cannot be normalised", i);
+        else
+            status = cl_deadline_look(turn, error);
         n += (size_t)(n_added > 0 ? n_added : 0);
         i += (size_t)(size > 0 ? size : 1);
     }

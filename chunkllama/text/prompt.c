@@ -47,6 +47,18 @@ void cl_prompt_add_token(cl_prompt *p, const cl_tokenizer *tok, int32_t id) {
     cl_prompt_add_own(p, (cl_str){name, size < sizeof name ? size : sizeof name});
 }
 
+void cl_prompt_add_part(cl_prompt *p, const cl_prompt *from, size_t start, size_t end) {
+    for (size_t i = 0; i < from->n_own && start < end; i++) {
+        const size_t own = from->own[i].start < end ? from->own[i].start : end;
+        const size_t own_end = from->own[i].end < end ? from->own[i].end : end;
+        if (own > start) cl_prompt_add(p, (cl_str){from->text + start, own - start});
+        if (own > start) start = own;
+        if (own_end > start) cl_prompt_add_own(p, (cl_str){from->text + start, own_end - start});
+        if (own_end > start) start = own_end;
+    }
+    if (start < end) cl_prompt_add(p, (cl_str){from->text + start, end - start});
+}
+
 void cl_prompt_remove(cl_prompt *p, size_t start, size_t end) {
     if (start == end) return;
     memmove(p->text + start, p->text + end, p->size - end);

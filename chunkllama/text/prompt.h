@@ -28,6 +28,9 @@ void cl_prompt_add_format(cl_prompt *p, const char *text);
 /* Append the name of a token as text of the format; nothing for -1. */
 void cl_prompt_add_token(cl_prompt *p, const cl_tokenizer *tok, int32_t id);
 
+/* Append the bytes [start, end) of another prompt; what is the format's own there is so here. */
+void cl_prompt_add_part(cl_prompt *p, const cl_prompt *from, size_t start, size_t end);
+
 /* Remove the bytes [start, end). */
 void cl_prompt_remove(cl_prompt *p, size_t start, size_t end);
 

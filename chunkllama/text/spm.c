@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkllama/common/deadline.h"
 #include "chunkllama/common/str.h"
 #include "merge.h"
 #include "vocab.h"
@@ -135,17 +136,16 @@ static bool is_dropped(const cl_spm *s, const char *text, size_t size) {
 
 static cl_status encode(encoding *e, size_t size, cl_token_list *out, cl_error *error) {
     if (cl_merge_reserve(&e->space, size) != 0) return cl_fail(error, CL_ERR_NOMEM, "no memory for a text of %zu bytes", size);
-    for (size_t i = 0; i < size;) {
+    cl_status status = CL_OK;
+    for (size_t i = 0, turn = 0; i < size && (status = cl_deadline_look(turn, error)) == CL_OK; turn++) {
         const size_t n = cl_utf8_char(e->text + i, size - i), bytes = n ? n : 1;
         const int32_t id = n ? cl_vocab_find(e->s->vocab, e->text + i, n) : -1;
         if (id >= 0 || !is_dropped(e->s, e->text + i, bytes)) cl_merge_add(&e->space, (uint32_t)i, (uint32_t)bytes, id);
         i += bytes;
     }
-    if (e->space.n_symbols == 0) return CL_OK;
-    cl_merge_run(&e->space, lookup, e);
-    cl_status status = CL_OK;
+    if (status == CL_OK && e->space.n_symbols > 0) status = cl_merge_run(&e->space, lookup, e, error);
     bool unknown = false;
-    for (int32_t i = 0; status == CL_OK && i >= 0; i = e->space.symbols[i].next) {
+    for (int32_t i = e->space.n_symbols > 0 ? 0 : -1; status == CL_OK && i >= 0; i = e->space.symbols[i].next) {
         const cl_merge_symbol *symbol = &e->space.symbols[i];
         if (symbol->id < 0) {
             unknown = unknown && e->s->fuse_unknown;

@@ -9,7 +9,7 @@ typedef struct cl_spm cl_spm;
 
 /* Before which texts a space is put, if the file wants one (tokenizer.space_prefix). A text ends at added tokens. */
 typedef enum cl_spm_prefix {
-    CL_SPM_PREFIX_PROMPT,  /* SentencePiece: before a prompt; as a token of its own before an added token */
+    CL_SPM_PREFIX_PROMPT,  /* SentencePiece: before a prompt, and before a text behind a token that was added later */
     CL_SPM_PREFIX_FIRST,   /* "first": before the text that a prompt begins with, unless that begins with a space */
     CL_SPM_PREFIX_ALWAYS,  /* "always": before all texts that do not begin with a space */
     CL_SPM_PREFIX_PREPEND, /* "prepend": before all texts */

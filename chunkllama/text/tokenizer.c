@@ -6,6 +6,7 @@
 
 #include "added_tokens.h"
 #include "bpe.h"
+#include "chunkllama/common/deadline.h"
 #include "spm.h"
 #include "vocab.h"
 
@@ -17,11 +18,15 @@ struct cl_tokenizer {
     char **normalized_bufs;     /* [normalized.n] memory of their texts; entries may be NULL */
     int32_t bos, eos;
     bool adds_bos, adds_eos;
-    cl_fim_tokens fim; /* -1: none */
-    bool *ends;        /* [n_vocab] whether generation stops at a token */
+    cl_token_list leading, trailing;
+    bool space_is_written; /* has_written_space */
+    cl_fim_tokens fim;     /* -1: none */
+    bool *ends;            /* [n_vocab] whether generation stops at a token */
 };
 
 cl_status cl_token_list_add(cl_token_list *list, int32_t id, cl_error *error) {
+    const cl_status status = cl_deadline_look(list->n, error);
+    if (status != CL_OK) return status;
     if (list->n == list->capacity) {
         const size_t capacity = list->capacity ? 2 * list->capacity : 64;
         int32_t *ids = realloc(list->ids, capacity * sizeof *ids);
@@ -85,6 +90,23 @@ static cl_status load_known(const cl_tokenizer *t, const cl_model_file *file, co
     return status;
 }
 
+/* Read the tokens around a plain text: those of the key, or the one token. */
+static cl_status load_around(const cl_tokenizer *t, const cl_model_file *file, const char *key, bool adds, int32_t id,
+                             cl_token_list *list, cl_error *error) {
+    cl_meta_type type;
+    size_t n;
+    const void *data;
+    if (!cl_model_file_get_array(file, key, &type, &n, &data)) return adds ? cl_token_list_add(list, id, error) : CL_OK;
+    for (size_t i = 0; i < n; i++) {
+        if (type == CL_META_I32) memcpy(&id, (const char *)data + i * sizeof id, sizeof id);
+        if (type != CL_META_I32 || id < 0 || id >= t->vocab.n)
+            return cl_fail(error, CL_ERR_FORMAT, "%s: an array of token ids below %d is needed", key, t->vocab.n);
+        const cl_status status = cl_token_list_add(list, id, error);
+        if (status != CL_OK) return status;
+    }
+    return CL_OK;
+}
+
 static cl_status load_special(cl_tokenizer *t, const cl_model_file *file, cl_error *error) {
     cl_status status = load_id(t, file, "tokenizer.ggml.bos_token_id", &t->bos, error);
     for (size_t i = 0; status == CL_OK && i < sizeof end_keys / sizeof *end_keys; i++) {
@@ -103,6 +125,8 @@ static cl_status load_special(cl_tokenizer *t, const cl_model_file *file, cl_err
     t->adds_bos = t->adds_bos && t->bos >= 0;
     cl_model_file_get_bool(file, "tokenizer.ggml.add_eos_token", &t->adds_eos);
     t->adds_eos = t->adds_eos && t->eos >= 0;
+    if (status == CL_OK) status = load_around(t, file, "tokenizer.leading_tokens", t->adds_bos, t->bos, &t->leading, error);
+    if (status == CL_OK) status = load_around(t, file, "tokenizer.trailing_tokens", t->adds_eos, t->eos, &t->trailing, error);
     if (status == CL_OK) status = load_known(t, file, &fim_prefix, &t->fim.prefix, error);
     if (status == CL_OK) status = load_known(t, file, &fim_suffix, &t->fim.suffix, error);
     if (status == CL_OK) status = load_known(t, file, &fim_middle, &t->fim.middle, error);
@@ -132,6 +156,15 @@ static cl_status load_normalized(cl_tokenizer *t, cl_error *error) {
     return status;
 }
 
+/*
+ * Whether templates write the space that SentencePiece puts before a text behind a special token, so that no second one comes
+ * there. Those of Mistral do, whose [INST] is a special token from version 3 on. GGUF files do not say it; folders do (spm.h).
+ */
+static bool has_written_space(const cl_vocab *v) {
+    const int32_t id = cl_str_map_get(&v->by_name, "[INST]", strlen("[INST]"));
+    return id >= 0 && cl_vocab_is_special(v, id);
+}
+
 cl_status cl_tokenizer_create(const cl_model_file *file, cl_tokenizer **tok, cl_error *error) {
     *tok = NULL;
     cl_str kind;
@@ -150,7 +183,10 @@ cl_status cl_tokenizer_create(const cl_model_file *file, cl_tokenizer **tok, cl_
         status = byte_level ? cl_bpe_create(file, &t->vocab, &t->bpe, error) : cl_spm_create(file, &t->vocab, &t->spm, error);
     if (status == CL_OK) status = load_normalized(t, error);
     if (status == CL_OK) status = load_special(t, file, error);
-    if (status != CL_OK) cl_tokenizer_free(&t);
+    if (status == CL_OK)
+        t->space_is_written = has_written_space(&t->vocab);
+    else
+        cl_tokenizer_free(&t);
     *tok = t;
     return status;
 }
@@ -164,6 +200,8 @@ void cl_tokenizer_free(cl_tokenizer **tok) {
     free(t->normalized_bufs);
     cl_added_tokens_free(&t->normalized);
     cl_vocab_free(&t->vocab);
+    cl_token_list_free(&t->leading);
+    cl_token_list_free(&t->trailing);
     free(t->ends);
     free(t);
     *tok = NULL;
@@ -176,6 +214,39 @@ size_t cl_tokenizer_longest(const cl_tokenizer *tok) { return tok->vocab.longest
 bool cl_tokenizer_shortens(const cl_tokenizer *tok) { return tok->spm || cl_bpe_normalizes(tok->bpe); }
 bool cl_tokenizer_adds_bos(const cl_tokenizer *tok) { return tok->adds_bos; }
 bool cl_tokenizer_adds_eos(const cl_tokenizer *tok) { return tok->adds_eos; }
+
+static cl_status add_all(cl_token_list *list, const cl_token_list *more, cl_error *error) {
+    cl_status status = CL_OK;
+    for (size_t i = 0; status == CL_OK && i < more->n; i++) status = cl_token_list_add(list, more->ids[i], error);
+    return status;
+}
+
+cl_status cl_tokenizer_add_leading(const cl_tokenizer *tok, cl_token_list *list, cl_error *error) {
+    return add_all(list, &tok->leading, error);
+}
+
+cl_status cl_tokenizer_add_trailing(const cl_tokenizer *tok, cl_token_list *list, cl_error *error) {
+    return add_all(list, &tok->trailing, error);
+}
+
+cl_str cl_tokenizer_pre(const cl_tokenizer *tok) { return tok->bpe ? cl_bpe_pre(tok->bpe) : (cl_str){"", 0}; }
+
+const char *cl_tokenizer_warning(const cl_tokenizer *tok) {
+    if (!tok->bpe || !cl_bpe_guesses(tok->bpe)) return NULL;
+    return "the file has no tokenizer.ggml.pre, and its vocabulary is not recognised, so text is cut as for GPT-2, and tokens "
+           "may be wrong";
+}
+
+bool cl_tokenizer_names_special(const cl_tokenizer *tok, const char *text, size_t size, cl_str *name) {
+    size_t matched;
+    for (size_t i = 0; i < size && cl_deadline_look(i, NULL) == CL_OK; i++) {
+        const int32_t id = cl_vocab_find_added(&tok->vocab, text + i, size - i, size - i, &matched);
+        if (id < 0 || !cl_vocab_is_special(&tok->vocab, id)) continue;
+        *name = tok->vocab.pieces[id];
+        return true;
+    }
+    return false;
+}
 
 bool cl_tokenizer_fim(const cl_tokenizer *tok, cl_fim_tokens *fim) {
     *fim = tok->fim;
@@ -201,14 +272,15 @@ static cl_status encode_words(const cl_tokenizer *tok, const char *text, size_t 
     cl_status status = normalize(tok, (cl_str){text, size}, first, &buf, &normal, error);
     if (status != CL_OK) return status;
     size_t start = 0;
-    for (size_t i = 0; status == CL_OK && i < normal.size;) {
+    for (size_t i = 0, turn = 0; status == CL_OK && i < normal.size; turn++) {
         size_t matched;
+        status = cl_deadline_look(turn, error);
         const cl_added_token *token = cl_added_tokens_find(&tok->normalized, false, normal.data + i, normal.size - i, &matched);
         if (!token) {
             i++;
             continue;
         }
-        if (i > start) status = encode_plain(tok, normal.data + start, i - start, false, out, error);
+        if (status == CL_OK && i > start) status = encode_plain(tok, normal.data + start, i - start, false, out, error);
         if (status == CL_OK) status = cl_token_list_add(out, token->id, error);
         start = i += matched;
     }
@@ -219,15 +291,26 @@ static cl_status encode_words(const cl_tokenizer *tok, const char *text, size_t 
 }
 
 /*
- * Text after a special token is encoded like the beginning of a prompt, as in the tokenizers that the models were trained with,
- * unless it begins with a space: that one then counts as the space that SentencePiece puts before a prompt.
+ * Whether a token was added to SentencePiece's model, which ends a text there: special tokens, and others that Hugging Face's
+ * tokenizers add behind the trained vocabulary. User-defined symbols that were trained are a part of the text around them.
  */
+static bool ends_text(const cl_tokenizer *tok, int32_t id) {
+    return cl_vocab_is_special(&tok->vocab, id) || id >= tok->vocab.n_trained;
+}
+
+/* Whether a space is put before the text behind a token, which begins with `next`. */
+static bool begins_anew(const cl_tokenizer *tok, cl_spm_prefix rule, int32_t id, char next) {
+    if (rule != CL_SPM_PREFIX_PROMPT) return rule != CL_SPM_PREFIX_FIRST;
+    return ends_text(tok, id) && !(tok->space_is_written && next == ' ');
+}
+
 cl_status cl_tokenizer_encode_spans(const cl_tokenizer *tok, const char *text, size_t size, bool first,
                                     const cl_text_span *spans, size_t n_spans, cl_token_list *out, cl_error *error) {
-    cl_status status = CL_OK;
+    cl_status status = cl_deadline_check(error); /* which many short texts would not reach otherwise */
     size_t start = 0, span = 0;
     const cl_spm_prefix rule = tok->spm ? cl_spm_prefix_rule(tok->spm) : CL_SPM_PREFIX_PROMPT;
-    for (size_t i = 0; status == CL_OK && i < size;) {
+    for (size_t i = 0, turn = 0; status == CL_OK && i < size; turn++) {
+        status = cl_deadline_look(turn, error);
         while (span < n_spans && spans[span].end <= i) span++;
         const bool inside = span < n_spans && spans[span].start <= i;
         size_t matched;
@@ -236,13 +319,12 @@ cl_status cl_tokenizer_encode_spans(const cl_tokenizer *tok, const char *text, s
             i++;
             continue;
         }
-        const bool special = cl_vocab_is_special(&tok->vocab, id);
-        /* The space before a prompt comes also before an added token that it starts with. */
-        if (i > start || (first && !special && rule == CL_SPM_PREFIX_PROMPT))
+        /* The space before a prompt comes also before a trained symbol that it starts with. */
+        if (status == CL_OK && (i > start || (first && !ends_text(tok, id) && rule == CL_SPM_PREFIX_PROMPT)))
             status = encode_words(tok, text + start, i - start, first, out, error);
         if (status == CL_OK) status = cl_token_list_add(out, id, error);
         start = i += matched;
-        first = rule == CL_SPM_PREFIX_PROMPT ? special && i < size && text[i] != ' ' : rule != CL_SPM_PREFIX_FIRST;
+        first = i < size && begins_anew(tok, rule, id, text[i]);
     }
     if (status == CL_OK && size > start) status = encode_words(tok, text + start, size - start, first, out, error);
     return status;

@@ -35,6 +35,24 @@ bool cl_tokenizer_adds_bos(const cl_tokenizer *tok);
 /* Whether EOS comes after a plain text of which an embedding is made. */
 bool cl_tokenizer_adds_eos(const cl_tokenizer *tok);
 
+/*
+ * Append the tokens that come before a plain prompt, and those that come after a plain text of which an embedding is made:
+ * BOS and EOS, or what the post_processor of a folder's tokenizer.json says.
+ */
+cl_status cl_tokenizer_add_leading(const cl_tokenizer *tok, cl_token_list *list, cl_error *error);
+cl_status cl_tokenizer_add_trailing(const cl_tokenizer *tok, cl_token_list *list, cl_error *error);
+
+/* The name of the pre-tokenizer, which cuts text before it is merged; empty: the tokenizer has none. */
+cl_str cl_tokenizer_pre(const cl_tokenizer *tok);
+
+/* What may make tokens wrong, as a sentence; NULL: nothing. Static. */
+const char *cl_tokenizer_warning(const cl_tokenizer *tok);
+
+/* Whether text, outside of chats, has the name of a special token before the deadline has passed; *name: the first one,
+ * borrowed.
+ */
+bool cl_tokenizer_names_special(const cl_tokenizer *tok, const char *text, size_t size, cl_str *name);
+
 /* The tokens of a prompt for text in the middle: `prefix`, the text before it, `suffix`, the text behind it, `middle`. */
 typedef struct cl_fim_tokens {
     int32_t prefix, suffix, middle;

@@ -21,7 +21,7 @@ static int byte_of(unsigned c) {
     return c == 0x43 ? 0xad : -1;
 }
 
-size_t cl_vocab_from_byte_level(cl_str text, char *buf) {
+bool cl_vocab_from_byte_level(cl_str text, char *buf, size_t *size) {
     const unsigned char *s = (const unsigned char *)text.data;
     size_t n = 0;
     for (size_t i = 0; i < text.size; n++) {
@@ -30,12 +30,14 @@ size_t cl_vocab_from_byte_level(cl_str text, char *buf) {
         const int byte = two || c < 0x80 ? byte_of(c) : -1;
         if (byte < 0) {
             memcpy(buf, text.data, text.size);
-            return text.size;
+            *size = text.size;
+            return false;
         }
         buf[n] = (char)byte;
         i += two ? 2 : 1;
     }
-    return n;
+    *size = n;
+    return true;
 }
 
 static cl_status load_piece(cl_vocab *v, int32_t id, cl_str text, bool byte_level, char *buf, cl_error *error) {
@@ -51,7 +53,10 @@ static cl_status load_piece(cl_vocab *v, int32_t id, cl_str text, bool byte_leve
     }
     case CL_VOCAB_NORMAL:
     case CL_VOCAB_UNUSED:
-        piece->size = byte_level ? cl_vocab_from_byte_level(text, buf) : cl_metaspace_replace(text.data, text.size, buf);
+        if (byte_level)
+            (void)cl_vocab_from_byte_level(text, buf, &piece->size);
+        else
+            piece->size = cl_metaspace_replace(text.data, text.size, buf);
         break;
     case CL_VOCAB_USER:
         if (!byte_level) {
@@ -105,15 +110,37 @@ static cl_status list_names(cl_vocab *v, bool special, cl_added_tokens *list, cl
     return CL_OK;
 }
 
-/* Of two tokens with the same bytes, the lower id is found. */
-static cl_status index_tokens(cl_vocab *v, bool byte_level, cl_error *error) {
+/* Index a token by the bytes that merges yield, which are written to buf. Returns the end of what was written. */
+static char *add_word(cl_vocab *v, const cl_model_file *file, int32_t id, char *buf) {
+    const cl_str text = cl_model_file_array_string(file, TOKENS, (size_t)id);
+    size_t size = 0;
+    const bool yielded = v->metaspace ? !memchr(text.data, ' ', text.size) : cl_vocab_from_byte_level(text, buf, &size);
+    if (v->metaspace) size = cl_metaspace_replace(text.data, text.size, buf);
+    if (!yielded || size == 0) return buf;
+    cl_str_map_add(&v->words, buf, size, id);
+    return buf + size;
+}
+
+/*
+ * Index the tokens that merges can yield. Of two with the same bytes, one of the trained vocabulary is found, and of these the
+ * lower id. With byte-level BPE, a token that merges yield may also have been added; SentencePiece never merges into an added
+ * one.
+ */
+static void index_words(cl_vocab *v, const cl_model_file *file, char *buf) {
+    for (int32_t id = 0; id < v->n; id++) {
+        if (v->types[id] != CL_VOCAB_NORMAL) continue;
+        buf = add_word(v, file, id, buf);
+        v->n_trained = id + 1;
+    }
+    for (int32_t id = 0; id < v->n && !v->metaspace; id++)
+        if (v->types[id] == CL_VOCAB_UNUSED || v->types[id] == CL_VOCAB_USER) buf = add_word(v, file, id, buf);
+}
+
+/* Index special and added tokens by their names; of two with the same name, the lower id is found. */
+static cl_status index_names(cl_vocab *v, cl_error *error) {
     for (int32_t id = 0; id < v->n; id++) {
         const cl_str piece = v->pieces[id];
-        const int type = v->types[id];
         if (piece.size > v->longest) v->longest = piece.size;
-        /* A token that merges yield may also have been added; SentencePiece never merges into an added one. */
-        const bool word = type == CL_VOCAB_NORMAL || (byte_level && (type == CL_VOCAB_UNUSED || type == CL_VOCAB_USER));
-        if (word && piece.size > 0) cl_str_map_add(&v->words, piece.data, piece.size, id);
         if (is_added(v, id) || cl_vocab_is_normalized(v, id)) cl_str_map_add(&v->by_name, piece.data, piece.size, id);
     }
     cl_status status = list_names(v, true, &v->special, error);
@@ -132,7 +159,7 @@ cl_status cl_vocab_load(cl_vocab *v, const cl_model_file *file, bool byte_level,
     for (size_t i = 0; i < n; i++) bytes += cl_model_file_array_string(file, TOKENS, i).size;
     v->types = malloc(n);
     v->pieces = calloc(n, sizeof *v->pieces);
-    v->bytes = malloc(bytes + 1);
+    v->bytes = malloc(2 * bytes + 1);
     if (!v->types || !v->pieces || !v->bytes || cl_str_map_init(&v->words, n) != 0 || cl_str_map_init(&v->by_name, n) != 0)
         return cl_fail(error, CL_ERR_NOMEM, "no memory for a vocabulary of %zu tokens", n);
     cl_status status = load_types(v, file, error);
@@ -143,8 +170,9 @@ cl_status cl_vocab_load(cl_vocab *v, const cl_model_file *file, bool byte_level,
     }
     v->metaspace = !byte_level;
     load_normalized(v, file);
-    if (status == CL_OK) status = index_tokens(v, byte_level, error);
-    return status;
+    if (status != CL_OK) return status;
+    index_words(v, file, buf);
+    return index_names(v, error);
 }
 
 void cl_vocab_free(cl_vocab *v) {

@@ -14,12 +14,13 @@
 
 typedef struct cl_vocab {
     int32_t n;
+    int32_t n_trained;       /* later ids were added to the trained vocabulary: they are behind its last word */
     unsigned char *types;    /* [n] cl_vocab_type */
     cl_str *pieces;          /* [n] the bytes of each token's text; of a special token, its name */
     bool metaspace;          /* U+2581 in a text is a space (SentencePiece) */
     size_t longest;          /* bytes of the longest piece */
-    char *bytes;             /* memory of the pieces */
-    cl_str_map words;        /* tokens that merges can yield */
+    char *bytes;             /* memory of the pieces and words */
+    cl_str_map words;        /* tokens that merges can yield, by the bytes that they yield */
     cl_str_map by_name;      /* special and added tokens */
     cl_added_tokens special; /* special tokens, found only where a template's text names them */
     cl_added_tokens user;    /* other added tokens, found in any text */
@@ -36,7 +37,10 @@ typedef struct cl_vocab {
 cl_status cl_vocab_load(cl_vocab *v, const cl_model_file *file, bool byte_level, cl_error *error);
 void cl_vocab_free(cl_vocab *v);
 
-/* The token with these bytes that merges can yield, or -1. */
+/*
+ * The token with these bytes that merges can yield, or -1. A token whose text no merge can yield, for it has characters that
+ * the alphabet of byte-level BPE lacks, or a space where SentencePiece writes U+2581, is not found.
+ */
 int32_t cl_vocab_find(const cl_vocab *v, const char *data, size_t size);
 
 /*
@@ -57,9 +61,9 @@ static inline bool cl_vocab_is_normalized(const cl_vocab *v, int32_t id) {
 }
 
 /*
- * Translate text from the alphabet of byte-level BPE, in which every byte has a printable character, to buf [text.size]; text
- * with any other character is copied as it is. Returns the number of bytes written.
+ * Translate text from the alphabet of byte-level BPE, in which every byte has a printable character, to buf [text.size], and
+ * set *size to the number of bytes written. False: the text has another character, and is copied as it is.
  */
-size_t cl_vocab_from_byte_level(cl_str text, char *buf);
+bool cl_vocab_from_byte_level(cl_str text, char *buf, size_t *size);
 
 #endif

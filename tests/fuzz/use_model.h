@@ -52,7 +52,7 @@ static inline void use_model(const char *path) {
     use_text(model,
              "<|im_start|>user\n</s><unk>\xe2\x96\x81"
              "abab",
-             CL_TOKENIZE_BEGIN | CL_TOKENIZE_SPECIAL);
+             CL_TOKENIZE_BEGIN | CL_TOKENIZE_SPECIAL | CL_TOKENIZE_END);
     use_chat(model);
     FUZZ_CHECK(cl_model_bos(model) < cl_model_n_vocab(model) && cl_model_eos(model) < cl_model_n_vocab(model),
                "special tokens");

@@ -1,8 +1,9 @@
 /*
  * Folders as Hugging Face has them, written from the corpus of the fuzz target hf. An input is the texts of a folder's files,
- * with a zero byte between them: config.json, tokenizer.json, tokenizer_config.json, generation_config.json, and the header of
- * model.safetensors, behind which as many zeros are written as the largest number of the header says. A folder lacks the files
- * of which there is no text. Where the folder cannot be written the program ends.
+ * with a zero byte between them: config.json, tokenizer.json, tokenizer_config.json, generation_config.json, the header of
+ * model.safetensors, behind which as many zeros are written as the largest number of the header says, and
+ * 1_Pooling/config.json. A folder lacks the files of which there is no text. Where the folder cannot be written the program
+ * ends.
  */
 #ifndef TESTS_CHUNKLLAMA_MODEL_HF_FOLDER_H
 #define TESTS_CHUNKLLAMA_MODEL_HF_FOLDER_H
@@ -11,27 +12,33 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { HF_FOLDER_DATA = 1 << 19, HF_FOLDER_PATH = 64 }; /* the most bytes of data; a folder's path */
 
-static const char *const hf_folder_names[] = {"config.json", "tokenizer.json", "tokenizer_config.json",
-                                              "generation_config.json", "model.safetensors"};
-enum { HF_FOLDER_FILES = sizeof hf_folder_names / sizeof *hf_folder_names };
+static const char *const hf_folder_names[] = {"config.json",           "tokenizer.json",
+                                              "tokenizer_config.json", "generation_config.json",
+                                              "model.safetensors",     "1_Pooling/config.json"};
+enum { HF_FOLDER_FILES = sizeof hf_folder_names / sizeof *hf_folder_names, HF_FOLDER_WEIGHTS = 4 };
+
+/* The path of a folder's part. */
+static inline const char *hf_folder_path(const char *folder, const char *name, char path[2 * HF_FOLDER_PATH]) {
+    snprintf(path, 2 * HF_FOLDER_PATH, "%s/%s", folder, name);
+    return path;
+}
 
 /* A new folder, in memory if the system has a folder for that. */
 static inline void hf_folder_create(char folder[HF_FOLDER_PATH]) {
     snprintf(folder, HF_FOLDER_PATH, "%s/hf_XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    if (!mkdtemp(folder)) abort();
-}
-
-static inline void hf_folder_path(const char *folder, int i, char path[2 * HF_FOLDER_PATH]) {
-    snprintf(path, 2 * HF_FOLDER_PATH, "%s/%s", folder, hf_folder_names[i]);
+    char path[2 * HF_FOLDER_PATH];
+    if (!mkdtemp(folder) || mkdir(hf_folder_path(folder, "1_Pooling", path), 0700) != 0) abort();
 }
 
 static inline void hf_folder_remove(const char *folder) {
     char path[2 * HF_FOLDER_PATH];
-    for (int i = 0; i < HF_FOLDER_FILES; i++) hf_folder_path(folder, i, path), unlink(path);
+    for (int i = 0; i < HF_FOLDER_FILES; i++) unlink(hf_folder_path(folder, hf_folder_names[i], path));
+    rmdir(hf_folder_path(folder, "1_Pooling", path));
     rmdir(folder);
 }
 
@@ -51,14 +58,13 @@ static inline void hf_folder_write_file(const char *folder, int i, const uint8_t
     static const uint8_t zeros[HF_FOLDER_DATA];
     const uint64_t n_header = size;
     char path[2 * HF_FOLDER_PATH];
-    hf_folder_path(folder, i, path);
-    unlink(path);
+    unlink(hf_folder_path(folder, hf_folder_names[i], path));
     if (size == 0) return;
     FILE *out = fopen(path, "wb");
     if (!out) abort();
-    if (i == HF_FOLDER_FILES - 1) fwrite(&n_header, 1, sizeof n_header, out);
+    if (i == HF_FOLDER_WEIGHTS) fwrite(&n_header, 1, sizeof n_header, out);
     fwrite(text, 1, size, out);
-    if (i == HF_FOLDER_FILES - 1) fwrite(zeros, 1, hf_folder_largest_number(text, size), out);
+    if (i == HF_FOLDER_WEIGHTS) fwrite(zeros, 1, hf_folder_largest_number(text, size), out);
     if (fclose(out) != 0) abort();
 }
 

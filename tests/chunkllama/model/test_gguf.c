@@ -2,8 +2,10 @@
 #define _GNU_SOURCE
 #include "tests/support/testing.h"
 
+#include <math.h>
 #include <stdio.h>
 
+#include "chunkllama/model/model.h"
 #include "edge.h"
 #include "gguf_build.h"
 
@@ -109,7 +111,7 @@ static void prints_values(void **state) {
                             "7",
                             "9.99999975e-06",
                             "true",
-                            "a string?",
+                            "a string\\n",
                             "18446744073709551615",
                             "-3",
                             "0.25",
@@ -154,7 +156,10 @@ static void refuses_every_truncation(void **state) {
     gguf_bytes b = good_file(3);
     cl_error error;
     assert_int_equal(open_at_edge(b.data, b.size, &error), CL_OK);
-    for (size_t size = 0; size < b.size; size++) assert_int_equal(open_at_edge(b.data, size, &error), CL_ERR_FORMAT);
+    for (size_t size = 0; size < b.size; size++) {
+        assert_int_equal(open_at_edge(b.data, size, &error), CL_ERR_FORMAT);
+        if (!strstr(error.message, "the file is cut short")) fail_msg("%zu bytes: '%s'", size, error.message);
+    }
     free(b.data);
 }
 
@@ -186,6 +191,64 @@ static void expect_error(gguf_bytes b, cl_status status, const char *part) {
     assert_int_equal(open_at_edge(b.data, b.size, &error), status);
     if (!strstr(error.message, part)) fail_msg("'%s' does not say '%s'", error.message, part);
     free(b.data);
+}
+
+/* What is taken for a model, and is none. */
+static void names_other_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *begin, *part;
+    } files[] = {
+        {"root:x:0:0:root", "it does not begin with \"GGUF\"; name a GGUF file"},
+        {"<!DOCTYPE html><html>", "it is a web page"},
+        {"<html><body></body>", "it is a web page"},
+        {"tjgg\1\0\0\0", "it has GGUF's predecessor's format"},
+        {"fmgg\1\0\0\0", "it has GGUF's predecessor's format"},
+        {"lmgg\1\0\0\0", "it has GGUF's predecessor's format"},
+        {"PK\3\4\0\0\0\0", "it is an archive"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        gguf_bytes b = {0};
+        put(&b, files[i].begin, 8), put(&b, (char[60]){0}, 60);
+        expect_error(b, CL_ERR_FORMAT, files[i].part);
+    }
+}
+
+static void names_a_part_of_a_split_model(void **state) {
+    (void)state;
+    for (int count = 1; count <= 3; count += 2) {
+        gguf_bytes b = {0};
+        put_header(&b, 3, 0, 2), put_key(&b, "split.no", CL_META_U16), put(&b, &(uint16_t){1}, 2);
+        put_key(&b, "split.count", CL_META_U16), put(&b, &(uint16_t){(uint16_t)count}, 2);
+        if (count > 1) {
+            expect_error(b, CL_ERR_UNSUPPORTED, "it is part 2 of 3 of a split model; merge all parts");
+        } else { /* a model that was split into one part is whole */
+            cl_error error;
+            assert_int_equal(open_at_edge(b.data, b.size, &error), CL_OK);
+            free(b.data);
+        }
+    }
+}
+
+/* An array of equal numbers, as files have for each layer, is that number. */
+static void equal_values_are_one(void **state) {
+    (void)state;
+    static const uint32_t values[][3] = {{7, 7, 7}, {7, 7, 8}, {8, 7, 7}};
+    for (int i = 0; i < 3; i++)
+        for (int real = 0; real < 2; real++) {
+            gguf_bytes b = {0};
+            put_header(&b, 3, 0, 1), put_array(&b, "k", real ? CL_META_FLOAT32 : CL_META_U32, 3);
+            for (int k = 0; k < 3; k++) real ? put_f32(&b, (float)values[i][k]) : put_u32(&b, values[i][k]);
+            cl_model_file *f;
+            assert_int_equal(cl_gguf_open_memory(b.data, b.size, &f, NULL), CL_OK);
+            uint64_t u = 0;
+            double d = 0;
+            assert_int_equal(cl_model_file_get_u64(f, "k", &u), i == 0 && !real);
+            assert_int_equal(cl_model_file_get_f64(f, "k", &d), i == 0 && real);
+            if (i == 0) assert_true(real ? d == 7 : u == 7);
+            cl_model_file_close(&f);
+            free(b.data);
+        }
 }
 
 static void names_what_is_wrong(void **state) {
@@ -250,7 +313,8 @@ static void names_what_is_wrong(void **state) {
     put_header(&b, 3, 0, 1), put_key_u32(&b, "general.alignment", 24);
     expect_error(b, CL_ERR_FORMAT, "key general.alignment: it is 24; a power of two");
 
-    static const char *const internal[] = {"tokenizer.merge_ids", "tokenizer.space_prefix", "qwen2.rope.halves"};
+    static const char *const internal[] = {"tokenizer.merge_ids",      "tokenizer.space_prefix",    "qwen2.rope.halves",
+                                           "tokenizer.leading_tokens", "tokenizer.trailing_tokens", "llama.embeddings_only"};
     for (size_t i = 0; i < sizeof internal / sizeof *internal; i++) {
         b = (gguf_bytes){0};
         put_header(&b, 3, 0, 1), put_array(&b, internal[i], CL_META_I32, 3), put(&b, (int32_t[3]){0}, sizeof(int32_t[3]));
@@ -383,13 +447,66 @@ static void samples_tell_models_apart(void **state) {
     assert_int_not_equal(sample_of(1, 2), sample);
 }
 
+static void put_key_f32(gguf_bytes *b, const char *name, float v) {
+    put_key(b, name, CL_META_FLOAT32);
+    put_f32(b, v);
+}
+
+static void put_key_i32(gguf_bytes *b, const char *name, int32_t v) {
+    put_key(b, name, CL_META_I32);
+    put_u32(b, (uint32_t)v);
+}
+
+/* What a file with these keys recommends; those that are NAN or INT32_MIN are absent. */
+static bool recommended(float temp, int32_t top_k, float penalty, int32_t window, cl_sampler_params *p, int32_t *found_window) {
+    gguf_bytes b = {0};
+    const bool has_k = top_k != INT32_MIN, has_window = window != INT32_MIN;
+    put_header(&b, 3, 0, (uint64_t)!isnan(temp) + has_k + !isnan(penalty) + has_window);
+    if (!isnan(temp)) put_key_f32(&b, "general.sampling.temp", temp);
+    if (has_k) put_key_i32(&b, "general.sampling.top_k", top_k);
+    if (!isnan(penalty)) put_key_f32(&b, "general.sampling.penalty_repeat", penalty);
+    if (has_window) put_key_i32(&b, "general.sampling.penalty_last_n", window);
+    cl_model_file *f;
+    cl_error error;
+    if (cl_gguf_open_memory(b.data, b.size, &f, &error) != CL_OK) fail_msg("%s", error.message);
+    cl_sampler_params_init(p);
+    *found_window = -1;
+    const bool any = cl_model_recommended_sampling(&(cl_model){.file = f}, p, found_window);
+    cl_model_file_close(&f);
+    free(b.data);
+    return any;
+}
+
+/* Keys of llama.cpp say how to draw tokens; what they leave out, and what no request could have, stays. */
+static void recommends_sampling(void **state) {
+    (void)state;
+    cl_sampler_params p;
+    int32_t window;
+    assert_false(recommended(NAN, INT32_MIN, NAN, INT32_MIN, &p, &window));
+    assert_true(p.temperature == 1 && p.top_k == 0 && window == -1);
+    assert_true(recommended(0.25f, INT32_MIN, NAN, INT32_MIN, &p, &window));
+    assert_true(p.temperature == 0.25f && p.top_k == 0 && p.repetition_penalty == 1 && window == -1);
+    assert_true(recommended(NAN, 20, 1.5f, INT32_MIN, &p, &window));
+    assert_true(p.temperature == 1 && p.top_k == 20 && p.repetition_penalty == 1.5f && window == 64);
+    assert_true(recommended(0, 0, 1.5f, 100, &p, &window));
+    assert_true(p.temperature == 0 && p.top_k == 0 && window == 100);
+    assert_true(recommended(NAN, INT32_MIN, 1.5f, -1, &p, &window));
+    assert_int_equal(window, INT32_MAX);
+    assert_false(recommended(-3, INT32_MIN, 1000, INT32_MIN, &p, &window));
+    assert_true(p.temperature == 1 && p.repetition_penalty == 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recommends_sampling),
         cmocka_unit_test(reads_every_type),
         cmocka_unit_test(prints_values),
         cmocka_unit_test(refuses_every_truncation),
         cmocka_unit_test(survives_every_bit_flip),
         cmocka_unit_test(names_what_is_wrong),
+        cmocka_unit_test(names_other_files),
+        cmocka_unit_test(names_a_part_of_a_split_model),
+        cmocka_unit_test(equal_values_are_one),
         cmocka_unit_test(checks_tensors),
         cmocka_unit_test(refuses_tensors_that_overlap),
         cmocka_unit_test(opens_files),

@@ -7,6 +7,7 @@
 
 #include "chunkattn/base/levels.h"
 #include "chunkllama/model/model.h"
+#include "small_vocab.h"
 #include "status.h"
 
 static void null_is_refused_or_ignored(void **state) {
@@ -67,6 +68,29 @@ static void options_are_checked(void **state) {
     options.added = 0;
     expect_status(cl_model_load("/no/such/x.gguf", &options.known, &m, &error), &error, CL_ERR_FILE, "/no/such/x.gguf");
     assert_null(m);
+}
+
+/* What a model wants around a text comes with the flags of both ends alone. */
+static void tokens_around_a_text(void **state) {
+    (void)state;
+    small_vocab v = spm_vocab();
+    gguf_bytes bytes;
+    cl_tokenizer *tok;
+    v.add_bos = v.add_eos = true;
+    cl_model_file *file = open_vocab(&v, &bytes);
+    assert_int_equal(cl_tokenizer_create(file, &tok, NULL), CL_OK);
+    const cl_model m = {.tok = tok};
+    for (unsigned flags = 0; flags < 8; flags++) {
+        const size_t begins = (flags & CL_TOKENIZE_BEGIN) != 0, ends = (flags & CL_TOKENIZE_END) != 0;
+        cl_token_list tokens = {0};
+        assert_int_equal(cl_model_tokenize(&m, "", 0, flags, &tokens, NULL), CL_OK);
+        assert_int_equal(tokens.n, begins + ends);
+        assert_true((!begins || tokens.ids[0] == 1) && (!ends || tokens.ids[begins] == 2));
+        cl_token_list_free(&tokens);
+    }
+    cl_tokenizer_free(&tok);
+    cl_model_file_close(&file);
+    free(bytes.data);
 }
 
 static const char text[] = "Hello, w\xc3\xb6rld!<|im_end|>";
@@ -166,6 +190,7 @@ static void the_default_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_around_a_text),
         cmocka_unit_test(null_is_refused_or_ignored),
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(the_default_model),

@@ -26,12 +26,13 @@ def test_unchanged(bin_dir, tmp_path):
     assert message(bin_dir, tmp_path) == ""
 
 
-U32, F32, STRING = value_type.UINT32, value_type.FLOAT32, value_type.STRING
+U32, F32, STRING, BOOL, ARRAY = value_type.UINT32, value_type.FLOAT32, value_type.STRING, value_type.BOOL, value_type.ARRAY
 FIELDS = [
     ({"llama.block_count": None}, ["llama.block_count", "no integer"]),
     ({"llama.block_count": (0, U32)}, ["llama.block_count is 0", "1 to 1024"]),
     ({"llama.block_count": (2, U32)}, ["blk.1.attn_norm.weight is missing"]),
     ({"llama.block_count": ("one", STRING)}, ["llama.block_count"]),
+    ({"llama.block_count": ([2, 2], ARRAY, U32)}, ["llama.block_count is an array; one number is needed"]),
     ({"llama.context_length": (0, U32)}, ["llama.context_length is 0"]),
     ({"llama.embedding_length": (192, U32)}, ["token_embd.weight", "[160, 261", "[192, 261]"]),
     ({"llama.feed_forward_length": (32, U32)}, ["blk.0.ffn_gate.weight", "[160, 32]"]),
@@ -49,6 +50,13 @@ FIELDS = [
     ({"llama.rope.scaling.type": ("yarn", STRING)}, ['llama.rope.scaling.type is "yarn"', "linear"]),
     ({"llama.rope.scaling.type": ("linear", STRING)}, ["llama.rope.scaling.factor"]),
     ({"llama.expert_count": (8, U32)}, ["llama.expert_count is 8"]),
+    ({"llama.attention.causal": (False, BOOL)}, ["llama.attention.causal must be true; attention in both directions"]),
+    ({"llama.attention.causal": (0, U32)}, ["llama.attention.causal must be true"]),
+    ({"llama.pooling_type": (2, U32)}, ["llama.pooling_type is 2; supported: 0 (none), 1 (mean), 3 (last)"]),
+    ({"llama.rope.scaling.attn_factor": (0.5, F32)}, ["llama.rope.scaling.attn_factor is 0.5; only 1"]),
+    ({"llama.attention.head_count_kv": ([1, 1], ARRAY, U32)}, ["llama.attention.head_count_kv has 2 entries; one number, or one for"]),
+    ({"llama.attention.head_count_kv": ([1, 2], ARRAY, U32)}, ["llama.attention.head_count_kv is not one integer", "layers that differ"]),
+    ({"llama.nextn_predict_layers": (1, U32)}, ["llama.nextn_predict_layers is 1; allowed: 0 to 0"]),
 ]
 
 
@@ -65,7 +73,13 @@ TENSORS = [
     ({"blk.0.attn_q.weight": (ones((128, 128), np.float32), Type.F32)}, ["blk.0.attn_q.weight", "[160, 128]"]),
     ({"blk.0.attn_v.weight": (np.zeros((64, 200), np.uint8), Type.Q8_1)},
      ["blk.0.attn_v.weight has type Q8_1; supported: F32, F16, Q4_0, ", "Q6_K, IQ4_NL, BF16 "]),
-    ({"blk.0.attn_q.bias": (ones(128, np.float32), Type.F32)}, ["blk.0.attn_q.bias", "bias"]),
+    ({"blk.0.attn_q.bias": (ones(128, np.float32), Type.F32)}, ["tensor blk.0.attn_q.bias is not part of the architecture llama"]),
+    ({"blk.0.attn_q_norm.weight": (ones(64, np.float32), Type.F32)}, ["tensor blk.0.attn_q_norm.weight is not part of"]),
+    ({"blk.0.attn_sinks.weight": (ones(2, np.float32), Type.F32)}, ["tensor blk.0.attn_sinks.weight is not part of"]),
+    ({"cls.output.weight": (ones((1, 160), np.float32), Type.F32)}, ["tensor cls.output.weight is not part of"]),
+    ({"blk.1.attn_norm.weight": (ones(160, np.float32), Type.F32)}, ["tensor blk.1.attn_norm.weight is not part of"]),
+    ({"blk.0.nextn.eh_proj.weight": (ones((1, 160), np.float32), Type.F32)}, ["tensor blk.0.nextn.eh_proj.weight is not part of"]),
+    ({"vision.weight": (ones(1, np.float32), Type.F32)}, ["tensor vision.weight is not part of"]),
     ({"rope_freqs.weight": (ones(31, np.float32), Type.F32)}, ["rope_freqs.weight", "[32, 1]"]),
     ({"rope_freqs.weight": (np.zeros(32, np.float32), Type.F32)}, ["rope_freqs.weight has 0 at 0"]),
 ]
@@ -75,3 +89,55 @@ TENSORS = [
 def test_tensors(bin_dir, tmp_path, tensors, parts):
     text = message(bin_dir, tmp_path, tensors=tensors)
     assert all(part in text for part in parts), text
+
+
+ONE = (ones(1, np.float32), Type.F32)
+WITHIN = {  # fields and tensors that change nothing
+    "equal for each layer": (
+        {f"llama.{name}": ([value], ARRAY, U32) for name, value in
+         {"attention.head_count": 2, "attention.head_count_kv": 1, "feed_forward_length": 224, "rope.dimension_count": 64}.items()}
+        | {"llama.rope.freq_base": ([10000.0], ARRAY, F32)}, {}),
+    "causal": ({"llama.attention.causal": (True, BOOL), "llama.rope.scaling.attn_factor": (1.0, F32), "llama.pooling_type": (3, U32)}, {}),
+    "left out": ({}, {"v.blk.0.attn_q.weight": ONE, "mm.0.weight": ONE, "mtp.fc.weight": ONE, "blk.0.attn_rot_embd.weight": ONE}),
+    "next layers": ({"llama.block_count": (2, U32), "llama.nextn_predict_layers": (1, U32)},
+                    {"blk.1.nextn.eh_proj.weight": ONE, "blk.1.attn_norm.weight": ONE}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_same_logits(bin_dir, tmp_path, name):
+    fields, tensors = WITHIN[name]
+    got = []
+    for i, (replace_fields, replace_tensors) in enumerate([({}, {}), (fields, tensors)]):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        assert message(bin_dir, folder, replace_fields, replace_tensors) == ""
+        got.append((folder / "out.npy").read_bytes())
+    assert got[0] == got[1]
+
+
+def test_info_names_what_is_left_out(chunkllama, tmp_path):
+    path = tmp_path / "model.gguf"
+    extra = {f"v.blk.{i}.attn_q.weight": ONE for i in range(3)} | {"mm.0.weight": ONE}
+    write_gguf.random_model(path, **SHAPE, replace_fields={}, replace_tensors=extra)
+    out = chunkllama("info", path).stdout
+    assert "left out        vision tower: 3 tensors, 0.0 MB\nleft out        projector: 1 tensor, 0.0 MB\n" in out
+    assert "next-token" not in out
+
+
+def test_the_log_warns_of_a_missing_pre_tokenizer(chunkllama_bin, chunkllama, tmp_path):
+    path = tmp_path / "model.gguf"
+    tokens = ["<unk>", "<s>", "</s>", *[f"<0x{i:02X}>" for i in range(256)], "a", "aa"]
+    fields = {"tokenizer.ggml.model": ("gpt2", STRING), "tokenizer.ggml.tokens": (tokens, ARRAY, STRING),
+              "tokenizer.ggml.merges": (["a a"], ARRAY, STRING)}  # fmt: skip
+    write_gguf.random_model(path, **SHAPE, replace_fields=fields)
+    with subprocess.Popen([chunkllama_bin, "serve", path, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout.readline().startswith("chunkllama serves")
+            server.terminate()
+            log = server.communicate(timeout=LIMIT_S)[1]
+        finally:
+            server.kill()
+    assert " warn  text may become wrong tokens " in log and "tokenizer.ggml.pre" in log
+    doctor = chunkllama("doctor", path, status=1).stdout
+    assert "warn  tokenizer  the file has no tokenizer.ggml.pre" in doctor and "; convert the model with a newer converter" in doctor

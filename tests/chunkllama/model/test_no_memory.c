@@ -37,7 +37,8 @@ static void make_tokens(const cl_model *m, cl_token_list *t) {
     static const char text[] = "Hello ab <|im_start|>ab</s>";
     static const cl_chat_message message = {"user", "ab", 2};
     *t = (cl_token_list){0};
-    assert_int_equal(cl_model_tokenize(m, text, strlen(text), CL_TOKENIZE_BEGIN | CL_TOKENIZE_SPECIAL, t, NULL), CL_OK);
+    assert_int_equal(
+        cl_model_tokenize(m, text, strlen(text), CL_TOKENIZE_BEGIN | CL_TOKENIZE_SPECIAL | CL_TOKENIZE_END, t, NULL), CL_OK);
     cl_model_format_chat(m, NULL, &message, 1, t, NULL);
 }
 
@@ -89,7 +90,7 @@ static void load_without_memory(const char *folder, bool all) {
 
 static void folders_are_loaded_whole_or_not(void **state) {
     (void)state;
-    static const char *const names[] = {"llama", "llama3", "qwen2", "qwen3", "gemma3"};
+    static const char *const names[] = {"llama", "llama3", "qwen2", "qwen3", "gemma3", "embeddings", "seeing"};
     char folder[HF_FOLDER_PATH];
     hf_folder_create(folder);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -100,7 +101,39 @@ static void folders_are_loaded_whole_or_not(void **state) {
     hf_folder_remove(folder);
 }
 
+/* A chat with a late system message, which is tried in several forms before it is written. */
+static void a_chat_is_written_whole_or_not(void **state) {
+    (void)state;
+    static const cl_chat_message messages[] = {{"system", "a", 1}, {"user", "b", 1}, {"system", "ab", 2}, {"user", "a", 1}};
+    char folder[HF_FOLDER_PATH];
+    cl_model *m;
+    cl_error error = {.message = ""};
+    cl_token_list expected = {0};
+    hf_folder_create(folder);
+    write_folder(folder, "llama");
+    if (load(folder, &m, &error) != CL_OK) fail_msg("%s", error.message);
+    assert_int_equal(cl_model_format_chat(m, "mistral", messages, 4, &expected, NULL), CL_OK);
+    int n = 0;
+    for (bool failed = true; failed;) {
+        cl_token_list t = {0};
+        fail_malloc(++n, false);
+        json_set_alloc_funcs(__real_malloc, free);
+        const cl_status status = cl_model_format_chat(m, "mistral", messages, 4, &t, &error);
+        failed = mend_malloc();
+        if (status == CL_OK)
+            assert_true(t.n == expected.n && memcmp(t.ids, expected.ids, t.n * sizeof *t.ids) == 0);
+        else
+            assert_int_equal(status, CL_ERR_NOMEM);
+        cl_token_list_free(&t);
+    }
+    assert_true(n > 50);
+    cl_token_list_free(&expected);
+    cl_model_free(&m);
+    hf_folder_remove(folder);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(folders_are_loaded_whole_or_not)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(folders_are_loaded_whole_or_not),
+                                       cmocka_unit_test(a_chat_is_written_whole_or_not)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

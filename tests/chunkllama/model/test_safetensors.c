@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "chunkllama/file/safetensors.h"
+#include "chunkllama/model/model.h"
 #include "edge.h"
 #include "gguf_build.h"
 
@@ -180,10 +181,11 @@ static void names_what_is_wrong(void **state) {
 
 /* ---- A folder ---- */
 
-enum { CONFIG, TOKENIZER, TOKENIZER_CONFIG, INDEX, SHARD_1, SHARD_2, N_FILES };
+enum { CONFIG, TOKENIZER, TOKENIZER_CONFIG, GENERATION, INDEX, SHARD_1, SHARD_2, N_FILES };
 static const char *const names[N_FILES] = {"config.json",
                                            "tokenizer.json",
                                            "tokenizer_config.json",
+                                           "generation_config.json",
                                            "model.safetensors.index.json",
                                            "model-00001-of-00002.safetensors",
                                            "model-00002-of-00002.safetensors"};
@@ -224,6 +226,9 @@ static folder good_folder(void) {
         " \"model\": {\"type\": \"BPE\", \"vocab\": {\"<unk>\": 0, \"a\": 2, \"b\": 3, \"ab\": 4}, \"merges\": [\"a b\"]}}");
     f.files[TOKENIZER_CONFIG] =
         text_of("{\"bos_token\": {\"content\": \"<s>\"}, \"add_bos_token\": true, \"chat_template\": \"{{ x }}\"}");
+    f.files[GENERATION] =
+        text_of("{\"do_sample\": true, \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 0.95, \"min_p\": null,"
+                " \"repetition_penalty\": 1.05, \"eos_token_id\": [1, 2], \"transformers_version\": \"4.51.0\"}");
     f.files[INDEX] = text_of("{\"weight_map\": {\"model.embed_tokens.weight\": \"model-00001-of-00002.safetensors\","
                              " \"model.norm.weight\": \"model-00002-of-00002.safetensors\"}}");
     f.files[SHARD_1] =
@@ -281,6 +286,12 @@ static void reads_a_folder(void **state) {
     static const float norm[] = {1, 1.25f, 1.5f, 1.75f};
     assert_true(t && t->type == CL_TENSOR_F32 && t->bytes == sizeof norm);
     assert_memory_equal(t->data, norm, sizeof norm);
+    cl_sampler_params p;
+    cl_sampler_params_init(&p);
+    int32_t window = 7;
+    assert_true(cl_model_recommended_sampling(&(cl_model){.file = file}, &p, &window));
+    assert_true(p.temperature == 0.6f && p.top_k == 20 && p.top_p == 0.95f && p.min_p == 0 && p.repetition_penalty == 1.05f);
+    assert_int_equal(window, -1); /* of the whole text */
     /* 64 positions are 10.2 turns of the first pair, which is kept, and 0.01 of the second, which is stretched. */
     t = cl_model_file_find_tensor(file, "rope_freqs.weight");
     static const float factors[] = {1, 8};
@@ -296,12 +307,16 @@ static void refuses_every_truncated_file(void **state) {
     cl_error error;
     for (int i = 0; i < N_FILES; i++) {
         const size_t whole = f.files[i].size;
+        int n_said = 0;
         for (size_t size = 0; size < whole; size++) {
             f.files[i].size = size;
             write_file(&f, i);
             assert_int_equal(try_folder(&f, &error), CL_ERR_FORMAT);
             if (!strstr(error.message, names[i])) fail_msg("'%s' does not say '%s'", error.message, names[i]);
+            n_said += strstr(error.message, "the file is cut short") != NULL;
         }
+        /* Nearly all: an empty file is called so, and half a literal is wrong JSON. */
+        assert_true(n_said >= (int)(whole - whole / 20 - 12));
         f.files[i].size = whole;
         write_file(&f, i);
     }

@@ -125,6 +125,181 @@ def test_layer_types(bin_dir, tmp_path, f32_activations):
     assert np.abs(got - oracle.logits(other, [TOKENS])[0]).max() <= 1e-4
 
 
+def logits_of(bin_dir, tmp_path, name, gguf, change=None, after=None):
+    folder = tmp_path / name
+    folder.mkdir()
+    write_hf.write_folder(folder / "hf", gguf, change=change)
+    if after:
+        after(folder / "hf")
+    return dump(bin_dir, folder, folder / "hf", TOKENS, kv="f32")[1].tobytes()
+
+
+def as_transformers_5_saves(config, _=None, __=None):
+    """A Gemma 3 whose rotation is listed by kind of layer, as in all files since transformers 5."""
+    scaling = config.pop("rope_scaling")
+    config["rope_parameters"] = {
+        "full_attention": (scaling or {"rope_type": "default"}) | {"rope_theta": config.pop("rope_theta")},
+        "sliding_attention": {"rope_type": "default", "rope_theta": float(config.pop("rope_local_base_freq"))},
+    }
+    period = config.pop("sliding_window_pattern")
+    kinds = ["sliding_attention", "full_attention"]
+    config["layer_types"] = [kinds[(i + 1) % period == 0] for i in range(config["num_hidden_layers"])]
+    config |= {"_sliding_window_pattern": period, "attention_bias": False, "use_bidirectional_attention": False, "model_type": "gemma3_text"}
+
+
+def nested(prefix, head, name):
+    """Puts the model of text into that of a class that also sees, with its other tensors."""
+
+    def change(config, _, tensors):
+        text = dict(config)
+        config.clear()
+        config |= {"architectures": [name], "text_config": text, "vision_config": {"hidden_size": 8}, "model_type": "seeing"}
+        del text["architectures"]
+        for tensor in list(tensors):
+            tensors[head if tensor.startswith("lm_head") else tensor.replace("model.", prefix, 1)] = tensors.pop(tensor)
+        for extra in ("vision_tower.patch.weight", "model.vision_tower.x.bias", "multi_modal_projector.linear.weight"):
+            tensors[extra] = ("F32", [1], bytes(4))
+
+    return change
+
+
+def test_gemma3_of_transformers_5(bin_dir, tmp_path):
+    gguf = tmp_path / "model.gguf"
+    write_gguf.random_model(gguf, **MODELS["gemma3"])
+    plain = logits_of(bin_dir, tmp_path, "plain", gguf)
+    assert logits_of(bin_dir, tmp_path, "new", gguf, as_transformers_5_saves) == plain
+
+    def other_base(config, *rest):
+        as_transformers_5_saves(config, *rest)
+        config["rope_parameters"]["sliding_attention"]["rope_theta"] = 500.0
+
+    assert logits_of(bin_dir, tmp_path, "other", gguf, other_base) != plain
+
+
+@pytest.mark.parametrize("field, value, part", [("partial_rotary_factor", 0.5, "must be 1"), ("rope_type", "linear", 'is "linear"; supported: default')])
+def test_rotation_of_windows(chunkllama, tmp_path, field, value, part):
+    gguf = tmp_path / "model.gguf"
+    write_gguf.random_model(gguf, **MODELS["gemma3"])
+
+    def change(config, *rest):
+        as_transformers_5_saves(config, *rest)
+        config["rope_parameters"]["sliding_attention"][field] = value
+
+    folder = write_hf.write_folder(tmp_path / "hf", gguf, change=change)
+    assert f"rope_parameters.sliding_attention.{field} {part}" in chunkllama("info", folder, status=1).stderr
+
+
+PATHS = [
+    (lambda text: text["rope_parameters"]["full_attention"].update(rope_type="yarn"), 'rope_parameters.full_attention.rope_type is "yarn"'),
+    (lambda text: text["rope_parameters"].pop("full_attention"), "rope_parameters.full_attention is missing"),
+    (lambda text: text["layer_types"].__setitem__(0, "none"), "layer_types[0] must be"),
+    (lambda text: text.update(vocab_size=0), "vocab_size is 0"),
+    (lambda text: text.update(num_hidden_layers=-1), "num_hidden_layers is -1"),
+]
+
+
+@pytest.mark.parametrize("spoil, part", PATHS)
+def test_messages_have_the_whole_path(chunkllama, tmp_path, spoil, part):
+    gguf = tmp_path / "model.gguf"
+    write_gguf.random_model(gguf, **MODELS["gemma3"])
+
+    def change(config, *rest):
+        as_transformers_5_saves(config)
+        nested("model.language_model.", "lm_head.weight", "Gemma3ForConditionalGeneration")(config, *rest)
+        spoil(config["text_config"])
+
+    folder = write_hf.write_folder(tmp_path / "hf", gguf, change=change)
+    assert f"config.json: text_config.{part}" in chunkllama("info", folder, status=1).stderr
+
+
+@pytest.mark.parametrize("prefix, head", [("language_model.model.", "language_model.lm_head.weight"), ("model.language_model.", "lm_head.weight")])
+@pytest.mark.parametrize("name", ["Gemma3ForConditionalGeneration", "Mistral3ForConditionalGeneration"])
+def test_text_of_models_that_see(bin_dir, chunkllama, tmp_path, name, prefix, head):
+    gguf = tmp_path / "model.gguf"
+    gemma = name.startswith("Gemma")
+    fields = MODELS["gemma3"] if gemma else dict(types=[Type.BF16], n_heads=4, n_kv_heads=2, head_dim=64)
+    write_gguf.random_model(gguf, **fields)
+
+    def change(*all_parts):
+        if gemma:
+            as_transformers_5_saves(all_parts[0])
+        nested(prefix, head, name)(*all_parts)
+
+    assert logits_of(bin_dir, tmp_path, "nested", gguf, change) == logits_of(bin_dir, tmp_path, "plain", gguf)
+    out = chunkllama("info", tmp_path / "nested" / "hf").stdout
+    assert "left out        vision tower: 2 tensors" in out and "left out        projector: 1 tensor" in out
+
+
+def test_tied_beside_the_text(bin_dir, tmp_path):
+    """Whether the embedding is the output matrix may be said beside text_config, too."""
+    gguf = tmp_path / "model.gguf"
+    write_gguf.random_model(gguf, types=[Type.BF16], n_heads=4, n_kv_heads=2, head_dim=64, tied=True)
+
+    def change(config, *rest):
+        nested("model.language_model.", "", "Mistral3ForConditionalGeneration")(config, *rest)
+        config["tie_word_embeddings"] = config["text_config"].pop("tie_word_embeddings")
+
+    assert logits_of(bin_dir, tmp_path, "beside", gguf, change) == logits_of(bin_dir, tmp_path, "plain", gguf)
+
+
+def test_fields_that_gemma_leaves_out(bin_dir, tmp_path):
+    """Published files of Gemma 3 have only the fields that differ from those of one size."""
+    gguf = tmp_path / "model.gguf"
+    window = {"ARCH.attention.sliding_window": (4096, write_gguf.value_type.UINT32)}
+    write_gguf.random_model(gguf, arch="gemma3", types=[Type.BF16], n_heads=8, n_kv_heads=4, head_dim=256, tied=True, rope_base=1e6,
+                            replace_fields=window)
+
+    def change(config, *rest):
+        for field in ("num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps", "max_position_embeddings",
+                      "query_pre_attn_scalar", "sliding_window", "hidden_activation", "rope_theta", "rope_local_base_freq",
+                      "sliding_window_pattern", "tie_word_embeddings", "final_logit_softcapping", "attn_logit_softcapping"):
+            del config[field]
+        config["model_type"] = "gemma3_text"
+        nested("language_model.model.", "", "Gemma3ForConditionalGeneration")(config, *rest)
+
+    def plain(config, *_):
+        config["rms_norm_eps"] = 1e-6
+
+    assert logits_of(bin_dir, tmp_path, "few", gguf, change) == logits_of(bin_dir, tmp_path, "all", gguf, plain)
+
+
+def test_other_text_towers(bin_dir, tmp_path):
+    def change(*parts):
+        nested("model.language_model.", "lm_head.weight", "Mistral3ForConditionalGeneration")(*parts)
+        parts[0]["text_config"]["model_type"] = "ministral3"
+
+    assert 'text_config.model_type is "ministral3"; supported: mistral' in message(bin_dir, tmp_path, change=change)
+
+
+def without_head(name):
+    def change(config, _, tensors):
+        config["architectures"] = [name]
+        for tensor in list(tensors):
+            data = tensors.pop(tensor)
+            if not tensor.startswith("lm_head"):
+                tensors[tensor.removeprefix("model.")] = data
+
+    return change
+
+
+@pytest.mark.parametrize("name", ["LlamaModel", "Qwen2Model", "Qwen3Model", "MistralModel", "Gemma3TextModel"])
+def test_models_without_a_head(bin_dir, tmp_path, name):
+    """Folders of sentence-transformers, whose names have no prefix. The embedding is the output matrix where the file says so."""
+    gguf = tmp_path / "model.gguf"
+    arch = {"LlamaModel": "llama", "MistralModel": "llama", "Gemma3TextModel": "gemma3"}.get(name, name[:5].lower())
+    write_gguf.random_model(gguf, arch=arch, types=[Type.BF16], n_heads=4, n_kv_heads=2, head_dim=64, tied=True)
+    assert logits_of(bin_dir, tmp_path, "base", gguf, without_head(name)) == logits_of(bin_dir, tmp_path, "plain", gguf)
+
+
+@pytest.mark.parametrize("name", ["Qwen3Model", "Qwen3ForCausalLM"])
+def test_only_embeddings(chunkllama, tmp_path, name):
+    gguf = tmp_path / "model.gguf"
+    write_gguf.random_model(gguf, arch="qwen3", types=[Type.BF16], n_heads=4, n_kv_heads=2, head_dim=64)
+    folder = write_hf.write_folder(tmp_path / "hf", gguf, change=without_head(name))
+    done = chunkllama("run", "-m", folder, "--raw", "-p", "ab", "-n", "1", status=1)
+    assert "the model's file has no output matrix, so it makes embeddings only" in done.stderr
+
+
 def test_commands(chunkllama, tmp_path):
     path = tmp_path / "model.gguf"
     write_gguf.random_model(path, **MODELS["qwen3"])
@@ -194,16 +369,33 @@ def index(edit):
     return dict(after=after, shards=2)
 
 
+def pooling(**fields):
+    def after(folder):
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(fields))
+
+    return dict(after=after)
+
+
+def template(pieces, ids):
+    single = [{"Sequence": {"id": "A", "type_id": 0}} if p == "$A" else {"SpecialToken": {"id": p, "type_id": 0}} for p in pieces]
+    tokens = {name: {"id": name, "ids": some, "tokens": [name] * len(some)} for name, some in ids.items()}
+    return {"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": tokens}
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 1\n"
 Q = "model.layers.0.self_attn.q_proj.weight"
 EMBEDDING = "model.embed_tokens.weight"
 ADDED = {"id": 3, "content": "x", "special": False}
 without_tokenizer = dict(after=lambda f: (f / "tokenizer.json").unlink())
 WRONG = {
-    "config missing": (dict(after=lambda f: (f / "config.json").unlink()), ["config.json", "cannot be opened"]),
-    "config cut": (dict(after=lambda f: (f / "config.json").write_text('{"a": ')), ["config.json: line 1, column"]),
+    "config missing": (dict(after=lambda f: (f / "config.json").unlink()), ["hf: the folder is no model, since it has no config.json"]),
+    "of a GGUF": (dict(after=lambda f: (f / "config.json").rename(f / "m.gguf")), ["the folder has no config.json", "name that: m.gguf"]),
+    "config cut": (dict(after=lambda f: (f / "config.json").write_text('{"a": ')), ["config.json: line 1, column", "the file is cut short"]),
+    "pointer": (dict(after=lambda f: (f / "tokenizer.json").write_text(POINTER)), ["tokenizer.json: it is a pointer of Git LFS"]),
     "config twice": (dict(after=lambda f: (f / "config.json").write_text('{"a": 1, "a": 2}')), ["config.json", "duplicate"]),
     "config array": (dict(after=lambda f: (f / "config.json").write_text("[]")), ["config.json: it must be an object"]),
-    "class": (config(architectures=["GPT2LMHeadModel"]), ['"GPT2LMHeadModel"; supported: LlamaForCausalLM', "Gemma3ForCausalLM"]),
+    "class": (config(architectures=["GPT2LMHeadModel"]), ['"GPT2LMHeadModel"; supported: LlamaForCausalLM LlamaModel', "Gemma3ForCausalLM"]),
     "no class": (config(architectures=None), ["config.json: architectures is missing; it must be an array"]),
     "layers missing": (config(num_hidden_layers=None), ["config.json: num_hidden_layers is missing; it must be an integer"]),
     "layers string": (config(num_hidden_layers="1"), ["config.json: num_hidden_layers must be an integer"]),
@@ -220,7 +412,12 @@ WRONG = {
     "rope": (config(rope_scaling={"rope_type": "yarn", "factor": 2}), ['rope_scaling.rope_type is "yarn"; supported: default, linear']),
     "rope factor": (config(rope_scaling={"type": "linear"}), ["rope_scaling.factor is missing; it must be a number"]),
     "rope llama3": (config(rope_scaling={"rope_type": "llama3", "factor": 8}), ["rope_scaling.low_freq_factor is missing"]),
-    "bias": (config(attention_bias=True), ["attention_bias is true"]),
+    "rope by layer": (config(rope_parameters={"full_attention": {"rope_theta": 1e4}}), ["rope_parameters differ by kind of layer; a llama"]),
+    "partial rotation": (config(partial_rotary_factor=0.5), ["config.json: partial_rotary_factor must be 1"]),
+    "rope partial": (config(rope_parameters={"partial_rotary_factor": 0.5}), ["rope_parameters.partial_rotary_factor must be 1"]),
+    "bias": (config(attention_bias=True), ["attention_bias is true; only false is supported"]),
+    "not causal": (config(is_causal=False), ["config.json: is_causal is false; only true is supported"]),
+    "both directions": (config(use_bidirectional_attention=True), ["use_bidirectional_attention is true; only false is supported"]),
     "activation": (config(hidden_act="gelu"), ['hidden_act is "gelu"', '"silu"']),
     "quantised": (config(quantization_config={"quant_method": "fp8"}), ["quantization_config"]),
     "eos": (config(eos_token_id=999), ["eos_token_id must be a token id below vocab_size, 261"]),
@@ -240,11 +437,19 @@ WRONG = {
     "embedding missing": (tensors(lambda t: t.pop(EMBEDDING)) | without_tokenizer, [f"tensor {EMBEDDING} is missing"]),
     "embedding thin": (config(hidden_size=161) | without_tokenizer, ["config.json: hidden_size is 161", f"{EMBEDDING} has rows of 160"]),
     "tensor unknown": (tensors(lambda t: t.update({"model.extra.weight": ("F32", [1], bytes(4))})), ["tensor model.extra.weight is not part"]),
-    "bias tensor": (tensors(lambda t: t.update({Q[:-6] + "bias": ("F32", [128], bytes(512))})), ["self_attn.q_proj.bias: this bias"]),
+    "bias tensor": (tensors(lambda t: t.update({Q[:-6] + "bias": ("F32", [128], bytes(512))})), ["self_attn.q_proj.bias is not part"]),
     "o bias": (tensors(lambda t: t.update({"model.layers.0.self_attn.o_proj.bias": ("F32", [1], bytes(4))})), ["o_proj.bias is not part"]),
     "integers": (tensors(lambda t: t.update({Q: ("I8", [128, 160], bytes(128 * 160))})), [f"tensor {Q} has type I8; supported: F32"]),
     "shape": (tensors(lambda t: t.update({Q: ("F16", [160, 128], bytes(2 * 128 * 160))})), [f"tensor {Q} has shape [128, 160", "[160, 128]"]),
     "untied": (config(tie_word_embeddings=False), ["lm_head.weight is missing", "tie_word_embeddings"]),
+    "post-processor": (tokenizer(lambda t: t.update(post_processor=template(["<s>", "$A"], {"<s>": [999]}))), ["post_processor: an id", "261"]),
+    "post-processor name": (tokenizer(lambda t: t.update(post_processor=template(["<s>", "$A"], {}))), ["special_tokens has no ids of '<s>'"]),
+    "pooling": (pooling(pooling_mode_cls_token=True), ["1_Pooling/config.json: pooling_mode_cls_token: only one of mean and lasttoken"]),
+    "pooling by name": (pooling(pooling_mode="cls"), ["1_Pooling/config.json: pooling_mode: only one of mean and lasttoken"]),
+    "two poolings": (pooling(pooling_mode_mean_tokens=True, pooling_mode_lasttoken=True), ["only one of mean and lasttoken is supported"]),
+    "other pooling": (pooling(pooling_mode="attention"), ['pooling_mode is "attention"; supported: mean, lasttoken']),
+    "dense": (dict(after=lambda f: (f / "2_Dense").mkdir()), ["2_Dense: layers behind the pooling"]),
+    "cut": (bytes_of(lambda b: b[:-10]), ["model.safetensors: tensor", "the file is cut short"]),
     "empty": (bytes_of(lambda _: b""), ["model.safetensors: the file is empty"]),
     "short": (bytes_of(lambda _: b"1234567"), ["model.safetensors: 7 bytes"]),
     "index map": (index(lambda i: i.pop("weight_map")), ["weight_map is missing; it must be an object"]),

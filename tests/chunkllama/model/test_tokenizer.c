@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "chunkllama/common/deadline.h"
 #include "chunkllama/common/str.h"
 #include "small_vocab.h"
 
@@ -211,10 +212,8 @@ static void spm_merges_by_score(void **state) {
     expect_ids(&f, "a\xc3\xa9z\xff", 5, false, false, IDS(A, E_ACUTE, 3 + 'z', 3 + 0xff));
     expect_ids(&f, "\xe2\x82\xac\n", 4, false, false, IDS(3 + 0xe2, 3 + 0x82, 3 + 0xac, 3 + '\n'));
     expect_ids(&f, "</s>", 4, false, false, IDS(3 + '<', 3 + '/', 3 + 's', 3 + '>'));
-    /* After a special token a text starts anew, unless it begins with a space itself. */
-    expect_ids(&f, "<s>ab</s>ab</s> ab", 18, true, true, IDS(1, SAB, 2, SAB, 2, SAB));
-    expect_ids(&f, "ab<user>ab", 10, false, true, IDS(SAB, USER, AB));
-    expect_ids(&f, "<user>ab", 8, false, true, IDS(SPACE, USER, AB));
+    /* After a special token a text starts anew, and gets a space, also if it has one already. */
+    expect_ids(&f, "<s>ab</s>ab</s> ab", 18, true, true, IDS(1, SAB, 2, SAB, 2, SPACE, SAB));
     assert_true(cl_tokenizer_adds_bos(f.tok) && cl_tokenizer_bos(f.tok) == 1);
     assert_true(cl_tokenizer_is_end(f.tok, 2) && !cl_tokenizer_is_end(f.tok, 1));
     char buf[8];
@@ -229,6 +228,151 @@ static void spm_merges_by_score(void **state) {
     f = open_tokenizer(&v);
     expect_ids(&f, "azz\xffzb\n", 7, false, false, IDS(A, 0, B, 0));
     assert_false(cl_tokenizer_adds_bos(f.tok));
+    close_tokenizer(&f);
+}
+
+/* As Hugging Face splits them: tokens that were added behind the trained vocabulary end a text, trained symbols do not. */
+static void spm_added_tokens(void **state) {
+    (void)state;
+    small_vocab v = ab_vocab();
+    fixture f = open_tokenizer(&v);
+    expect_ids(&f, "ab<user>ab", 10, false, true, IDS(SAB, USER, SAB));
+    expect_ids(&f, "<user>ab", 8, false, true, IDS(USER, SAB));
+    expect_ids(&f, "<user> ab<user>", 15, false, true, IDS(USER, SPACE, SAB, USER));
+    expect_ids(&f, "<user>ab", 8, false, false, IDS(USER, SAB));
+    expect_ids(&f, "  <user>", 8, false, true, IDS(SPACE, SPACE, SPACE, USER));
+    expect_ids(&f, "</s><user>ab</s>", 16, true, true, IDS(2, USER, SAB, 2));
+    close_tokenizer(&f);
+
+    add_piece(&v, "a word of the trained vocabulary", 1, -9); /* so <user> is one of its symbols */
+    f = open_tokenizer(&v);
+    expect_ids(&f, "ab<user>ab", 10, false, true, IDS(SAB, USER, AB));
+    expect_ids(&f, "<user>ab", 8, false, true, IDS(SPACE, USER, AB));
+    expect_ids(&f, "</s><user>ab", 12, true, true, IDS(2, SPACE, USER, AB));
+    close_tokenizer(&f);
+
+    const int32_t inst = add_piece(&v, "[INST]", 3, 0); /* Mistral's templates write the space */
+    f = open_tokenizer(&v);
+    expect_ids(&f, "[INST] ab[INST]ab", 17, true, true, IDS(inst, SAB, inst, SAB));
+    close_tokenizer(&f);
+    v.types[inst] = 1; /* in Mistral's first vocabulary it is no token */
+    f = open_tokenizer(&v);
+    expect_ids(&f, "</s> ab", 7, true, true, IDS(2, SPACE, SAB));
+    close_tokenizer(&f);
+}
+
+/* Of tokens with the same bytes, that one is found which merges of a text yield, whatever their ids are. */
+static void tokens_of_the_same_bytes(void **state) {
+    (void)state;
+    static const char JOINER[] = "\xe2\x80\x8d", IN_ALPHABET[] = "\xc3\xa2\xc4\xa2\xc4\xaf"; /* U+200D, and its three bytes */
+    for (int raw_type = 1; raw_type <= 5; raw_type += raw_type == 1 ? 3 : 1) {               /* normal, added, unused */
+        small_vocab v = byte_level_vocab("llama-bpe"); /* which looks up whole words, too */
+        const int32_t raw = add_piece(&v, JOINER, raw_type, 0);
+        add_piece(&v, "\xc3\xa2\xc4\xa2", 1, 0);
+        const int32_t joiner = add_piece(&v, IN_ALPHABET, 1, 0);
+        v.merges[v.n_merges++] = "\xc3\xa2 \xc4\xa2";
+        v.merges[v.n_merges++] = "\xc3\xa2\xc4\xa2 \xc4\xaf";
+        fixture f = open_tokenizer(&v);
+        if (raw_type == 4)
+            expect_ids(&f, "a\xe2\x80\x8d", 4, false, true, IDS('a', raw)); /* added tokens are searched for before */
+        else
+            expect_ids(&f, "a\xe2\x80\x8d", 4, false, true, IDS('a', joiner));
+        expect_ids(&f, "\xe2\x80", 2, false, true, IDS(0xe2, 0x80)); /* not UTF-8: bytes */
+        close_tokenizer(&f);
+    }
+    small_vocab without = byte_level_vocab("llama-bpe"); /* no merge yields a token in other characters than the alphabet's */
+    add_piece(&without, "\xe6\x97\xa5", 1, 0);           /* U+65E5 */
+    without.merges[without.n_merges++] = "\xe6\x97\xa5 a";
+    fixture g = open_tokenizer(&without);
+    expect_ids(&g, "\xe6\x97\xa5", 3, false, true, IDS(0xe6, 0x97, 0xa5));
+    close_tokenizer(&g);
+
+    small_vocab v = spm_vocab();
+    add_piece(&v, " a", 1, -1); /* no text has a space once it is normalised */
+    const int32_t space = add_piece(&v, "\xe2\x96\x81", 1, -3), a = add_piece(&v, "a", 1, -4),
+                  spaced = add_piece(&v,
+                                     "\xe2\x96\x81"
+                                     "a",
+                                     1, -2);
+    g = open_tokenizer(&v);
+    expect_ids(&g, "a a", 3, false, true, IDS(spaced, spaced));
+    close_tokenizer(&g);
+    strcpy(v.texts[spaced], "other");
+    g = open_tokenizer(&v);
+    expect_ids(&g, "a", 1, false, true, IDS(space, a));
+    close_tokenizer(&g);
+}
+
+/* A file without tokenizer.ggml.pre: its vocabulary is recognised, or there is a warning. */
+static void pre_tokenizer_is_missing(void **state) {
+    (void)state;
+    static const struct {
+        const char *pre, *token;
+        int type;
+        const char *expect;
+        bool warns;
+    } cases[] = {
+        {"gpt-2", "<|begin_of_text|>", 3, "gpt-2", false},
+        {NULL, "<|begin_of_text|>", 3, "llama-bpe", false},
+        {NULL, "<|begin_of_text|>", 1, "llama-bpe", false}, /* in files without types of tokens */
+        {NULL, "<|im_start|>", 3, "default", true},         /* Qwen's only in files of Qwen's architecture */
+        {NULL, "<s>", 3, "default", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        small_vocab v = byte_level_vocab(cases[i].pre);
+        add_piece(&v, cases[i].token, cases[i].type, 0);
+        const int32_t two = add_piece(&v, "12", 1, 0), three = add_piece(&v, "123", 1, 0), four = add_piece(&v, "1234", 1, 0);
+        v.merges[v.n_merges++] = "1 2", v.merges[v.n_merges++] = "12 3", v.merges[v.n_merges++] = "123 4";
+        fixture f = open_tokenizer(&v);
+        const bool llama3 = strcmp(cases[i].expect, "llama-bpe") == 0; /* three digits at most */
+        assert_true(cl_str_is(cl_tokenizer_pre(f.tok), cases[i].expect));
+        assert_int_equal(cl_tokenizer_warning(f.tok) != NULL, cases[i].warns);
+        if (llama3)
+            expect_ids(&f, "123412", 6, false, true, IDS(three, '4', two));
+        else
+            expect_ids(&f, "123412", 6, false, true, IDS(four, two));
+        close_tokenizer(&f);
+    }
+    small_vocab v = ab_vocab();
+    fixture f = open_tokenizer(&v);
+    assert_true(cl_tokenizer_pre(f.tok).size == 0 && !cl_tokenizer_warning(f.tok));
+    close_tokenizer(&f);
+}
+
+static void tokens_around_a_text(void **state) {
+    (void)state;
+    for (int adds = 0; adds < 2; adds++) {
+        small_vocab v = ab_vocab();
+        v.add_bos = v.add_eos = adds;
+        fixture f = open_tokenizer(&v);
+        cl_token_list list = {0};
+        assert_int_equal(cl_tokenizer_add_leading(f.tok, &list, NULL), CL_OK);
+        assert_int_equal(list.n, adds);
+        assert_int_equal(cl_tokenizer_add_trailing(f.tok, &list, NULL), CL_OK);
+        assert_int_equal(list.n, 2 * adds);
+        if (adds) assert_true(list.ids[0] == 1 && list.ids[1] == 2);
+        cl_token_list_free(&list);
+        close_tokenizer(&f);
+    }
+}
+
+static void names_of_special_tokens_are_found(void **state) {
+    (void)state;
+    const small_vocab v = hello_vocab();
+    fixture f = open_tokenizer(&v);
+    cl_str name;
+    assert_false(cl_tokenizer_names_special(f.tok, "he<tool>x<|im_end|", 18, &name));
+    assert_true(cl_tokenizer_names_special(f.tok, "he<tool>x<|im_end|>", 19, &name) && cl_str_is(name, "<|im_end|>"));
+    /* It is for the log alone, so a search that takes too long finds nothing. */
+    static char text[10000];
+    const cl_deadline late = {.limit_s = 1, .at = 0};
+    memset(text, 'x', 9000);
+    strcpy(text + 9000, "<|im_end|>");
+    const size_t size = strlen(text);
+    assert_true(cl_tokenizer_names_special(f.tok, text, size, &name));
+    cl_deadline_set(&late);
+    assert_false(cl_tokenizer_names_special(f.tok, text, size, &name));
+    cl_deadline_set(NULL);
     close_tokenizer(&f);
 }
 
@@ -361,7 +505,9 @@ int main(void) {
         cmocka_unit_test(some_shorten_text),         cmocka_unit_test(spm_merges_by_score),
         cmocka_unit_test(refuses_what_it_cannot_do), cmocka_unit_test(long_words),
         cmocka_unit_test(utf8_by_definition),        cmocka_unit_test(random_bytes_come_back),
-        cmocka_unit_test(tokens_around_a_gap),
+        cmocka_unit_test(tokens_around_a_gap),       cmocka_unit_test(spm_added_tokens),
+        cmocka_unit_test(tokens_of_the_same_bytes),  cmocka_unit_test(pre_tokenizer_is_missing),
+        cmocka_unit_test(tokens_around_a_text),      cmocka_unit_test(names_of_special_tokens_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 import json
 import random
 
+import gguf
 import jinja2
 import pytest
 import write_hf
@@ -166,6 +167,18 @@ def test_merges_as_text(bin_dir, tmp_path, kind):
         assert ours == [e.ids for e in tok.encode_batch(lines, add_special_tokens=False)]
 
 
+@pytest.mark.parametrize("kind", SPACED)
+def test_behind_special_tokens(bin_dir, tmp_path, kind):
+    """A folder says which texts get a space, also behind Mistral's special tokens, whose templates write one."""
+    tok = train(kind)
+    tok.add_special_tokens([AddedToken(t, normalized=False) for t in ("[INST]", "[/INST]")])
+    template = "{% for m in messages %}{{ '[INST] ' + m.content + '[/INST]' + m.content + eos_token }}{% endfor %}"
+    folder = write_folder(tmp_path / "hf", tok, tokenizer_config={"chat_template": template, "eos_token": "</s>"})
+    chats = [[{"role": "user", "content": text}] for text in ("ab", " ab", "  ", "\n")]
+    texts = [jinja2.Template(template, keep_trailing_newline=True).render(messages=c, eos_token="</s>") for c in chats]
+    assert tokenize_dump(bin_dir, folder, chats, "--chat") == [tok.encode(t, add_special_tokens=False).ids for t in texts]
+
+
 TEMPLATE = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
@@ -226,6 +239,74 @@ def test_bos(bin_dir, tmp_path):
     tok.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     assert first("template") == 1
     assert first("refused", add_bos_token=False) != 1
+
+
+AROUND = {
+    "end": dict(single="$A </s>", special_tokens=[("</s>", 2)]),
+    "both": dict(single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]),
+    "several": dict(single="<s> <unk> $A </s> <s>", special_tokens=[("<s>", 1), ("</s>", 2), ("<unk>", 0)]),
+    "pieces": dict(single="<begin> $A </s>", special_tokens=[
+        {"id": "<begin>", "ids": [1, 5, 6], "tokens": ["<s>", "x", "y"]}, {"id": "</s>", "ids": [2, 2], "tokens": ["</s>", "</s>"]}]),
+    "types": dict(single="<s>:7 $A:1 </s>:3", pair="$A $B:1", special_tokens=[("<s>", 1), ("</s>", 2)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["gpt-2", "llama2"])
+def test_post_processor(bin_dir, tmp_path, kind):
+    """What a post-processor puts around a text, alone and behind another one, as models for embeddings have it."""
+    tok = train(kind)
+    lines = ["The people would write.", "", " x"]
+    processes = {name: processors.TemplateProcessing(**fields) for name, fields in AROUND.items()}
+    processes["sequence"] = processors.Sequence([processors.ByteLevel(trim_offsets=False), processes["several"]])
+    processes["roberta"] = processors.RobertaProcessing(("</s>", 2), ("<s>", 1))
+    for name, process in processes.items():
+        tok.post_processor = process
+        config = {"eos_token": "</s>"} | ({"bos_token": "<s>"} if name == "both" else {})
+        folder = write_folder(tmp_path / name, tok, tokenizer_config=config)
+        assert tokenize_dump(bin_dir, folder, lines, "--around") == [e.ids for e in tok.encode_batch(lines)], name
+
+
+def test_eos(bin_dir, tmp_path):
+    """tokenizer_config.json may want EOS, beside what the post-processor says."""
+    tok = train("llama2")
+    text = tok.encode("a b", add_special_tokens=False).ids
+
+    def around(name, **config):
+        folder = write_folder(tmp_path / name, tok, tokenizer_config={"eos_token": "</s>", "bos_token": "<s>"} | config)
+        return tokenize_dump(bin_dir, folder, ["a b"], "--around")[0]
+
+    assert around("silent") == text
+    assert around("eos", add_eos_token=True) == [*text, 2]
+    assert around("both", add_eos_token=True, add_bos_token=True) == [1, *text, 2]
+    tok.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
+    assert around("template", add_bos_token=True) == [1, *text, 2]
+    assert around("once", add_eos_token=True) == [*text, 2]
+
+
+def test_added_tokens_of_older_files(bin_dir, tmp_path):
+    """A GGUF of a SentencePiece model to which tokens were added, as Hugging Face's tokenizer of that model splits texts."""
+    words = ["▁", *"userabc.", "us", "er", "user", "▁user", "▁a", "▁b", "ab"]
+    added = ["<|im_start|>", "<|im_end|>", "<x>"]
+    merges = [("u", "s"), ("e", "r"), ("us", "er"), ("▁", "user"), ("▁", "a"), ("▁", "b"), ("a", "b")]
+    tokens = ["<unk>", "<s>", "</s>", *[f"<0x{i:02X}>" for i in range(256)], *words, *added]
+    tok = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tok.normalizer = SPACED["llama2"][0]
+    tok.add_tokens([AddedToken(t, normalized=False) for t in added])
+    scores = [0.0] * len(tokens)
+    for rank, (left, right) in enumerate(merges):
+        scores[tokens.index(left + right)] = -1.0 - rank
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([s or -100.0 for s in scores])
+    writer.add_token_types([2, 3, 3] + [6] * 256 + [1] * len(words) + [4] * len(added))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    rng = random.Random(5)
+    parts = [*added, " ", "  ", "user", "a", "b", ".", "\n", "▁"]
+    lines = ["".join(rng.choices(parts, k=rng.randint(1, 7))) for _ in range(500)] + ["<|im_start|>user\na<|im_end|>"]
+    assert_same(lines, tokenize_dump(bin_dir, tmp_path / "m.gguf", lines), [e.ids for e in tok.encode_batch(lines)])
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 /*
  * tokenize_dump MODEL.gguf < strings.jsonl > ids.jsonl: each line a JSON string in, a JSON array of its token ids out, encoded
- * as the start of a prompt without BOS. With --decode: each line an array of ids in, the string of their bytes out. With
+ * as the start of a prompt without BOS, or with --around as a text with the tokens that belong around it. With --decode: each
+ * line an array of ids in, the string of their bytes out. With
  * --chat: each line a chat in, its ids out, or a string: why the template refuses it.
  */
 #include <jansson.h>
@@ -29,6 +30,17 @@ static json_t *encode(const cl_model_file *file, const cl_tokenizer *tok, const 
     cl_token_list ids = {0};
     cl_error error;
     if (cl_tokenizer_encode(tok, json_string_value(line), json_string_length(line), true, &ids, &error) != CL_OK)
+        exit(give_up("tokenizer_encode", error.message));
+    return ids_to_json(&ids);
+}
+
+static json_t *encode_around(const cl_model_file *file, const cl_tokenizer *tok, const json_t *line) {
+    (void)file;
+    cl_token_list ids = {0};
+    cl_error error;
+    if (cl_tokenizer_add_leading(tok, &ids, &error) != CL_OK ||
+        cl_tokenizer_encode(tok, json_string_value(line), json_string_length(line), true, &ids, &error) != CL_OK ||
+        cl_tokenizer_add_trailing(tok, &ids, &error) != CL_OK)
         exit(give_up("tokenizer_encode", error.message));
     return ids_to_json(&ids);
 }
@@ -91,13 +103,15 @@ static json_t *decode(const cl_model_file *file, const cl_tokenizer *tok, const 
 int main(int argc, char **argv) {
     json_t *(*work)(const cl_model_file *, const cl_tokenizer *, const json_t *) = encode;
     if (argc == 3 && strcmp(argv[2], "--decode") == 0) work = decode;
+    if (argc == 3 && strcmp(argv[2], "--around") == 0) work = encode_around;
     if (argc == 3 && strcmp(argv[2], "--chat") == 0) work = chat;
     if (argc == 4 && strcmp(argv[2], "--chat-format") == 0) {
         work = chat;
         format = argv[3];
     }
     if (argc != 2 + (work != encode) + (format != NULL))
-        return give_up("usage", "tokenize_dump MODEL.gguf [--decode | --chat | --chat-format NAME] < in.jsonl > out.jsonl");
+        return give_up("usage",
+                       "tokenize_dump MODEL.gguf [--around | --decode | --chat | --chat-format NAME] < in.jsonl > out.jsonl");
     cl_model_file *file;
     cl_tokenizer *tok;
     cl_error error;
