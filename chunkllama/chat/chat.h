@@ -5,7 +5,8 @@
  *
  * Templates differ in what they can express. When a chat is created, its template renders made-up chats, and what it does not
  * write is rewritten for it in each chat (chat_messages.h): so every template takes system messages, content in parts, tools,
- * calls and their results.
+ * calls and their results. What such made-up chats do not show is found for the chat at hand, before it is written: where its
+ * system messages may stand, so that none of their texts is refused or vanishes (chat_arrange.c).
  */
 #ifndef CHUNKLLAMA_CHAT_CHAT_H
 #define CHUNKLLAMA_CHAT_CHAT_H
@@ -72,8 +73,8 @@ typedef struct cl_chat_input {
     /*
      * An array of at least one of OpenAI's chat messages, objects: "role", a string; "content", a string, an array of
      * {"type": "text", "text"}, or null; perhaps "tool_calls", an array of {"id", "type", "function": {"name", "arguments"}},
-     * with arguments as an object, or as its JSON text if cl_chat_takes_argument_text; "tool_call_id", "name",
-     * "reasoning_content" and what else the template knows.
+     * with arguments as an object, or as its JSON text if cl_chat_takes_argument_text, or as any text if it is none;
+     * "tool_call_id", "name", "reasoning_content" and what else the template knows.
      */
     const json_t *messages;
     const json_t *tools;         /* an array of {"type": "function", "function": {...}}; NULL or empty: none */
@@ -91,7 +92,8 @@ void cl_chat_input_init(cl_chat_input *in);
  * writes one. After an error *text is undefined, and is to be freed.
  *
  * CL_ERR_ARG: the template refuses the chat, with its message, or needs more time or memory than a template may
- * (cl_jinja_options); or there is no message; or the final message has no content that can be continued. CL_ERR_NOMEM.
+ * (cl_jinja_options); or there is no message; or the final message has no content that can be continued. CL_ERR_NOMEM; the
+ * errors of the thread's deadline (chunkllama/common/deadline.h).
  */
 cl_status cl_chat_render(const cl_chat *chat, const cl_chat_input *in, cl_prompt *text, cl_error *error);
 

@@ -22,6 +22,17 @@ struct cl_chat {
     cl_reply_format reply;
 };
 
+/* Find how a chat is rewritten for its template; CL_ERR_NOMEM (chat_arrange.c). */
+cl_status cl_chat_arrange(const cl_chat *chat, const cl_chat_template *t, const cl_chat_input *in,
+                          cl_chat_arrangement *arrangement, cl_error *error);
+
+/*
+ * Write a chat by an arrangement, as cl_chat_render. *n_steps, the most that the template may take, becomes those that it and
+ * rewriting the messages took (chat_render.c).
+ */
+cl_status cl_chat_render_as(const cl_chat *chat, const cl_chat_template *t, const cl_chat_input *in,
+                            const cl_chat_arrangement *arrangement, int64_t *n_steps, cl_prompt *text, cl_error *error);
+
 /* Set `reply`; all else is set. CL_ERR_NOMEM (chat_reply.c). */
 cl_status cl_chat_find_reply(cl_chat *chat, cl_error *error);
 

@@ -4,16 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkllama/common/json_doc.h"
+#include "chunkllama/common/json_text.h"
 #include "chunkllama/text/prompt.h"
-
-json_t *cl_chat_copy(const json_t *value) {
-    const bool is_object = json_is_object(value);
-    json_t *copy = is_object ? json_object() : json_array();
-    const int failed = is_object ? json_object_update(copy, (json_t *)value) : json_array_extend(copy, (json_t *)value);
-    if (!failed) return copy;
-    json_decref(copy);
-    return NULL;
-}
 
 /* ---- Text of values: new references, or NULL if memory is lacking ---- */
 
@@ -32,7 +25,7 @@ static void add_literal(cl_prompt *text, const char *literal) { cl_prompt_add(te
 
 /* Add a value as JSON in the form of Python's json.dumps, which models know. */
 static void add_json(cl_prompt *text, const json_t *value) {
-    char *dumped = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    char *dumped = cl_json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
     if (dumped) add_literal(text, dumped);
     text->no_memory |= !dumped;
     free(dumped);
@@ -66,19 +59,35 @@ static json_t *join(json_t *a, const char *separator, json_t *b) {
 
 typedef struct rewriter {
     const cl_chat_abilities *can;
+    const cl_chat_arrangement *arrangement;
+    bool describes_calls;
     json_t *out;       /* the messages so far; owned */
     cl_prompt results; /* of calls, the text of a message that is not among them yet; owned */
+    int64_t n_steps;   /* that were taken */
     bool no_memory;
 } rewriter;
 
+enum { STEPS_OF_COPY = 32, STEPS_OF_MEMBER = 4, BYTES_OF_STEP = 8 }; /* that are written or joined */
+
+/* A copy of a message, a call, or an array of calls. */
+static json_t *copy_of(rewriter *w, const json_t *value) {
+    w->n_steps += STEPS_OF_COPY + STEPS_OF_MEMBER * (int64_t)(json_array_size(value) + json_object_size(value));
+    return cl_json_copy(value);
+}
+
 /* Set a member; `value` is released, and NULL means that memory is lacking. */
 static void set(rewriter *w, json_t *object, const char *key, json_t *value) {
+    w->n_steps += STEPS_OF_MEMBER + (int64_t)json_string_length(value) / BYTES_OF_STEP;
     w->no_memory |= !value || json_object_set_new_nocheck(object, key, value) != 0;
 }
 
-static bool is_role(const json_t *message, const char *role) {
+bool cl_chat_is_role(const json_t *message, const char *role) {
     const char *actual = json_string_value(json_object_get(message, "role"));
     return actual && strcmp(actual, role) == 0;
+}
+
+bool cl_chat_is_system(const json_t *message) {
+    return cl_chat_is_role(message, "system") || cl_chat_is_role(message, "developer");
 }
 
 /* An id in the form that Mistral's templates require; the same ids stay the same. */
@@ -94,24 +103,29 @@ static json_t *short_id(const json_t *id) {
     return json_string_nocheck(shortened);
 }
 
-/* Make the arguments of a call, which is a copy, JSON text. */
-static void dump_arguments(rewriter *w, json_t *call) {
-    const json_t *function = json_object_get(call, "function"), *arguments = json_object_get(function, "arguments");
-    if (!json_is_object(arguments)) return;
+static json_t *json_text(const json_t *value) {
     cl_prompt text = {0};
-    add_json(&text, arguments);
-    json_t *copy = cl_chat_copy(function);
+    add_json(&text, value);
+    return take_text(&text);
+}
+
+/* Make the arguments of a call, which is a copy, JSON text or an object, as the template takes them. */
+static void adapt_arguments(rewriter *w, json_t *call) {
+    json_t *function = json_object_get(call, "function"), *arguments = json_object_get(function, "arguments");
+    const bool is_text = json_is_string(arguments), dumps = w->can->argument_text && !is_text;
+    if (!dumps && !(is_text && w->arrangement->calls == CL_CALLS_ODD_AS_OBJECT)) return;
+    json_t *copy = copy_of(w, function);
+    set(w, copy, "arguments", dumps ? json_text(arguments) : json_pack("{s:O}", "arguments", arguments));
     set(w, call, "function", copy);
-    set(w, copy, "arguments", take_text(&text));
 }
 
 /* Replace a message's calls by copies with ids and arguments in the form that the template takes. */
 static void adapt_calls(rewriter *w, json_t *message) {
-    json_t *calls = cl_chat_copy(json_object_get(message, "tool_calls"));
+    json_t *calls = copy_of(w, json_object_get(message, "tool_calls"));
     for (size_t i = 0; calls && i < json_array_size(calls); i++) {
-        json_t *call = cl_chat_copy(json_array_get(calls, i));
+        json_t *call = copy_of(w, json_array_get(calls, i));
         if (call && w->can->short_ids) set(w, call, "id", short_id(json_object_get(call, "id")));
-        if (call && w->can->argument_text) dump_arguments(w, call);
+        if (call) adapt_arguments(w, call);
         w->no_memory |= !call || json_array_set_new(calls, i, call) != 0;
     }
     set(w, message, "tool_calls", calls);
@@ -155,11 +169,27 @@ static void end_results(rewriter *w) {
     w->results = (cl_prompt){0};
 }
 
+/* Let a message of the user begin with the results of calls before it, since in many templates roles must alternate. */
+static void begin_with_results(rewriter *w, json_t *message) {
+    json_t *content = content_text(json_object_get(message, "content"));
+    set(w, message, "content", join(take_text(&w->results), "\n\n", content));
+    w->results = (cl_prompt){0};
+}
+
 static void rewrite_calls(rewriter *w, json_t *message) {
-    if (!w->can->calls)
+    if (w->describes_calls)
         describe_calls(w, message);
-    else if (w->can->short_ids || w->can->argument_text)
+    else if (w->can->short_ids || w->can->argument_text || w->arrangement->calls == CL_CALLS_ODD_AS_OBJECT)
         adapt_calls(w, message);
+}
+
+/* Let reasoning also be `thinking`, with the content that stands beside calls if the template takes only one of them. */
+static void rewrite_reasoning(rewriter *w, json_t *message, bool has_calls) {
+    json_t *reasoning = json_object_get(message, "reasoning_content"), *content = json_object_get(message, "content");
+    const bool joins = has_calls && w->can->thinking_alone;
+    if (!w->can->thinking || !json_is_string(reasoning)) return;
+    set(w, message, "thinking", joins ? join(json_incref(reasoning), "\n\n", content_text(content)) : json_incref(reasoning));
+    if (joins) set(w, message, "content", json_string_nocheck(""));
 }
 
 /*
@@ -168,44 +198,38 @@ static void rewrite_calls(rewriter *w, json_t *message) {
  */
 static void rewrite_content(rewriter *w, json_t *message, bool has_calls) {
     const json_t *content = json_object_get(message, "content");
-    if (json_is_string(content) || (json_is_array(content) && w->can->parts && !is_role(message, "system"))) return;
+    if (json_is_string(content) || (json_is_array(content) && w->can->parts && !cl_chat_is_role(message, "system"))) return;
     const bool is_null = has_calls && w->can->null_content && !json_is_array(content);
     set(w, message, "content", is_null ? json_null() : content_text(content));
 }
 
 static void add_message(rewriter *w, const json_t *original) {
-    const bool is_result = is_role(original, "tool");
-    if (is_result && !w->can->calls) {
+    const bool is_result = cl_chat_is_role(original, "tool");
+    if (is_result && w->describes_calls) {
         add_result(w, original);
         return;
     }
-    end_results(w);
-    json_t *message = cl_chat_copy(original);
+    if (!cl_chat_is_role(original, "user")) end_results(w);
+    json_t *message = copy_of(w, original);
     w->no_memory |= !message;
     if (!message) return;
+    if (w->results.size > 0) begin_with_results(w, message);
     const bool has_calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
-    if (is_role(message, "developer") && !w->can->developer) set(w, message, "role", json_string_nocheck("system"));
+    if (cl_chat_is_role(message, "developer") && !w->can->developer) set(w, message, "role", json_string_nocheck("system"));
     if (is_result && w->can->short_ids) set(w, message, "tool_call_id", short_id(json_object_get(message, "tool_call_id")));
+    rewrite_reasoning(w, message, has_calls);
     if (has_calls) rewrite_calls(w, message);
     rewrite_content(w, message, has_calls);
     w->no_memory |= json_array_append_new(w->out, message) != 0;
 }
 
-/* The index of the first call that a message of the role tool answers; the number of calls: there is none. */
-static size_t find_call(const json_t *calls, const json_t *result) {
-    const char *id = json_string_value(json_object_get(result, "tool_call_id"));
-    for (size_t i = 0; id && i < json_array_size(calls); i++) {
-        const char *other = json_string_value(json_object_get(json_array_get(calls, i), "id"));
-        if (other && strcmp(id, other) == 0) return i;
-    }
-    return json_array_size(calls);
-}
+static const char *id_of(const json_t *call) { return json_string_value(json_object_get(call, "id")); }
 
 /* Add a message with one of the calls of `original`, whose content and reasoning come with the first. */
 static void add_call(rewriter *w, const json_t *original, size_t i) {
-    json_t *message = cl_chat_copy(original), *calls = json_array();
-    set(w, message, "tool_calls", calls);
+    json_t *message = copy_of(w, original), *calls = json_array();
     w->no_memory |= json_array_append(calls, json_array_get(json_object_get(original, "tool_calls"), i)) != 0;
+    set(w, message, "tool_calls", calls);
     if (i > 0) {
         set(w, message, "content", json_null());
         json_object_del(message, "reasoning_content");
@@ -214,25 +238,42 @@ static void add_call(rewriter *w, const json_t *original, size_t i) {
     json_decref(message);
 }
 
+/* Add the messages of a list, and empty it. */
+static void add_messages(rewriter *w, json_t *messages) {
+    for (size_t i = 0; !w->no_memory && i < json_array_size(messages); i++) add_message(w, json_array_get(messages, i));
+    json_array_clear(messages);
+}
+
+/* The results of calls: an empty list for each of their ids, a new reference. */
+static json_t *make_lists(rewriter *w, const json_t *calls) {
+    json_t *lists = json_object();
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        const char *id = id_of(json_array_get(calls, i));
+        if (id) w->no_memory |= json_object_set_new_nocheck(lists, id, json_array()) != 0;
+    }
+    return lists;
+}
+
 /*
  * Add a message with several calls, which is at index `at`, as one for each call, followed by its results. They are among the
  * messages of the role tool that follow; those that answer none of the calls come last. Returns the index after these messages.
  */
 static size_t add_calls_apart(rewriter *w, const json_t *messages, size_t at) {
-    const json_t *original = json_array_get(messages, at), *calls = json_object_get(original, "tool_calls");
-    const size_t n_calls = json_array_size(calls), first = at + 1;
-    size_t end = first;
-    while (end < json_array_size(messages) && is_role(json_array_get(messages, end), "tool")) end++;
-    size_t *call_of = malloc((end - at) * sizeof *call_of); /* of the messages from `first` on */
-    w->no_memory |= !call_of;
-    for (size_t k = first; call_of && k < end; k++) call_of[k - first] = find_call(calls, json_array_get(messages, k));
-    for (size_t i = 0; !w->no_memory && i <= n_calls; i++) {
-        if (i < n_calls) add_call(w, original, i);
-        for (size_t k = first; k < end; k++)
-            if (call_of[k - first] == i) add_message(w, json_array_get(messages, k));
+    const json_t *original = json_array_get(messages, at++), *calls = json_object_get(original, "tool_calls"), *result;
+    json_t *results = make_lists(w, calls), *others = json_array();
+    w->no_memory |= !results || !others;
+    for (; (result = json_array_get(messages, at)) && cl_chat_is_role(result, "tool"); at++) {
+        json_t *list = json_object_get(results, json_string_value(json_object_get(result, "tool_call_id")));
+        w->no_memory |= json_array_append(list ? list : others, (json_t *)result) != 0;
     }
-    free(call_of);
-    return end;
+    for (size_t i = 0; !w->no_memory && i < json_array_size(calls); i++) {
+        add_call(w, original, i);
+        add_messages(w, json_object_get(results, id_of(json_array_get(calls, i))));
+    }
+    add_messages(w, others);
+    json_decref(results);
+    json_decref(others);
+    return at;
 }
 
 /* ---- All messages ---- */
@@ -258,10 +299,9 @@ static void add_to_content(rewriter *w, size_t i, json_t *text, bool before) {
     set(w, message, "content", before ? join(text, "\n\n", content) : join(content, "\n\n", text));
 }
 
-/* Describe tools at the end of the system message, which is added if there is none. */
-static void add_tools(rewriter *w, const json_t *tools) {
-    json_t *text = tools_text(tools);
-    if (is_role(json_array_get(w->out, 0), "system")) {
+/* Put text at the end of the system message, which is added if there is none. */
+static void add_to_system(rewriter *w, json_t *text) {
+    if (cl_chat_is_system(json_array_get(w->out, 0))) {
         add_to_content(w, 0, text, false);
         return;
     }
@@ -271,12 +311,75 @@ static void add_tools(rewriter *w, const json_t *tools) {
     w->no_memory |= json_array_insert_new(w->out, 0, system) != 0;
 }
 
+/* A message, and the text that it gets as its content if texts of others are joined to it. */
+typedef struct joint {
+    json_t *message; /* borrowed; NULL: there is none yet */
+    cl_prompt text;  /* owned */
+} joint;
+
+static void add_content(cl_prompt *text, const json_t *message) {
+    json_t *content = content_text(json_object_get(message, "content"));
+    text->no_memory |= !content;
+    if (text->size > 0 && !is_empty(content)) add_literal(text, "\n\n");
+    add_string(text, content);
+    json_decref(content);
+}
+
+static void join_to(joint *j, const json_t *message) {
+    if (j->text.size == 0) add_content(&j->text, j->message);
+    add_content(&j->text, message);
+}
+
+static void end_joint(rewriter *w, joint *j) {
+    w->no_memory |= j->text.no_memory;
+    if (j->text.size > 0) set(w, j->message, "content", take_text(&j->text));
+    j->text = (cl_prompt){0};
+}
+
+typedef struct merger {
+    rewriter *w;
+    bool late_to_user;  /* messages of the system behind others are given to the user */
+    joint system, last; /* all that are not given to the user; the last other message */
+    bool was_given;     /* the message before this one was given to the user */
+} merger;
+
+/* A message that is given to the user is one with the user's messages beside it, since in many templates roles must alternate.
+ */
+static void merge(merger *m, json_t *message) {
+    const bool is_system = cl_chat_is_system(message), is_given = is_system && m->late_to_user && m->last.message;
+    if (is_given) set(m->w, message, "role", json_string_nocheck("user"));
+    if (is_system && !is_given && m->system.message) {
+        join_to(&m->system, message);
+    } else if (is_system && !is_given) {
+        m->system.message = message;
+    } else if ((is_given || m->was_given) && cl_chat_is_role(m->last.message, "user") && cl_chat_is_role(message, "user")) {
+        join_to(&m->last, message);
+    } else {
+        end_joint(m->w, &m->last);
+        m->last.message = message;
+        m->w->no_memory |= json_array_append(m->w->out, message) != 0;
+    }
+    m->was_given = is_given;
+}
+
+/* Merge the messages of the system with the first one, or the later ones with the user's. */
+static void merge_systems(rewriter *w, bool late_to_user) {
+    merger m = {.w = w, .late_to_user = late_to_user};
+    json_t *messages = w->out;
+    w->out = json_array();
+    for (size_t i = 0; i < json_array_size(messages); i++) merge(&m, json_array_get(messages, i));
+    end_joint(w, &m.last);
+    end_joint(w, &m.system);
+    if (m.system.message) w->no_memory |= json_array_insert(w->out, 0, m.system.message) != 0;
+    json_decref(messages);
+}
+
 /* Put the system message before the first of the user, or let it be the user's if it is the only one. */
 static void move_system(rewriter *w) {
     json_t *system = json_array_get(w->out, 0);
-    if (!is_role(system, "system")) return;
+    if (!cl_chat_is_system(system)) return;
     for (size_t i = 1; i < json_array_size(w->out); i++) {
-        if (!is_role(json_array_get(w->out, i), "user")) continue;
+        if (!cl_chat_is_role(json_array_get(w->out, i), "user")) continue;
         add_to_content(w, i, content_text(json_object_get(system, "content")), true);
         w->no_memory |= json_array_remove(w->out, 0) != 0;
         return;
@@ -297,21 +400,29 @@ static void make_parts(rewriter *w) {
     }
 }
 
-json_t *cl_chat_rewrite(const cl_chat_abilities *can, const json_t *messages, const json_t *tools) {
-    rewriter w = {.can = can, .out = json_array()};
+json_t *cl_chat_rewrite(const cl_chat_abilities *can, const cl_chat_arrangement *arrangement, const json_t *messages,
+                        const json_t *tools, int64_t *n_steps) {
+    const bool describes_calls = !can->calls || arrangement->calls == CL_CALLS_DESCRIBED;
+    rewriter w = {.can = can, .arrangement = arrangement, .describes_calls = describes_calls, .out = json_array()};
+    const cl_chat_systems how = arrangement->systems;
     w.no_memory = !w.out;
     for (size_t i = 0; !w.no_memory && i < json_array_size(messages);) {
         const json_t *message = json_array_get(messages, i);
-        if (can->single_calls && json_array_size(json_object_get(message, "tool_calls")) > 1)
+        if (can->single_calls && !describes_calls && json_array_size(json_object_get(message, "tool_calls")) > 1)
             i = add_calls_apart(&w, messages, i);
         else
             add_message(&w, json_array_get(messages, i++));
     }
     end_results(&w);
-    if (!w.no_memory && json_array_size(tools) > 0 && !can->tools) add_tools(&w, tools);
-    if (!w.no_memory && !can->system) move_system(&w);
+    if (!w.no_memory && how != CL_SYSTEMS_AS_THEY_ARE)
+        merge_systems(&w, how == CL_SYSTEMS_LATE_TO_USER || how == CL_SYSTEMS_ALL_TO_USER);
+    if (!w.no_memory && json_array_size(tools) > 0 && arrangement->tools == CL_TOOLS_DESCRIBED)
+        add_to_system(&w, tools_text(tools));
+    if (!w.no_memory && arrangement->tools == CL_TOOLS_BESIDE_SYSTEM) add_to_system(&w, json_string_nocheck(""));
+    if (!w.no_memory && (how == CL_SYSTEMS_ALL_TO_USER || how == CL_SYSTEMS_FIRST_TO_USER)) move_system(&w);
     if (!w.no_memory && !can->strings) make_parts(&w);
     cl_prompt_free(&w.results);
+    *n_steps = w.n_steps;
     if (w.no_memory) json_decref(w.out);
     return w.no_memory ? NULL : w.out;
 }

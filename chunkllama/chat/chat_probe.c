@@ -9,6 +9,7 @@
 #include "chunkllama/common/json_doc.h"
 
 #define WORD  "Quxwordx"
+#define OTHER "quxotherx"
 #define TOOL  "quxtoolx"
 #define CALL  "quxcallx" /* of another function, so that it is not taken for the tool */
 #define FIELD "quxfieldx"
@@ -77,17 +78,19 @@ static bool writes_call(const probe *p, bool argument_text) {
 #define ONE_CALL "{\"id\": \"%s\", \"type\": \"function\", \"function\": {\"name\": \"" CALL "\", \"arguments\": %s}}"
 #define RESULT   "{\"role\": \"tool\", \"tool_call_id\": \"%s\", \"name\": \"" CALL "\", \"content\": %s}"
 
+/* By whether they are short, and by whether they are text. */
+static const char *const call_ids[] = {"call_0123456789", "abcdef012"};
+static const char *const call_arguments[] = {"{\"" FIELD "\": \"" VALUE "\"}", "\"{\\\"" FIELD "\\\": \\\"" VALUE "\\\"}\""};
+
 /* Find a form of calls that the template writes. */
 static void probe_calls(probe *p, cl_chat_abilities *can) {
-    static const char *const ids[] = {"call_0123456789", "abcdef012"};
-    static const char *const arguments[] = {"{\"" FIELD "\": \"" VALUE "\"}", "\"{\\\"" FIELD "\\\": \\\"" VALUE "\\\"}\""};
     const char *word = can->strings ? STRING(WORD) : PARTS(WORD), *nothing = can->strings ? STRING("") : PARTS("");
     const char *contents[] = {"null", nothing};
     for (int form = 0; form < 8 && !can->calls && !p->no_memory; form++) {
         const bool is_short = form & 4, is_empty = form & 2, is_text = form & 1;
-        const char *id = ids[is_short];
+        const char *id = call_ids[is_short];
         const bool ok = renders(p, TOOL_CHAT(MESSAGE("user") ", " CALLS ONE_CALL "]}, " RESULT), nothing, contents[is_empty],
-                                id, arguments[is_text], id, word);
+                                id, call_arguments[is_text], id, word);
         if (!ok || !writes_call(p, is_text) || !writes(p, WORD) || (!is_empty && writes(p, "None"))) continue;
         can->calls = true;
         can->argument_text = is_text;
@@ -95,28 +98,54 @@ static void probe_calls(probe *p, cl_chat_abilities *can) {
         can->short_ids = is_short;
         can->single_calls =
             !renders(p, TOOL_CHAT(MESSAGE("user") ", " CALLS ONE_CALL ", " ONE_CALL "]}, " RESULT ", " RESULT), nothing,
-                     contents[is_empty], id, arguments[is_text], id, arguments[is_text], id, word, id, word);
+                     contents[is_empty], id, call_arguments[is_text], id, call_arguments[is_text], id, word, id, word);
     }
+}
+
+/* Whether reasoning before a call is written from `thinking`, beside a content. */
+static bool writes_thinking(probe *p, const cl_chat_abilities *can, const char *content) {
+    const char *nothing = can->strings ? STRING("") : PARTS(""), *id = call_ids[can->short_ids];
+    return renders(p,
+                   TOOL_CHAT(MESSAGE("user") ", {\"role\": \"assistant\", \"content\": %s, \"thinking\": \"" WORD
+                                             "\", \"tool_calls\": [" ONE_CALL "]}, " RESULT),
+                   nothing, content, id, call_arguments[can->argument_text], id, nothing) &&
+           writes(p, WORD);
+}
+
+static void probe_thinking(probe *p, cl_chat_abilities *can) {
+    can->thinking = writes_thinking(p, can, can->strings ? STRING("") : PARTS(""));
+    if (!can->thinking) return;
+    can->thinking_alone = !writes_thinking(p, can, can->strings ? STRING(OTHER) : PARTS(OTHER)) || !writes(p, OTHER);
 }
 
 /* ---- All abilities ---- */
 
 cl_status cl_chat_probe(const cl_jinja *template, cl_str text, const json_t *own, cl_chat_abilities *can, cl_error *error) {
     probe p = {.template = template, .own = own};
-    *can = (cl_chat_abilities){.developer = cl_str_contains(text, "developer")};
+    *can = (cl_chat_abilities){0};
     can->strings = renders(&p, CHAT(MESSAGE("user")), STRING(WORD)) && writes(&p, WORD);
     can->parts =
         renders(&p, CHAT(MESSAGE("user")), PARTS(WORD)) && writes(&p, WORD) && !writes(&p, "'text'") && !writes(&p, "\"text\"");
     if (!can->strings && !can->parts) {
-        *can = (cl_chat_abilities){
-            .system = true, .developer = true, .strings = true, .tools = true, .calls = true, .null_content = true};
+        *can = (cl_chat_abilities){.system = true,
+                                   .developer = true,
+                                   .strings = true,
+                                   .tools = true,
+                                   .tools_alone = true,
+                                   .tools_system = true,
+                                   .calls = true,
+                                   .null_content = true};
     } else {
         const char *other = can->strings ? STRING("It") : PARTS("It"), *word = can->strings ? STRING(WORD) : PARTS(WORD);
         can->system = renders(&p, CHAT(MESSAGE("system") ", " MESSAGE("user")), word, other) && writes(&p, WORD);
-        can->tools = renders(&p, TOOL_CHAT(MESSAGE("user")), other) && writes(&p, TOOL);
-        if (!can->tools && can->system)
-            can->tools = renders(&p, TOOL_CHAT(MESSAGE("system") ", " MESSAGE("user")), other, other) && writes(&p, TOOL);
+        can->developer = cl_str_contains(text, "developer") &&
+                         renders(&p, CHAT(MESSAGE("developer") ", " MESSAGE("user")), word, other) && writes(&p, WORD);
+        can->tools_alone = renders(&p, TOOL_CHAT(MESSAGE("user")), other) && writes(&p, TOOL);
+        can->tools_system =
+            renders(&p, TOOL_CHAT(MESSAGE("system") ", " MESSAGE("user")), word, other) && writes(&p, TOOL) && writes(&p, WORD);
+        can->tools = can->tools_alone || can->tools_system;
         probe_calls(&p, can);
+        if (can->calls && !cl_str_contains(text, "reasoning_content")) probe_thinking(&p, can);
     }
     cl_prompt_free(&p.text);
     return p.no_memory ? cl_fail(error, CL_ERR_NOMEM, "no memory to try the chat template") : CL_OK;

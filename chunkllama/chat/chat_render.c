@@ -4,6 +4,8 @@
 #include <time.h>
 
 #include "chat_internal.h"
+#include "chunkllama/common/deadline.h"
+#include "chunkllama/common/json_doc.h"
 
 void cl_chat_input_init(cl_chat_input *in) { *in = (cl_chat_input){.add_generation_prompt = true, .now = (int64_t)time(NULL)}; }
 
@@ -36,7 +38,7 @@ static cl_status mark_last(json_t *messages, cl_error *error) {
     const size_t n = json_array_size(content);
     if (n == 0)
         return cl_fail(error, CL_ERR_ARG, "the last message has no content that could be continued (continue_final_message)");
-    json_t *parts = cl_chat_copy(content), *part = cl_chat_copy(json_array_get(content, n - 1));
+    json_t *parts = cl_json_copy(content), *part = cl_json_copy(json_array_get(content, n - 1));
     const bool ok = parts && part && json_object_set_new_nocheck(part, "text", marked(json_object_get(part, "text"))) == 0 &&
                     json_array_set(parts, n - 1, part) == 0 && json_object_set(last, "content", parts) == 0;
     json_decref(part);
@@ -70,12 +72,13 @@ static bool set(json_t *variables, const char *name, json_t *value) {
 
 static json_t *value_or_null(const json_t *value) { return value ? json_incref((json_t *)value) : json_null(); }
 
-static cl_status make_variables(const cl_chat_template *t, const cl_chat_input *in, json_t **variables, cl_error *error) {
-    const bool has_tools = json_array_size(in->tools) > 0;
-    json_t *messages = cl_chat_rewrite(&t->can, in->messages, in->tools), *v = *variables = json_object();
+static cl_status make_variables(const cl_chat_template *t, const cl_chat_input *in, const cl_chat_arrangement *arrangement,
+                                json_t **variables, int64_t *n_steps, cl_error *error) {
+    const bool gives_tools = json_array_size(in->tools) > 0 && arrangement->tools != CL_TOOLS_DESCRIBED;
+    json_t *messages = cl_chat_rewrite(&t->can, arrangement, in->messages, in->tools, n_steps), *v = *variables = json_object();
     const bool ok = messages && v && (!in->kwargs || json_object_update(v, (json_t *)in->kwargs) == 0) &&
                     set(v, "messages", json_incref(messages)) &&
-                    set(v, "tools", value_or_null(has_tools && t->can.tools ? in->tools : NULL)) &&
+                    set(v, "tools", value_or_null(gives_tools ? in->tools : NULL)) &&
                     set(v, "documents", value_or_null(in->documents)) &&
                     set(v, "add_generation_prompt", json_boolean(in->add_generation_prompt));
     cl_status status = ok ? CL_OK : no_memory(error);
@@ -95,28 +98,43 @@ static void remove_second_bos(cl_prompt *text, size_t n) {
 }
 
 static cl_status render(const cl_chat *chat, const cl_chat_template *t, const cl_chat_input *in, const json_t *variables,
-                        cl_prompt *text, cl_error *error) {
+                        int64_t *n_steps, cl_prompt *text, cl_error *error) {
     cl_jinja_options options;
     cl_jinja_options_init(&options);
     options.now = in->now;
+    options.max_steps = *n_steps;
+    options.n_steps = n_steps;
     if (cl_tokenizer_adds_bos(chat->tok)) cl_prompt_add_token(text, chat->tok, cl_tokenizer_bos(chat->tok));
     const size_t bos_size = text->size;
     cl_error cause;
     cl_status status = cl_jinja_render(t->jinja, variables, chat->own, &options, text, &cause);
     if (status == CL_ERR_NOMEM || text->no_memory) return no_memory(error);
+    const cl_status late = status == CL_OK ? CL_OK : cl_deadline_check(error);
+    if (late != CL_OK) return late;
     if (status != CL_OK) return cl_fail(error, CL_ERR_ARG, "the chat template refuses this chat: %s", cause.message);
     remove_second_bos(text, bos_size);
     return in->continue_final_message ? cut_at_mark(text, error) : CL_OK;
 }
 
+cl_status cl_chat_render_as(const cl_chat *chat, const cl_chat_template *t, const cl_chat_input *in,
+                            const cl_chat_arrangement *arrangement, int64_t *n_steps, cl_prompt *text, cl_error *error) {
+    json_t *variables = NULL;
+    int64_t n_rewriting;
+    cl_status status = make_variables(t, in, arrangement, &variables, &n_rewriting, error);
+    if (status == CL_OK) status = render(chat, t, in, variables, n_steps, text, error);
+    *n_steps += n_rewriting;
+    json_decref(variables);
+    return status;
+}
+
 cl_status cl_chat_render(const cl_chat *chat, const cl_chat_input *in, cl_prompt *text, cl_error *error) {
     if (json_array_size(in->messages) == 0) return cl_fail(error, CL_ERR_ARG, "messages: at least one is needed");
     const cl_chat_template *t = cl_chat_template_for(chat, json_array_size(in->tools) > 0);
-    json_t *variables = NULL;
-    cl_status status = make_variables(t, in, &variables, error);
-    if (status == CL_OK) status = render(chat, t, in, variables, text, error);
-    json_decref(variables);
-    return status;
+    cl_jinja_options options;
+    cl_chat_arrangement arrangement;
+    cl_jinja_options_init(&options);
+    const cl_status status = cl_chat_arrange(chat, t, in, &arrangement, error);
+    return status == CL_OK ? cl_chat_render_as(chat, t, in, &arrangement, &options.max_steps, text, error) : status;
 }
 
 /* ---- Tokens ---- */

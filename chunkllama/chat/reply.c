@@ -35,11 +35,14 @@ struct cl_reply {
     bool no_memory;
 };
 
+/* Whether reasoning is told apart: to be split off, or because a grammar does not constrain what looks like a call in it. */
+static bool sees_reasoning(const cl_reply *r) { return r->options.reasoning || r->options.constrained; }
+
 cl_reply *cl_reply_create(const cl_reply_options *options) {
     cl_reply *r = calloc(1, sizeof *r);
     if (!r) return NULL;
     r->options = *options;
-    if (options->reasoning && options->in_reasoning) r->state = REPLY_IN_REASONING;
+    if (options->in_reasoning && sees_reasoning(r)) r->state = REPLY_IN_REASONING;
     return r;
 }
 
@@ -74,6 +77,11 @@ static void add_part(cl_reply *r, cl_reply_kind kind, const char *text, size_t s
         r->parts_capacity = capacity;
     }
     r->parts[r->n_parts++] = (cl_reply_part){.kind = kind, .call = call, .size = size};
+}
+
+/* What the text in a state is. */
+static cl_reply_kind kind_in(const cl_reply *r) {
+    return r->state == REPLY_IN_REASONING && r->options.reasoning ? CL_REPLY_REASONING : CL_REPLY_CONTENT;
 }
 
 /* Whether something other than content was split off. */
@@ -122,7 +130,7 @@ static void release(cl_reply *r) {
 
 /* The text that was read is no marker or call: its first n_plain bytes are plain text, and the others are read once more. */
 static void give_up(cl_reply *r) {
-    const cl_reply_kind kind = r->state == REPLY_IN_REASONING ? CL_REPLY_REASONING : CL_REPLY_CONTENT;
+    const cl_reply_kind kind = kind_in(r);
     if (r->state != REPLY_IN_REASONING) r->state = REPLY_IN_TEXT;
     add_text(r, kind, r->held.data + r->start, r->n_plain);
     r->at = r->start + r->n_plain;
@@ -147,6 +155,33 @@ static match match_marker(const cl_reply *r, const char *marker, size_t from) {
     return n == size ? MATCH_WHOLE : MATCH_PART;
 }
 
+/* Of several markers. */
+static match match_any(const cl_reply *r, const char *const *markers, size_t n, size_t from) {
+    match best = MATCH_NONE;
+    for (size_t i = 0; i < n; i++) {
+        const match m = match_marker(r, markers[i], from);
+        if (m > best) best = m;
+    }
+    return best;
+}
+
+/* Whether calls may have another form around their JSON than the template's. */
+static bool takes_other_forms(const cl_reply *r) {
+    return r->options.format->syntax == CL_REPLY_JSON && !r->options.constrained;
+}
+
+/* Around JSON, models also write the plural (Apriel), whatever marker the template names. */
+static match match_begin(const cl_reply *r, size_t from) {
+    const char *const markers[] = {r->options.format->begin, CL_REPLY_CALLS_BEGIN};
+    const bool is_bare = r->options.format->syntax == CL_REPLY_BARE && r->options.constrained; /* as grammars write them */
+    return is_bare ? MATCH_NONE : match_any(r, markers, takes_other_forms(r) ? 2 : 1, from);
+}
+
+static match match_end(const cl_reply *r, size_t from) {
+    const char *const markers[] = {r->options.format->end, CL_REPLY_CALLS_END};
+    return match_any(r, markers, r->options.format->syntax == CL_REPLY_JSON ? 2 : 1, from);
+}
+
 /* A call may follow the text that was read; otherwise that text is plain. */
 static void begin_call(cl_reply *r, bool is_marked) {
     r->is_marked = is_marked;
@@ -155,49 +190,57 @@ static void begin_call(cl_reply *r, bool is_marked) {
     r->state = REPLY_BEFORE_CALL;
 }
 
-static void begin_reasoning(cl_reply *r) {
-    r->space.size = 0;
-    r->state = REPLY_IN_REASONING;
+/* A marker of reasoning was read, behind which the state is another one. It is content where reasoning is. */
+static void pass_thought_marker(cl_reply *r, reply_state state) {
+    if (r->options.reasoning)
+        r->space.size = 0;
+    else
+        add_text(r, CL_REPLY_CONTENT, r->held.data + r->start, r->at - r->start);
+    r->state = state;
     release(r);
 }
 
 /* Whether a call without a marker may begin with a byte. */
 static bool begins_bare_call(const cl_reply_format *f, char byte) {
-    return (f->syntax == CL_REPLY_BARE && byte == '{') || (f->syntax == CL_REPLY_PYTHON && byte == '[');
+    const bool is_letter = (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || byte == '_';
+    return (f->syntax == CL_REPLY_BARE && byte == '{') || (f->syntax == CL_REPLY_PYTHON && byte == '[') ||
+           (f->syntax == CL_REPLY_RECIPIENT && is_letter);
 }
 
 static void read_text(cl_reply *r) {
     const cl_reply_format *f = r->options.format;
     const bool fresh = !r->has_content; /* only the beginning of a reply is reasoning, or a call without a marker */
-    const bool may_call = r->options.tools && r->n_calls < CL_REPLY_MAX_CALLS;
-    const match thinks = r->options.reasoning && fresh ? match_marker(r, f->think, r->start) : MATCH_NONE;
-    const match calls = may_call ? match_marker(r, f->begin, r->start) : MATCH_NONE;
+    /* Functionary writes a marker also before content. */
+    const bool may_call = (r->options.tools || f->syntax == CL_REPLY_RECIPIENT) && r->n_calls < CL_REPLY_MAX_CALLS;
+    const match thinks = sees_reasoning(r) && fresh ? match_marker(r, f->think, r->start) : MATCH_NONE;
+    const match calls = may_call ? match_begin(r, r->start) : MATCH_NONE;
+    /* Qwen3-Coder leaves its marker out at times. */
+    const match function = may_call && takes_other_forms(r) ? match_marker(r, "<function=", r->start) : MATCH_NONE;
     if (thinks == MATCH_WHOLE) {
-        begin_reasoning(r);
+        pass_thought_marker(r, REPLY_IN_REASONING);
     } else if (calls == MATCH_WHOLE) {
         begin_call(r, true);
-    } else if (may_call && fresh && begins_bare_call(f, r->held.data[r->start])) {
+    } else if (function == MATCH_WHOLE || (may_call && fresh && begins_bare_call(f, r->held.data[r->start]))) {
         begin_call(r, false);
-        r->at = r->start; /* that byte belongs to the call */
-    } else if (thinks == MATCH_NONE && calls == MATCH_NONE) {
+        r->at = r->start; /* these bytes belong to the call */
+    } else if (thinks == MATCH_NONE && calls == MATCH_NONE && function == MATCH_NONE) {
         r->n_plain = 1;
         give_up(r);
     }
 }
 
+/* Reasoning may begin with its marker once more, because the prompt or the model has written it before. */
 static void read_reasoning(cl_reply *r) {
-    switch (match_marker(r, r->options.format->answer, r->start)) {
-    case MATCH_PART: break;
-    case MATCH_WHOLE:
-        r->space.size = 0;
-        r->has_reasoning = true;
-        r->state = REPLY_IN_TEXT;
-        release(r);
-        break;
-    case MATCH_NONE:
+    const match ends = match_marker(r, r->options.format->answer, r->start);
+    const match begins = r->has_reasoning ? MATCH_NONE : match_marker(r, r->options.format->think, r->start);
+    if (ends == MATCH_WHOLE) {
+        r->has_reasoning = r->options.reasoning;
+        pass_thought_marker(r, REPLY_IN_TEXT);
+    } else if (begins == MATCH_WHOLE) {
+        pass_thought_marker(r, REPLY_IN_REASONING);
+    } else if (ends == MATCH_NONE && begins == MATCH_NONE) {
         r->n_plain = 1;
         give_up(r);
-        break;
     }
 }
 
@@ -205,14 +248,16 @@ static void read_reasoning(cl_reply *r) {
 
 static void begin_reader(cl_reply *r) {
     reply_call_free(&r->call);
-    reply_call_init(&r->call, &r->options, !r->is_marked);
+    reply_call_init(&r->call, &r->options, !r->is_marked || !r->options.tools || r->options.constrained);
     r->state = REPLY_IN_CALL;
 }
 
 static void read_before_call(cl_reply *r) {
     const char byte = r->held.data[r->at - 1];
-    if (reply_is_space(byte)) return;
-    if (byte == '[' && !r->in_array && r->options.format->syntax != CL_REPLY_GEMMA) {
+    const cl_reply_syntax syntax = r->options.format->syntax;
+    const bool is_name = syntax == CL_REPLY_RECIPIENT; /* which follows the marker at once */
+    if (reply_is_space(byte) && !is_name) return;
+    if (byte == '[' && !r->in_array && syntax != CL_REPLY_GEMMA && !is_name) {
         r->in_array = true;
         return;
     }
@@ -223,10 +268,13 @@ static void read_before_call(cl_reply *r) {
 static void read_call(cl_reply *r) {
     const reply_verdict v = reply_call_read(&r->call, r->held.data[r->at - 1]);
     r->no_memory |= reply_call_failed(&r->call);
-    if (!r->call.begun) {
-        if (v != REPLY_MORE) give_up(r);
-        return;
+    if (!r->call.begun && v == REPLY_WHOLE) {
+        r->state = REPLY_IN_TEXT;
+        r->has_content = true; /* so that it does not begin with a call without a marker */
+        release(r);
     }
+    if (!r->call.begun && v == REPLY_BROKEN) give_up(r);
+    if (!r->call.begun) return;
     add_call(r);
     if (v == REPLY_BROKEN) {
         r->at--;
@@ -247,7 +295,7 @@ enum { MAX_SEPARATORS = 64 };
 /* Another call may follow in the same array or behind the same marker; then the marker of the end. */
 static void read_after_call(cl_reply *r) {
     const cl_reply_syntax syntax = r->options.format->syntax;
-    const bool again = r->n_calls < CL_REPLY_MAX_CALLS && (r->in_array || syntax == CL_REPLY_JSON || syntax == CL_REPLY_BARE);
+    const bool again = r->n_calls < CL_REPLY_MAX_CALLS && (r->in_array || syntax == CL_REPLY_BARE || takes_other_forms(r));
     size_t i = r->start;
     while (i < r->at && i - r->start < MAX_SEPARATORS && is_separator(r, r->held.data[i])) i++;
     if (i == r->at && r->held.data[i - 1] == ']') {
@@ -255,7 +303,7 @@ static void read_after_call(cl_reply *r) {
         release(r);
     }
     if (i == r->at) return;
-    const match end = match_marker(r, r->options.format->end, i);
+    const match end = match_end(r, i);
     if (end == MATCH_WHOLE) {
         r->state = REPLY_IN_TEXT;
         release(r);
@@ -319,7 +367,7 @@ static void finish(cl_reply *r) {
         resolve(r);
         read_all(r);
     }
-    const bool keeps_space = r->state != REPLY_IN_REASONING && (r->has_content ? r->n_calls == 0 : !is_split(r));
+    const bool keeps_space = kind_in(r) == CL_REPLY_CONTENT && (r->has_content ? r->n_calls == 0 : !is_split(r));
     if (keeps_space && r->space.size > 0) add_part(r, CL_REPLY_CONTENT, r->space.data, r->space.size);
     r->space.size = 0;
 }

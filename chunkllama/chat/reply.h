@@ -23,19 +23,26 @@
 /* How a call is written after its marker. */
 typedef enum cl_reply_syntax {
     CL_REPLY_JSON, /* {"name": ..., "arguments": {...}}, one or several, also as an array; or Qwen3-Coder's <function=NAME> */
-    CL_REPLY_BARE, /* the same, also without the marker, if it is all that the model writes; the name must be a tool's */
-    CL_REPLY_MISTRAL, /* NAME[ARGS]{...}, or the array [{"name", "arguments"}, ...] of earlier models */
-    CL_REPLY_PYTHON,  /* [NAME(key='text', key=1), ...] as all that the model writes; the names must be tools' */
-    CL_REPLY_GEMMA    /* call:NAME{key:<escape>text<escape>,...} */
+    CL_REPLY_FUNCTION,  /* NAME>{...}</function>, behind <function= (Functionary 3.1) */
+    CL_REPLY_RECIPIENT, /* NAME and {...} on the next line, behind >>> or where the reply begins; behind "all" content (3.2) */
+    CL_REPLY_BARE,      /* JSON, also without the marker, if it is all that the model writes; the name must be a tool's */
+    CL_REPLY_MISTRAL,   /* NAME[ARGS]{...}, or the array [{"name", "arguments"}, ...] of earlier models */
+    CL_REPLY_PYTHON,    /* [NAME(key='text', key=1), ...] as all that the model writes; the names must be tools' */
+    CL_REPLY_GEMMA,     /* call:NAME{key:<escape>text<escape>,...} */
+    CL_REPLY_N_SYNTAXES
 } cl_reply_syntax;
 
 enum { CL_REPLY_MAX_MARKER = 64 };
+
+/* What models of any family write around JSON calls at times, instead of their template's markers. */
+#define CL_REPLY_CALLS_BEGIN "<tool_calls>"
+#define CL_REPLY_CALLS_END   "</tool_calls>"
 
 /* How the models of a family write. Markers are terminated and at most 63 bytes long. */
 typedef struct cl_reply_format {
     const char *name; /* of the family, static */
     cl_reply_syntax syntax;
-    bool names;                                                   /* Mistral: NAME[ARGS]{...}, not the array */
+    bool array;                                                   /* several calls are elements of one array */
     const char *arguments;                                        /* the name of the arguments in JSON calls, static */
     char begin[CL_REPLY_MAX_MARKER], end[CL_REPLY_MAX_MARKER];    /* around each call; end "": none */
     char think[CL_REPLY_MAX_MARKER], answer[CL_REPLY_MAX_MARKER]; /* around reasoning, e.g. <think>, </think>; "": none */
@@ -91,8 +98,10 @@ enum {
 
 typedef struct cl_reply_options {
     const cl_reply_format *format;
-    const json_t *tools; /* OpenAI's array of tools: calls are split off; NULL: they are content */
+    const json_t *tools; /* OpenAI's array of tools: calls are split off; NULL: calls are content */
     bool required;       /* a grammar makes the reply consist of calls, so a call that is cut before its name is no content */
+    bool constrained;    /* a grammar makes calls of these tools follow their schemas where they begin as the format says: what
+                            only looks like another form of calls is content */
     bool reasoning;      /* split reasoning off; otherwise it is content, with its markers */
     bool in_reasoning;   /* the prompt ends inside of reasoning */
 } cl_reply_options;

@@ -167,13 +167,23 @@ static reply_verdict read_id(reply_call *c, char byte) {
     return (unsigned char)byte > ' ' && byte != '{' ? REPLY_MORE : REPLY_BROKEN;
 }
 
+/* ---- Functionary 3.2: NAME, and the arguments on the next line ---- */
+
+static reply_verdict read_recipient(reply_call *c, char byte) {
+    if (c->state == CALL_VALUE) return reply_is_space(byte) ? REPLY_MORE : reply_call_begin_arguments(c, byte);
+    if (c->state == CALL_ARGUMENTS) return reply_call_add_json(c, &byte, 1);
+    if (byte != '\n') return reply_is_space(byte) || byte == '{' ? REPLY_BROKEN : reply_call_add_to_name(c, byte);
+    if (cl_str_is((cl_str){c->name.data, c->name.size}, "all")) return REPLY_WHOLE;
+    return reply_call_end_name(c, CALL_VALUE);
+}
+
 /* ---- All ---- */
 
 static bool may_begin_name(char byte) { return byte == '_' || (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z'); }
 
 static reply_verdict open_call(reply_call *c, char byte) {
     const cl_reply_syntax syntax = c->options->format->syntax;
-    if (reply_is_space(byte)) return REPLY_MORE;
+    if (reply_is_space(byte) && syntax != CL_REPLY_RECIPIENT) return REPLY_MORE;
     if (syntax == CL_REPLY_GEMMA) {
         c->form = CALL_FORM_GEMMA;
         return byte == 'c' ? expect(c, "call:") : REPLY_BROKEN;
@@ -183,9 +193,14 @@ static reply_verdict open_call(reply_call *c, char byte) {
         c->state = CALL_NAME;
         return may_begin_name(byte) ? reply_call_add_to_name(c, byte) : REPLY_BROKEN;
     }
+    if (syntax == CL_REPLY_FUNCTION || syntax == CL_REPLY_RECIPIENT) {
+        c->form = syntax == CL_REPLY_FUNCTION ? CALL_FORM_QWEN : CALL_FORM_RECIPIENT;
+        c->state = CALL_NAME;
+        return reply_call_read(c, byte);
+    }
     if (byte == '{') return reply_call_go(c, CALL_KEY);
     if (syntax == CL_REPLY_MISTRAL) return begin_mistral(c, byte);
-    if (syntax != CL_REPLY_JSON || byte != '<') return REPLY_BROKEN;
+    if (syntax != CL_REPLY_JSON || byte != '<' || c->options->constrained) return REPLY_BROKEN;
     c->form = CALL_FORM_QWEN;
     return expect(c, "<function=");
 }
@@ -221,6 +236,7 @@ reply_verdict reply_call_read(reply_call *c, char byte) {
     case CALL_FORM_QWEN: return reply_qwen_read(c, byte);
     case CALL_FORM_GEMMA: return reply_gemma_read(c, byte);
     case CALL_FORM_PYTHON: return reply_python_read(c, byte);
+    case CALL_FORM_RECIPIENT: return read_recipient(c, byte);
     default: return read_json_call(c, byte);
     }
 }

@@ -81,7 +81,7 @@ typedef enum reply_call_state {
 typedef struct reply_call {
     const cl_reply_options *options;
     bool must_know; /* the name must be a tool's */
-    enum { CALL_FORM_JSON, CALL_FORM_MISTRAL, CALL_FORM_QWEN, CALL_FORM_GEMMA, CALL_FORM_PYTHON } form;
+    enum { CALL_FORM_JSON, CALL_FORM_MISTRAL, CALL_FORM_QWEN, CALL_FORM_GEMMA, CALL_FORM_PYTHON, CALL_FORM_RECIPIENT } form;
     reply_call_state state;
     bool begun; /* name and the arguments so far may be reported */
     bool has_arguments, named;
@@ -89,11 +89,13 @@ typedef struct reply_call {
     reply_text name;        /* the owner empties it once it is reported */
     reply_text arguments;   /* JSON text that was not reported yet; the owner empties it once the call has begun */
     reply_text key;         /* that is being read; of a parameter or tag */
-    reply_text value;       /* of a parameter that may be any JSON */
+    reply_text value;       /* of a parameter that may be something else than a string */
     reply_json json;        /* of the arguments */
     const char *word;       /* that is expected, of which n_matched bytes were read */
     size_t n_matched;       /* also of the end of a value */
     bool is_string;         /* in a string, in the forms without JSON */
+    const json_t *schema;   /* Qwen: of the parameter; NULL: it has none */
+    unsigned kinds;         /* Qwen: of values that it allows */
     bool newline;           /* Qwen: it is held back, because a value does not include its last one */
     bool value_begun;       /* Qwen: so that a newline is not the first one, which is not included either */
     size_t n_parameters;
@@ -104,7 +106,10 @@ typedef struct reply_call {
 void reply_call_init(reply_call *c, const cl_reply_options *options, bool must_know);
 void reply_call_free(reply_call *c);
 
-/* Read the next byte. REPLY_BROKEN: there is no call, or, if it has begun, it ends before this byte. */
+/*
+ * Read the next byte. REPLY_BROKEN: there is no call, or, if it has begun, it ends before this byte. REPLY_WHOLE before it has
+ * begun: what was read is a marker of content.
+ */
 reply_verdict reply_call_read(reply_call *c, char byte);
 
 /* Whether memory was lacking. */

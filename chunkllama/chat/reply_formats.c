@@ -19,8 +19,14 @@ static const family families[] = {
       .end = "<end_function_call>",
       .stop = "<start_function_response>"}},
     {{"[TOOL_CALLS]"}, {.name = "mistral", .syntax = CL_REPLY_MISTRAL, .begin = "[TOOL_CALLS]"}},
+    {{"<seed:tool_call>"}, {.name = "seed", .syntax = CL_REPLY_JSON, .begin = "<seed:tool_call>", .end = "</seed:tool_call>"}},
+    {{">>>all"}, {.name = "functionary", .syntax = CL_REPLY_RECIPIENT, .begin = ">>>"}},
+    {{"<tool_calls>["},
+     {.name = "apriel", .syntax = CL_REPLY_JSON, .array = true, .begin = CL_REPLY_CALLS_BEGIN, .end = CL_REPLY_CALLS_END}},
     {{"<tool_call>"}, {.name = "hermes", .syntax = CL_REPLY_JSON, .begin = "<tool_call>", .end = "</tool_call>"}},
-    {{"[func_name1("}, {.name = "pythonic", .syntax = CL_REPLY_PYTHON}},
+    {{"<function=", "</function>"},
+     {.name = "functionary", .syntax = CL_REPLY_FUNCTION, .begin = "<function=", .end = "</function>"}},
+    {{"[func_name1("}, {.name = "pythonic", .syntax = CL_REPLY_PYTHON, .array = true}},
     {{"<|start_header_id|>", "\"parameters\""},
      {.name = "llama3", .syntax = CL_REPLY_BARE, .arguments = "parameters", .begin = "<|python_tag|>"}},
     {{NULL}, {.name = "hermes", .syntax = CL_REPLY_JSON, .begin = "<tool_call>", .end = "</tool_call>"}},
@@ -31,13 +37,13 @@ static bool is_of(cl_str template, const family *f) {
 }
 
 /* The markers around reasoning. The template names the second, where it takes earlier reasoning out of the chat. */
-static const char *const thoughts[][2] = {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}};
+static const char *const thoughts[][2] = {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}, {"<seed:think>", "</seed:think>"}};
 
 bool cl_reply_format_find(cl_str template, bool has_tools, cl_reply_format *format) {
     const family *f = families, *last = &families[sizeof families / sizeof *families - 1];
     while (f < last && (!has_tools || !is_of(template, f))) f++;
     *format = f->format;
-    format->names = cl_str_contains(template, "[ARGS]");
+    if (f->format.syntax == CL_REPLY_MISTRAL) format->array = !cl_str_contains(template, "[ARGS]");
     if (!format->arguments) format->arguments = "arguments";
     for (size_t i = 0; i < sizeof thoughts / sizeof *thoughts; i++) {
         if (!cl_str_contains(template, thoughts[i][1])) continue;
@@ -113,14 +119,11 @@ void cl_reply_format_probe(cl_str text, cl_reply_format *format) {
 }
 
 const char *cl_reply_format_marker(const cl_reply_format *f, size_t i) {
-    static const char *const mistral[] = {"[ARGS]", "[CALL_ID]"};
-    const char *const all[] = {f->begin,
-                               f->end,
-                               f->think,
-                               f->answer,
-                               f->syntax == CL_REPLY_MISTRAL ? mistral[0]
-                               : f->syntax == CL_REPLY_GEMMA ? "<escape>"
-                                                             : "",
-                               f->syntax == CL_REPLY_MISTRAL ? mistral[1] : ""};
-    return i < sizeof all / sizeof *all ? all[i] : NULL;
+    static const char *const more[][2] = {[CL_REPLY_JSON] = {CL_REPLY_CALLS_BEGIN, CL_REPLY_CALLS_END},
+                                          [CL_REPLY_MISTRAL] = {"[ARGS]", "[CALL_ID]"},
+                                          [CL_REPLY_GEMMA] = {"<escape>"},
+                                          [CL_REPLY_N_SYNTAXES] = {NULL}};
+    const char *const all[] = {f->begin, f->end, f->think, f->answer, more[f->syntax][0], more[f->syntax][1]};
+    enum { N = sizeof all / sizeof *all };
+    return i < N ? (all[i] ? all[i] : "") : NULL;
 }

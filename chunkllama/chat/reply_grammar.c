@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "chunkllama/common/json_doc.h"
+#include "chunkllama/common/json_text.h"
+#include "chunkllama/schema/schema.h"
 #include "reply_grammar_writer.h"
-
-/* White space in JSON: a blank, or line breaks with an indent. Small models would go on with it. */
-#define JSON_SPACE " |(\\r?\\n){1,2}[ \\t]{0,40}"
 
 /* ---- Text ---- */
 
@@ -36,7 +36,7 @@ void reply_put_rule(reply_writer *w, const char *name, size_t i) {
 }
 
 static void put_json(reply_writer *w, const json_t *json) {
-    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    char *text = json ? cl_json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     w->no_memory |= !text;
     reply_put(w, "%json ");
     if (text) reply_put(w, text);
@@ -48,50 +48,13 @@ static void put_json(reply_writer *w, const json_t *json) {
 
 static bool set(json_t *object, const char *key, json_t *value) { return json_object_set_new_nocheck(object, key, value) == 0; }
 
-static bool is_object_type(const json_t *type) {
-    return json_is_string(type) && strcmp(json_string_value(type), "object") == 0;
-}
-
-static bool is_one_of(const char *key, const char *const *names) {
-    for (; *names; names++)
-        if (strcmp(key, *names) == 0) return true;
-    return false;
-}
-
-/*
- * Remove the members that only describe values from a schema, or an array of schemas: it would only make the grammar longer.
- * The depth of a request's JSON is limited.
- */
-static void leave_annotations_out(json_t *schema) {
-    static const char *const annotations[] = {"description", "title", "examples", "default", "$comment", NULL};
-    static const char *const values[] = {"const", "enum", NULL};
-    static const char *const maps[] = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", NULL};
-    const char *key, *name;
-    json_t *value, *member;
-    void *next;
-    for (size_t i = 0; i < json_array_size(schema); i++) leave_annotations_out(json_array_get(schema, i));
-    json_object_foreach_safe(schema, next, key, value) {
-        if (is_one_of(key, annotations))
-            json_object_del(schema, key);
-        else if (is_one_of(key, maps))
-            json_object_foreach(value, name, member) leave_annotations_out(member);
-        else if (!is_one_of(key, values))
-            leave_annotations_out(value);
-    }
-}
-
-/* The schema of a function's arguments, a new reference: always an object; NULL: memory is lacking. */
-static json_t *schema_of(const json_t *function) {
+/* The schema of a function's arguments as its client sent it, a new reference: always an object; NULL: memory is lacking. */
+static json_t *parameters_of(const json_t *function) {
     const json_t *given = json_object_get(function, "parameters");
-    const bool strict = json_is_true(json_object_get(function, "strict"));
-    json_t *schema = json_is_object(given) ? json_deep_copy(given) : json_object();
+    json_t *schema = cl_json_is_object(given) ? cl_json_copy(given) : json_object();
     bool ok = schema;
-    if (ok) leave_annotations_out(schema);
-    if (ok && !json_is_object(given)) ok = set(schema, "additionalProperties", json_false());
-    if (ok && !is_object_type(json_object_get(schema, "type"))) ok = set(schema, "type", json_string_nocheck("object"));
-    json_t *options = ok && !json_object_get(schema, "x-guidance") ? json_object() : NULL;
-    if (options) ok = set(schema, "x-guidance", options) && set(options, "whitespace_pattern", json_string(JSON_SPACE));
-    if (options && ok && !strict) ok = set(options, "lenient", json_true());
+    if (ok && !cl_json_is_object(given)) ok = set(schema, "additionalProperties", json_false());
+    if (ok && !cl_schema_is_type(schema, "object")) ok = set(schema, "type", json_string_nocheck("object"));
     if (ok) return schema;
     json_decref(schema);
     return NULL;
@@ -116,12 +79,23 @@ static void put_body(reply_writer *w) {
     reply_put(w, "\n");
 }
 
+/* The first failure is kept. */
+static void fail(reply_writer *w, size_t i, const cl_error *cause) {
+    if (w->status == CL_OK) w->status = cl_fail(w->error, cause->code, "the tool '%.64s': %s", name_at(w, i), cause->message);
+}
+
 static void put_arguments(reply_writer *w, size_t i) {
-    json_t *schema = schema_of(function_at(w, i));
+    const json_t *function = function_at(w, i);
+    const bool strict = json_is_true(json_object_get(function, "strict"));
+    const cl_schema_options options = {.open = w->g->open, .lenient = !strict, .work = &w->schema_work};
+    json_t *parameters = parameters_of(function), *schema = NULL;
+    cl_error cause;
+    if (parameters && cl_schema_rewrite(parameters, &options, &schema, w->g->weaker, &cause) != CL_OK) fail(w, i, &cause);
     reply_put_rule(w, "arguments", i);
     reply_put(w, ": ");
     put_json(w, schema);
     json_decref(schema);
+    json_decref(parameters);
 }
 
 static void put_json_call(reply_writer *w, size_t i) {
@@ -140,6 +114,13 @@ static void put_mistral_call(reply_writer *w, size_t i) {
     reply_put_rule(w, "arguments", i);
 }
 
+/* A name, what ends it, and the arguments. */
+static void put_named_call(reply_writer *w, const char *end, size_t i) {
+    reply_put_literal(w, name_at(w, i));
+    reply_put_literal(w, end);
+    reply_put_rule(w, "arguments", i);
+}
+
 static void put_calls(reply_writer *w) {
     const cl_reply_format *f = w->g->format;
     const bool literal = f->syntax == CL_REPLY_GEMMA || f->syntax == CL_REPLY_PYTHON;
@@ -149,8 +130,10 @@ static void put_calls(reply_writer *w) {
         reply_put(w, ": ");
         if (literal)
             reply_put_literal_call(w, function_at(w, i), i);
-        else if (f->syntax == CL_REPLY_MISTRAL && f->names)
+        else if (f->syntax == CL_REPLY_MISTRAL && !f->array)
             put_mistral_call(w, i);
+        else if (f->syntax == CL_REPLY_FUNCTION || f->syntax == CL_REPLY_RECIPIENT)
+            put_named_call(w, f->syntax == CL_REPLY_FUNCTION ? ">" : "\n", i);
         else
             put_json_call(w, i);
         reply_put(w, "\n");
@@ -161,55 +144,90 @@ static void put_calls(reply_writer *w) {
 
 /* ---- The text around calls: the rule "rest", behind the marker of their beginning ---- */
 
-/* Whether several calls are elements of one array. */
-static bool is_array(const cl_reply_format *f) {
-    return f->syntax == CL_REPLY_PYTHON || (f->syntax == CL_REPLY_MISTRAL && !f->names);
-}
-
 static void put_rest(reply_writer *w) {
     const cl_reply_format *f = w->g->format;
     reply_put(w, "rest: ");
-    if (is_array(f)) {
-        reply_put(w, w->g->parallel ? "/ ?\\[/ body (\", \" body)* \"]\"" : "/ ?\\[/ body \"]\"");
-    } else if (f->syntax == CL_REPLY_JSON) {
-        reply_put(w, "/\\n?/ body /\\n?/ ");
-        reply_put_marker(w, f->end, w->end);
-    } else {
-        reply_put(w, "body ");
-        if (f->end[0]) reply_put_marker(w, f->end, w->end);
-    }
+    if (f->array)
+        reply_put(w, w->g->parallel ? "/ ?\\[/ body (\", \" body)* \"]\" " : "/ ?\\[/ body \"]\" ");
+    else
+        reply_put(w, f->syntax == CL_REPLY_JSON ? "/\\n?/ body /\\n?/ " : "body ");
+    if (f->end[0]) reply_put_marker(w, f->end, w->end);
     reply_put(w, "\n");
+}
+
+/* Whether a reply begins with a call as it is; of Functionary the prompt has the marker. */
+static bool begins_without_marker(const cl_reply_format *f) {
+    return f->syntax == CL_REPLY_BARE || f->syntax == CL_REPLY_RECIPIENT;
 }
 
 /* The rule "calls" of a reply in which calls are required. */
 static void put_required(reply_writer *w) {
     const cl_reply_format *f = w->g->format;
-    const bool several = w->g->parallel && !is_array(f);
+    const bool several = w->g->parallel && !f->array;
     reply_put(w, "calls: call ");
     if (several)
-        reply_put(w, f->syntax == CL_REPLY_JSON ? "(\"\\n\" call)*" : f->syntax == CL_REPLY_BARE ? "(\"; \" call)*" : "call*");
+        reply_put(w, f->syntax == CL_REPLY_JSON        ? "(\"\\n\" call)*"
+                     : f->syntax == CL_REPLY_BARE      ? "(\"; \" call)*"
+                     : f->syntax == CL_REPLY_RECIPIENT ? "(\">>>\" call)*"
+                                                       : "call*");
     reply_put(w, "\ncall: ");
-    if (f->syntax != CL_REPLY_BARE && f->begin[0]) reply_put_marker(w, f->begin, w->begin);
+    if (!begins_without_marker(f) && f->begin[0]) reply_put_marker(w, f->begin, w->begin);
     reply_put(w, "rest\n");
+}
+
+/*
+ * The rule "told": text up to a tool as its recipient, and the call of it. Other recipients are text, since their marker stands
+ * in other text, too.
+ */
+static void put_told(reply_writer *w) {
+    const size_t n = json_array_size(w->g->tools);
+    reply_put(w, "told: ");
+    for (size_t i = 0; i < n; i++) {
+        reply_put(w, i > 0 ? "| " : "");
+        reply_put_rule(w, "head", i);
+        reply_put_rule(w, "arguments", i);
+    }
+    for (size_t i = 0; i < n; i++) {
+        char rule[64];
+        snprintf(rule, sizeof rule, "\nhead_%zu[lazy]: TEXT ", i);
+        reply_put(w, rule);
+        reply_put_literal(w, w->g->format->begin);
+        reply_put_literal(w, name_at(w, i));
+        reply_put_literal(w, "\n");
+    }
+    reply_put(w, "\n");
+}
+
+/* The rule "head": text up to the marker of a call, as a special token or spelled out. */
+static void put_head(reply_writer *w) {
+    const char *marker = w->g->format->begin;
+    if (w->begin >= 0) {
+        reply_put(w, "head: spelled | TEXT ");
+        reply_put_marker(w, marker, w->begin);
+        reply_put(w, "\n");
+    }
+    reply_put(w, w->begin >= 0 ? "spelled[lazy]: TEXT " : "head[lazy]: TEXT ");
+    reply_put_literal(w, marker);
+    reply_put(w, "\n");
 }
 
 /* The rule "any" of a reply in which calls may stand among text. */
 static void put_optional(reply_writer *w) {
     const cl_reply_format *f = w->g->format;
-    const bool several = w->g->parallel && !is_array(f);
-    if (f->syntax == CL_REPLY_BARE || f->syntax == CL_REPLY_PYTHON) {
+    const bool several = w->g->parallel && !f->array;
+    if (f->syntax == CL_REPLY_RECIPIENT) {
+        put_required(w);
+        reply_put(w, several ? "any: \"all\\n\" told* TEXT | calls\n" : "any: \"all\\n\" (TEXT | told) | calls\n");
+        put_told(w);
+    } else if (f->syntax == CL_REPLY_BARE || f->syntax == CL_REPLY_PYTHON) {
         put_required(w);
         reply_put(w, "any: plain | calls\nplain: /([ \\t\\r\\n]*[^ \\t\\r\\n");
         reply_put(w, f->syntax == CL_REPLY_BARE ? "{" : "\\[");
+        reply_put(w, f->think[0] == '<' ? "<" : f->think[0] ? "\\[" : ""); /* behind a thought a call may begin */
         reply_put(w, "](.|\\n)*)?/\n");
-    } else if (w->begin >= 0) {
-        reply_put(w, several ? "any: TEXT (call TEXT)*\ncall: " : "any: TEXT call?\ncall: ");
-        reply_put_marker(w, f->begin, w->begin);
-        reply_put(w, "rest\n");
     } else {
-        reply_put(w, several ? "any: (head rest)* TEXT\nhead[lazy]: TEXT " : "any: TEXT | head rest\nhead[lazy]: TEXT ");
-        reply_put_literal(w, f->begin);
-        reply_put(w, "\n");
+        reply_put(w, several ? "any: (head rest)* TEXT\n" : "any: TEXT | head rest\n");
+        put_head(w);
     }
 }
 
@@ -257,7 +275,7 @@ static bool find_markers(reply_writer *w, cl_error *error) {
 }
 
 cl_status cl_reply_grammar_write(const cl_reply_grammar *grammar, char **text, cl_error *error) {
-    reply_writer w = {.g = grammar};
+    reply_writer w = {.g = grammar, .error = error};
     *text = NULL;
     if (!find_markers(&w, error)) return CL_ERR_NOMEM;
     put_start(&w);
@@ -273,12 +291,13 @@ cl_status cl_reply_grammar_write(const cl_reply_grammar *grammar, char **text, c
     }
     reply_put(&w, "TEXT: /(.|\\n)*/\n");
     reply_text_add(&w.out, "", 1);
-    if (w.no_memory || w.out.no_memory) {
+    if (w.status == CL_OK && (w.no_memory || w.out.no_memory))
+        w.status = cl_fail(error, CL_ERR_NOMEM, "no memory for the grammar of the tools");
+    if (w.status == CL_OK)
+        *text = w.out.data;
+    else
         free(w.out.data);
-        return cl_fail(error, CL_ERR_NOMEM, "no memory for the grammar of the tools");
-    }
-    *text = w.out.data;
-    return CL_OK;
+    return w.status;
 }
 
 cl_status cl_reply_special_token(const cl_tokenizer *tok, const char *text, int32_t *id, cl_error *error) {

@@ -16,15 +16,18 @@ typedef struct cl_reply_grammar {
     bool parallel;       /* several calls are allowed */
     bool reasons;        /* the reply may begin with reasoning, */
     bool in_reasoning;   /* or goes on with reasoning that the prompt has begun */
-    const char *answer;  /* the JSON schema of a reply without calls, JSON text; NULL: any text. `required` overrides it */
+    const char *answer;  /* the schema of a reply without calls, JSON text of cl_schema_rewrite; NULL: any text. `required`
+                            overrides it */
+    bool open;           /* cl_schema_options.open of the tools' schemas */
+    char *weaker;        /* [CL_SCHEMA_WEAKER_BYTES] as cl_schema_rewrite fills it */
 } cl_reply_grammar;
 
 /*
- * Write a grammar to *text, terminated, for the caller to free. Schemas that are not `strict` are followed as far as llguidance
- * knows them, others exactly, or the engine refuses the grammar. In the forms of FunctionGemma and Python arguments follow the
- * names, types and enums of the schema's properties, and nothing else of it.
+ * Write a grammar to *text, terminated, for the caller to free. Schemas that are not `strict` are followed as far as grammars
+ * can, others exactly, or they are refused. In the forms of FunctionGemma and Python arguments follow the names, types and
+ * enums of the schema's properties, and nothing else of it.
  *
- * CL_ERR_NOMEM.
+ * CL_ERR_ARG and CL_ERR_LIMIT name the tool whose schema cannot be followed; CL_ERR_NOMEM.
  */
 cl_status cl_reply_grammar_write(const cl_reply_grammar *grammar, char **text, cl_error *error);
 

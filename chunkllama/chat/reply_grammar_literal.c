@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "chunkllama/common/json_text.h"
 #include "reply_grammar_writer.h"
 
 static bool is_gemma(const reply_writer *w) { return w->g->format->syntax == CL_REPLY_GEMMA; }
@@ -31,6 +32,7 @@ static void put_string(reply_writer *w, const char *text) {
 static bool put_constant(reply_writer *w, const json_t *value) {
     const bool gemma = is_gemma(w);
     char number[64];
+    cl_str beyond;
     switch (json_typeof(value)) {
     case JSON_STRING: put_string(w, json_string_value(value)); return true;
     case JSON_TRUE: reply_put_literal(w, gemma ? "true" : "True"); return true;
@@ -38,7 +40,10 @@ static bool put_constant(reply_writer *w, const json_t *value) {
     case JSON_NULL: reply_put_literal(w, gemma ? "null" : "None"); return true;
     case JSON_INTEGER: snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value)); break;
     case JSON_REAL: snprintf(number, sizeof number, "%.17g", json_real_value(value)); break;
-    default: return false;
+    default:
+        if (!cl_json_is_number(value, &beyond)) return false;
+        reply_put_literal(w, beyond.data);
+        return true;
     }
     reply_put_literal(w, number);
     return true;
@@ -49,7 +54,7 @@ static void put_constants(reply_writer *w, const json_t *values) {
     size_t n = 0;
     for (size_t i = 0; i < json_array_size(values); i++) {
         const json_t *value = json_array_get(values, i);
-        if (json_is_array(value) || json_is_object(value)) continue;
+        if (json_is_array(value) || cl_json_is_object(value)) continue;
         reply_put(w, n++ > 0 ? "| " : "(");
         put_constant(w, value);
     }

@@ -10,6 +10,9 @@ typedef struct reply_writer {
     reply_text out;
     int32_t begin, end, think, answer, args, quote; /* the markers that are special tokens; -1: they are text */
     bool no_memory;
+    cl_status status;   /* of the schemas */
+    size_t schema_work; /* cl_schema_options.work */
+    cl_error *error;
 } reply_writer;
 
 /* Append text of the grammar; a literal, which is quoted; a marker with its special token, or -1; the name of a rule. */

@@ -11,7 +11,7 @@
 
 #include "chunkllama/chat/reply.h"
 
-enum { REASONING = 8, IN_REASONING = 16, TOOLS = 32 };
+enum { REASONING = 8, IN_REASONING = 16, TOOLS = 32, CONSTRAINED = 64 };
 
 static json_t *tools;
 
@@ -78,6 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     cl_reply_format_find(cl_str_of(templates[data[0] % 8 % 5]), true, &format);
     const cl_reply_options options = {.format = &format,
                                       .tools = data[0] & TOOLS ? tools : NULL,
+                                      .constrained = data[0] & CONSTRAINED,
                                       .reasoning = data[0] & REASONING,
                                       .in_reasoning = data[0] & IN_REASONING};
     const char *text = (const char *)data + 1;

@@ -1,7 +1,7 @@
 /*
  * reply_dump MODEL.gguf < lines.jsonl > lines.jsonl: each line an object {"template", "tools", ...} in. With "text", its parts
- * out: {"reasoning", "content", "calls": [[name, arguments], ...]}; otherwise the grammar of replies, as a string, with the
- * flags "required", "parallel", "reasons", "in_reasoning", and the text of a schema, "answer".
+ * out: {"reasoning", "content", "calls": [[name, arguments], ...]}, with the flag "constrained"; otherwise the grammar of
+ * replies, as a string, with the flags "required", "parallel", "reasons", "in_reasoning", and the text of a schema, "answer".
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "chunkllama/chat/reply_grammar.h"
+#include "chunkllama/schema/schema.h"
 
 static int give_up(const char *what, const char *why) {
     fprintf(stderr, "%s: %s\n", what, why);
@@ -28,6 +29,7 @@ static json_t *longer(const json_t *before, const cl_reply_part *part) {
 static json_t *split(const cl_reply_format *format, const json_t *line) {
     const cl_reply_options options = {.format = format,
                                       .tools = json_object_get(line, "tools"),
+                                      .constrained = flag(line, "constrained"),
                                       .reasoning = format->think[0],
                                       .in_reasoning = flag(line, "in_reasoning")};
     cl_reply *reply = cl_reply_create(&options);
@@ -51,6 +53,7 @@ static json_t *split(const cl_reply_format *format, const json_t *line) {
 }
 
 static json_t *grammar(const cl_reply_format *format, const cl_tokenizer *tok, const json_t *line) {
+    char weaker[CL_SCHEMA_WEAKER_BYTES] = "";
     const cl_reply_grammar g = {
         .format = format,
         .tok = tok,
@@ -60,6 +63,8 @@ static json_t *grammar(const cl_reply_format *format, const cl_tokenizer *tok, c
         .reasons = flag(line, "reasons"),
         .in_reasoning = flag(line, "in_reasoning"),
         .answer = json_string_value(json_object_get(line, "answer")),
+        .open = flag(line, "open"),
+        .weaker = weaker,
     };
     char *text;
     cl_error error;

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 
 #include "chunkllama/chat/chat.h"
+#include "chunkllama/chat/chat_internal.h"
 #include "chunkllama/chat/chat_probe.h"
+#include "chunkllama/common/deadline.h"
 #include "small_vocab.h"
 
 /* ---- Chats on a vocabulary ---- */
@@ -268,7 +270,6 @@ static void roles_are_checked_by_the_built_in_ones(void **state) {
         expect_refusal(&v, names[i], CHAT(SYSTEM ", " USER ", " USER),
                        "messages[2].role: 'user' is out of turn, 'assistant' is next");
         expect_refusal(&v, names[i], CHAT(SYSTEM ", " USER ", " ASSISTANT), "messages[2].role: in this chat format the last");
-        expect_refusal(&v, names[i], CHAT(USER ", " SYSTEM), "messages[1].role: 'system' is out of turn");
     }
     cl_error error = {.message = ""};
     opened o;
@@ -276,6 +277,246 @@ static void roles_are_checked_by_the_built_in_ones(void **state) {
     assert_string_equal(error.message, "chat format 'none' is not known; use " CL_CHAT_NAMES);
     assert_null(o.chat);
     close_chat(&o);
+}
+
+/* ---- Messages of the system, wherever they stand ---- */
+
+#define LATE      "{'role': 'system', 'content': 'Late'}"
+#define DEVELOPER "{'role': 'developer', 'content': 'Dev'}"
+#define GO        "{'role': 'user', 'content': 'go'}"
+#define EACH      "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
+#define FIRST_ONLY                                                                                                             \
+    "{% for m in messages %}{% if m.role == 'user' and '\\n' in m.content %}{{ raise_exception('lines') }}{% endif %}"         \
+    "{% if m.role != 'system' or loop.first %}[{{ m.role }}:{{ m.content }}]{% endif %}{% endfor %}"
+#define LATE_REFUSED                                                                                                           \
+    "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('late') }}{% endif %}"            \
+    "[{{ m.role }}:{{ m.content }}]{% endfor %}"
+#define ONE_TOOL        "{'type': 'function', 'function': {'name': 'f', 'description': 'd', 'parameters': {}}}"
+#define WITH_TOOL(list) "{'tools': [" ONE_TOOL "], 'messages': [" list "]}"
+
+/* They stay where the template takes them; otherwise they become the user's, at their places, or all are the first message. */
+static void systems_are_merged_for_the_template(void **state) {
+    (void)state;
+    small_vocab v = vocab_with(NULL, inst_special);
+    expect(&v, "mistral", CHAT(SYSTEM ", " USER ", " LATE ", " GO), "<s>[INST] Sys\n\n one \n\nLate\n\ngo [/INST]", 3);
+    expect(&v, "mistral", CHAT(USER ", " LATE ", " ASSISTANT ", " GO),
+           "<s>[INST]  one \n\nLate [/INST]two </s>[INST] go [/INST]", 6);
+    expect(&v, "mistral", CHAT(SYSTEM ", " USER ", " ASSISTANT ", " LATE),
+           "<s>[INST] Sys\n\n one  [/INST]two </s>[INST] Late [/INST]", 6);
+    expect(&v, "mistral", CHAT(SYSTEM ", " DEVELOPER ", " GO), "<s>[INST] Sys\n\nDev\n\ngo [/INST]", 3);
+    static const struct {
+        const char *template, *chat, *prompt;
+    } cases[] = {
+        {EACH, CHAT(SYSTEM ", " GO ", " LATE ", " GO), "[system:Sys][user:go][system:Late][user:go]"},
+        /* only the last one is written */
+        {"{% set s = namespace(text='') %}{% for m in messages if m.role == 'system' %}{% set s.text = m.content %}{% endfor "
+         "%}<{{ s.text "
+         "}}>{% for m in messages if m.role != 'system' %}[{{ m.role }}:{{ m.content }}]{% endfor %}",
+         CHAT(SYSTEM ", " GO ", " LATE ", " GO), "<Sys>[user:go\n\nLate\n\ngo]"},
+        /* only the first one is written, and messages of the user may have one line */
+        {FIRST_ONLY, CHAT(SYSTEM ", " GO ", " LATE ", " ASSISTANT ", " DEVELOPER),
+         "[system:Sys\n\nLate\n\nDev][user:go][assistant:two ]"},
+        {FIRST_ONLY, CHAT(GO ", " LATE ", " ASSISTANT), "[system:Late][user:go][assistant:two ]"},
+        /* a developer is the system where the template writes no such role, whatever its text says */
+        {"{# developer #}{% for m in messages if m.role in ['system', 'user'] %}[{{ m.role }}:{{ m.content }}]{% endfor %}",
+         CHAT(DEVELOPER ", " GO), "[system:Dev][user:go]"},
+        /* none without tools */
+        {"{% for m in messages if m.role != 'system' %}{% if tools and loop.first %}<{{ messages[0].content }}{{ tools|tojson "
+         "}}>{% endif "
+         "%}[{{ m.role }}:{{ m.content }}]{% endfor %}",
+         CHAT(SYSTEM ", " GO), "[user:Sys\n\ngo]"},
+        {"{% if messages[0].role == 'system' %}{{ messages[0].content }}{{ tools|tojson if tools }}{% endif %}{% for m in "
+         "messages if m.role "
+         "!= 'system' %}[{{ m.role }}:{{ m.content }}]{% endfor %}",
+         WITH_TOOL(GO),
+         "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"description\": \"d\", \"parameters\": {}}}][user:go]"},
+        /* a variable of the request decides */
+        {"{% for m in messages if not (hide and m.role == 'system') %}[{{ m.role }}:{{ m.content }}]{% endfor %}",
+         "{'kwargs': {'hide': true}, 'messages': [" SYSTEM ", " GO "]}", "[user:Sys\n\ngo]"},
+        {"{% for m in messages if not (hide and m.role == 'system') %}[{{ m.role }}:{{ m.content }}]{% endfor %}",
+         "{'kwargs': {'hide': false}, 'messages': [" SYSTEM ", " GO "]}", "[system:Sys][user:go]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        v.chat_template = cases[i].template;
+        expect(&v, NULL, cases[i].chat, cases[i].prompt, 0);
+    }
+    for (size_t i = 0; i < 2; i++) { /* runs of them */
+        v.chat_template = i ? FIRST_ONLY : LATE_REFUSED;
+        expect(&v, NULL, CHAT(GO ", " LATE ", " SYSTEM ", " GO ", " ASSISTANT ", " LATE),
+               i ? "[system:Late\n\nSys\n\nLate][user:go][user:go][assistant:two ]"
+                 : "[user:go\n\nLate\n\nSys\n\ngo][assistant:two ][user:Late]",
+               0);
+    }
+    v.chat_template = "{{ raise_exception('never') }}"; /* if nothing helps, the template's own words */
+    expect_refusal(&v, NULL, CHAT(GO ", " LATE), "never");
+}
+
+#define CALLS_BY(arguments)                                                                                                    \
+    "{% for m in messages %}[{{ m.role }}:{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.function.name "           \
+    "}}=" arguments "{% endfor %}]{% endfor %}{% for t in tools or [] %}{{ t.function.name }}{% endfor %}"
+#define CALL_OF(arguments)                                                                                                     \
+    GO ", {'role': 'assistant', 'content': null, 'tool_calls': [{'id': 'a', 'type': 'function', 'function': {'name': 'f', "    \
+       "'arguments': " arguments "}}]}, {'role': 'tool', 'tool_call_id': 'a', 'content': 'no'}"
+#define ODD_CALL   CALL_OF("'{cut'")
+#define WHOLE_CALL CALL_OF("{'a': 1}")
+
+/* Arguments that are no object are written as text, or, where the template needs an object, in one. */
+static void odd_calls_are_written(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {CALLS_BY("{{ c.function.arguments | tojson }}"), "[user:go][assistant:f=\"{cut\"][tool:no]"},
+        {CALLS_BY("{{ c.function.arguments if c.function.arguments is string else c.function.arguments | tojson }}"),
+         "[user:go][assistant:f={cut][tool:no]"},
+        {CALLS_BY("{% for k, v in c.function.arguments.items() %}{{ k }}:{{ v }}{% endfor %}"),
+         "[user:go][assistant:f=arguments:{cut][tool:no]"},
+        {CALLS_BY("{% for k, v in c.function.arguments | items %}{{ k }}:{{ v }}{% endfor %}"),
+         "[user:go][assistant:f=arguments:{cut][tool:no]"},
+        {EACH,
+         "[user:go][assistant:<tool_call>\n{\"name\": \"f\", \"arguments\": {cut}\n</tool_call>][user:<tool_response>\nno\n"
+         "</tool_response>]"},
+    };
+    small_vocab v = vocab_with(NULL, inst);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        v.chat_template = cases[i][0];
+        expect(&v, NULL, CHAT(ODD_CALL), cases[i][1], 0);
+    }
+    /* The template, like Mistral's, takes no message of the user behind a result: then the call and the result are text. */
+    v.chat_template =
+        "{% for m in messages %}{% if m.role == 'user' and not loop.first and messages[loop.index0 - 1].role == 'tool' %}"
+        "{{ raise_exception('order') }}{% endif %}[{{ m.role }}:{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
+        "{{ c.function.name }}={{ c.function.arguments | tojson }}{% endfor %}]{% endfor %}";
+    expect(&v, NULL, CHAT(ODD_CALL), "[user:go][assistant:f=\"{cut\"][tool:no]", 0);
+    for (size_t i = 0; i < 2; i++)
+        expect(&v, NULL, i ? CHAT(ODD_CALL ", " GO) : CHAT(WHOLE_CALL ", " GO),
+               i ? "[user:go][assistant:<tool_call>\n{\"name\": \"f\", \"arguments\": "
+                   "{cut}\n</tool_call>][user:<tool_response>\nno\n"
+                   "</tool_response>\n\ngo]"
+                 : "[user:go][assistant:<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
+                   "1}}\n</tool_call>][user:<tool_response>\n"
+                   "no\n</tool_response>\n\ngo]",
+               0);
+    v.chat_template = EACH; /* a result that the template cannot write is the user's, with what the user writes next */
+    expect(&v, NULL, CHAT(ODD_CALL ", " GO ", " GO),
+           "[user:go][assistant:<tool_call>\n{\"name\": \"f\", \"arguments\": {cut}\n</tool_call>][user:<tool_response>\nno\n"
+           "</tool_response>\n\ngo][user:go]",
+           0);
+}
+
+/* The time of a request ends its template, and is no refusal of the template's. */
+static void the_deadline_counts(void **state) {
+    (void)state;
+    static const cl_deadline passed = {.limit_s = 3};
+    char text[64];
+    int n_special;
+    cl_error error;
+    small_vocab v = vocab_with(EACH, inst);
+    opened o = open_chat(&v, NULL);
+    cl_deadline_set(&passed);
+    assert_int_equal(render(o.chat, o.tok, CHAT(GO ", " LATE), text, sizeof text, &n_special, &error), CL_ERR_LIMIT);
+    cl_deadline_set(NULL);
+    assert_null(strstr(error.message, "refuses"));
+    close_chat(&o);
+}
+
+/* The allocations of jansson while a chat with a late message of the system is written, which takes several trials. */
+static size_t n_allocations;
+static void *count_allocation(size_t size) {
+    n_allocations++;
+    return malloc(size);
+}
+
+static cl_status render_late(const opened *o, const cl_deadline *deadline, size_t *n) {
+    static const cl_chat_message messages[] = {{"user", "a", 1}, {"system", "b", 1}};
+    json_malloc_t old_malloc;
+    json_free_t old_free;
+    cl_token_list ids = {0};
+    json_get_alloc_funcs(&old_malloc, &old_free);
+    json_set_alloc_funcs(count_allocation, free);
+    n_allocations = 0;
+    cl_deadline_set(deadline);
+    const cl_status status = cl_chat_tokenize_messages(o->chat, messages, 2, NULL, &ids, NULL);
+    cl_deadline_set(NULL);
+    json_set_alloc_funcs(old_malloc, old_free);
+    *n = n_allocations;
+    cl_token_list_free(&ids);
+    return status;
+}
+
+/* It also ends the trials, of which there are none then, and needs no place for its message. */
+static void the_deadline_ends_trials(void **state) {
+    (void)state;
+    static const cl_deadline passed = {.limit_s = 3};
+    size_t n, n_late;
+    small_vocab v = vocab_with(LATE_REFUSED, inst);
+    opened o = open_chat(&v, NULL);
+    assert_int_equal(render_late(&o, NULL, &n), CL_OK);
+    assert_int_equal(render_late(&o, &passed, &n_late), CL_ERR_LIMIT);
+    assert_true(n_late < n);
+    close_chat(&o);
+}
+
+/* The steps of a chat that is written by an arrangement. */
+static int64_t steps_of(const opened *o, cl_chat_arrangement arrangement, json_t *messages, json_t *tools) {
+    cl_chat_input in;
+    cl_prompt text = {0};
+    cl_error error;
+    int64_t n_steps = 1 << 20;
+    cl_chat_input_init(&in);
+    in.messages = messages;
+    in.tools = tools;
+    assert_int_equal(
+        cl_chat_render_as(o->chat, cl_chat_template_for(o->chat, true), &in, &arrangement, &n_steps, &text, &error), CL_OK);
+    cl_prompt_free(&text);
+    return n_steps;
+}
+
+/* What rewriting writes and copies counts as steps, of which all trials together may take as many as one text. */
+static void rewriting_is_counted(void **state) {
+    (void)state;
+    enum { SIZE = 80000, N_CALLS = 100 };
+    small_vocab v = vocab_with("{% for m in messages[:1] %}{{ m.role }}{% endfor %}", inst);
+    opened o = open_chat(&v, NULL);
+    char *text = calloc(1, SIZE + 1);
+    memset(text, 'a', SIZE);
+    json_t *messages = json_pack("[{ssss}]", "role", "user", "content", "a"), *calls = json_array();
+    json_t *none = json_array(), *tools = json_pack("[{ss}]", "description", text);
+    const cl_chat_arrangement given = {0}, described = {.tools = CL_TOOLS_DESCRIBED}, odd = {.calls = CL_CALLS_ODD_AS_OBJECT};
+    assert_true(steps_of(&o, described, messages, tools) > steps_of(&o, given, messages, none) + SIZE / 10);
+    for (int i = 0; i < N_CALLS; i++)
+        json_array_append_new(calls, json_pack("{s{sss{}}}", "function", "name", "f", "arguments"));
+    json_array_append_new(messages, json_pack("{sssnso}", "role", "assistant", "content", "tool_calls", calls));
+    assert_true(steps_of(&o, odd, messages, none) > steps_of(&o, given, messages, none) + 30 * N_CALLS);
+    json_decref(messages);
+    json_decref(none);
+    json_decref(tools);
+    free(text);
+    close_chat(&o);
+}
+
+#define REASONED                                                                                                               \
+    CHAT("{'role': 'assistant', 'content': 'look', 'reasoning_content': 'hm', 'tool_calls': [{'id': 'a', 'type': 'function', " \
+         "'function': {'name': 'f', 'arguments': {}}}]}")
+
+/* A template that reads `thinking` gets the reasoning there, and with it the content that it refuses or loses beside it. */
+static void reasoning_is_thinking_elsewhere(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"{% if m.thinking and m.content %}{{ raise_exception('both') }}{% endif %}[{{ m.content }}|{{ m.thinking }}]",
+         "[|hm\n\nlook]"},
+        {"[{{ m.thinking or m.content }}]", "[hm\n\nlook]"},
+        {"[{{ m.content }}|{{ m.thinking }}]", "[look|hm]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char template[1024];
+        snprintf(template, sizeof template,
+                 "{%% for m in messages %%}%s{%% for c in m.tool_calls or [] %%}{{ c.function.name }}{{ c.function.arguments | "
+                 "tojson }}{%% endfor %%}{%% endfor %%}{%% for t in tools or [] %%}{{ t.function.name }}{%% endfor %%}",
+                 cases[i][0]);
+        char prompt[64];
+        snprintf(prompt, sizeof prompt, "%sf{}", cases[i][1]);
+        const small_vocab v = vocab_with(template, inst);
+        expect(&v, NULL, REASONED, prompt, 0);
+    }
 }
 
 /* ---- The file's template ---- */
@@ -465,6 +706,60 @@ static void several_calls_come_one_by_one(void **state) {
            7);
 }
 
+static size_t n_left; /* allocations of jansson until one fails */
+static bool has_failed;
+static void *fail_once(size_t size) {
+    has_failed |= n_left == 0;
+    return n_left-- == 0 ? NULL : malloc(size);
+}
+
+/* Write the chat with the n-th allocation of jansson failing. */
+static cl_status render_without_memory(const opened *o, const cl_chat_input *in, size_t n) {
+    json_malloc_t old_malloc;
+    json_free_t old_free;
+    cl_prompt text = {0};
+    json_get_alloc_funcs(&old_malloc, &old_free);
+    n_left = n;
+    has_failed = false;
+    json_set_alloc_funcs(fail_once, free);
+    const cl_status status = cl_chat_render(o->chat, in, &text, NULL);
+    json_set_alloc_funcs(old_malloc, old_free);
+    cl_prompt_free(&text);
+    return status;
+}
+
+/* Chats with calls, some with odd arguments, are written whole or not at all. */
+static void lacking_memory_is_an_error(void **state) {
+    (void)state;
+    static const char *const templates[] = {
+        WITH_CALLS("c.function.arguments | tojson",
+                   "{% if m.tool_calls | length > 1 %}{{ raise_exception('one!') }}{% endif %}"),
+        WITH_CALLS("c.function.arguments | tojson", "{% if c.id | length != 9 %}{{ raise_exception('length 9!') }}{% endif %}"),
+        WITH_CALLS("'```' + c.function.arguments", ""), CALLS_BY("{{ c.function.arguments.items() | list | tojson }}"), EACH};
+    static const char chat[] = "[" USER ", " CALLS ", " RESULT("2") ", " RESULT("1") ", " ODD_CALL ", " LATE "]";
+    char *json = strdup(chat);
+    for (char *at = json; *at; at++)
+        if (*at == '\'') *at = '"';
+    cl_chat_input in;
+    cl_chat_input_init(&in);
+    json_t *messages = json_loads(json, 0, NULL);
+    assert_non_null(messages);
+    in.messages = messages;
+    for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
+        const small_vocab v = vocab_with(templates[i], bars);
+        opened o = open_chat(&v, NULL);
+        size_t n = 0;
+        for (has_failed = true; has_failed; n++) {
+            const cl_status status = render_without_memory(&o, &in, n);
+            if (status != (has_failed ? CL_ERR_NOMEM : CL_OK)) fail_msg("template %zu, allocation %zu: %d", i, n, (int)status);
+        }
+        assert_true(n > 20);
+        close_chat(&o);
+    }
+    json_decref(messages);
+    free(json);
+}
+
 #define PARTS "{'role': 'user', 'content': [{'type': 'text', 'text': 'a'}, {'type': 'text', 'text': 'b'}]}"
 
 static void content_has_the_form_that_the_template_takes(void **state) {
@@ -576,11 +871,12 @@ static void templates_name_their_replies(void **state) {
 static void published_templates_are_known(void **state) {
     (void)state;
     static const char *const cases[][2] = {
-        {"cohere2", "system developer strings"},
+        {"cohere2", "system strings"},
         {"deepseekv3", "system strings calls argument_text null_content"},
         {"falcon3", "system strings tools"},
         {"gemma", "strings"},
         {"gemma3", "system strings parts"},
+        {"gptoss", "system developer strings tools calls thinking thinking_alone"},
         {"llama2", "system strings"},
         {"llama3", "system strings"},
         {"llama3_1", "system strings tools calls null_content single_calls"},
@@ -611,7 +907,9 @@ static void published_templates_are_known(void **state) {
                          {"argument_text", can.argument_text},
                          {"null_content", can.null_content},
                          {"short_ids", can.short_ids},
-                         {"single_calls", can.single_calls}};
+                         {"single_calls", can.single_calls},
+                         {"thinking", can.thinking},
+                         {"thinking_alone", can.thinking_alone}};
         for (size_t k = 0; k < sizeof abilities / sizeof *abilities; k++)
             if (abilities[k].is_set) {
                 if (found[0]) strcat(found, " ");
@@ -709,6 +1007,12 @@ int main(void) {
         cmocka_unit_test(with_sentence_pieces),
         cmocka_unit_test(built_in_templates_are_the_published_ones),
         cmocka_unit_test(roles_are_checked_by_the_built_in_ones),
+        cmocka_unit_test(systems_are_merged_for_the_template),
+        cmocka_unit_test(odd_calls_are_written),
+        cmocka_unit_test(the_deadline_counts),
+        cmocka_unit_test(the_deadline_ends_trials),
+        cmocka_unit_test(rewriting_is_counted),
+        cmocka_unit_test(reasoning_is_thinking_elsewhere),
         cmocka_unit_test(bos_comes_once),
         cmocka_unit_test(a_file_may_have_no_template_or_a_broken_one),
         cmocka_unit_test(tool_use_writes_chats_with_tools),
@@ -718,6 +1022,7 @@ int main(void) {
         cmocka_unit_test(a_template_that_writes_calls_gets_them),
         cmocka_unit_test(ids_are_shortened),
         cmocka_unit_test(several_calls_come_one_by_one),
+        cmocka_unit_test(lacking_memory_is_an_error),
         cmocka_unit_test(content_has_the_form_that_the_template_takes),
         cmocka_unit_test(developers_are_systems_elsewhere),
         cmocka_unit_test(the_last_message_can_be_continued),

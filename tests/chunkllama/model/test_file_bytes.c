@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "chunkllama/common/file_bytes.h"
@@ -32,6 +33,16 @@ ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at) {
     errno = EINTR;
     interrupt = !interrupt;
     return interrupt ? -1 : __real_pread(fd, to, n > 1000 ? n / 3 : n, at);
+}
+
+static bool no_addresses; /* mmap fails */
+
+void *__real_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset) {
+    if (!no_addresses) return __real_mmap(at, size, protection, flags, fd, offset);
+    errno = ENOMEM;
+    return MAP_FAILED;
 }
 
 /* A temporary file with these bytes; the caller removes it. */
@@ -204,8 +215,38 @@ static void truncation_while_loading_is_an_error(void **state) {
     close_model(&m);
 }
 
+/* What Git leaves in the place of a large file where Git LFS is not installed. */
+static void a_pointer_is_no_file(void **state) {
+    (void)state;
+    static const char text[] = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 4920739232\n";
+    char path[32];
+    cl_file_bytes file;
+    cl_error error;
+    make_file(path, text, sizeof text - 1);
+    assert_int_equal(cl_file_bytes_open(path, &file, &error), CL_ERR_FORMAT);
+    if (!strstr(error.message, "it is a pointer of Git LFS, not the file itself")) fail_msg("%s", error.message);
+    unlink(path);
+}
+
+/* ---- Memory ---- */
+
+static void lacking_memory_is_said(void **state) {
+    (void)state;
+    char path[32];
+    cl_file_bytes file;
+    cl_error error;
+    make_file(path, "some bytes", 10);
+    no_addresses = true;
+    const cl_status status = cl_file_bytes_open(path, &file, &error);
+    no_addresses = false;
+    assert_int_equal(status, CL_ERR_NOMEM);
+    assert_non_null(strstr(error.message, "not enough memory for its 10 bytes; raise the process's limit"));
+    unlink(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pointer_is_no_file),
         cmocka_unit_test(bytes_are_those_of_the_file),
         cmocka_unit_test(a_truncated_file_is_an_error),
         cmocka_unit_test(reads_may_come_in_pieces),
@@ -213,6 +254,7 @@ int main(void) {
         cmocka_unit_test(weights_are_read_from_the_file),
         cmocka_unit_test(truncation_while_loading_is_an_error),
         cmocka_unit_test(a_disk_that_fails_while_loading_is_an_error),
+        cmocka_unit_test(lacking_memory_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,15 @@ static const char TOOLS[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"add\",\"parameters\":{\"type\":\"object\",\"properties\":{"
     "\"a\":{\"type\":\"number\"},\"b\":{\"type\":\"string\"},\"c\":{\"type\":[\"string\",\"null\"]},"
     "\"d\":{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"array\"}]}}}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"set\",\"parameters\":{\"$defs\":{\"Color\":{\"enum\":[\"1\",\"red\"]},"
+    "\"Loop\":{\"anyOf\":[{\"$ref\":\"#/$defs/Loop\"},{\"$ref\":\"#/$defs/Loop\"}]}},\"properties\":{"
+    "\"enum\":{\"enum\":[\"on\",\"5\",1,null]},\"const\":{\"const\":5},\"text\":{\"const\":\"5\"},\"object\":{\"properties\":{}"
+    "},"
+    "\"array\":{\"items\":{}},\"ref\":{\"$ref\":\"#/$defs/Color\"},\"all\":{\"allOf\":[{\"$ref\":\"#/$defs/Color\"}]},"
+    "\"lost\":{\"$ref\":\"#/$defs/Lost\"},\"loop\":{\"$ref\":\"#/$defs/"
+    "Loop\"},\"any\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":"
+    "\"null\"}]},\"nullable\":{\"type\":\"string\",\"nullable\":true},\"string\":{\"type\":\"string\"},\"integer\":{\"type\":"
+    "\"integer\"}}}}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"now\"}}]";
 
 /* What is found in a text, as text: {reasoning} content <name arguments>. */
@@ -93,8 +102,11 @@ static const char *const templates[] = {
     "[TOOL_CALLS] [THINK] [/THINK]",         /* Mistral */
     "<start_of_turn> <start_function_call>", /* FunctionGemma */
     "[func_name1(params_name1=",             /* as published for Gemma 3 */
+    "<function=x>{}</function>",             /* Functionary 3.1 */
+    ">>>all",                                /* Functionary 3.2 */
+    "<tool_calls>[",                         /* Apriel */
 };
-enum { QWEN, LLAMA, MISTRAL, GEMMA, PYTHON, N_TEMPLATES };
+enum { QWEN, LLAMA, MISTRAL, GEMMA, PYTHON, FUNCTION, RECIPIENT, APRIEL, N_TEMPLATES };
 
 static cl_reply_format format_of(int family) {
     cl_reply_format format;
@@ -175,13 +187,64 @@ static void qwen_coder_writes_tags(void **state) {
         /* by the schema: what may be a string is one; what is not JSON is one as well */
         {"<tool_call><function=add><parameter=a>True</parameter><parameter=b>3</parameter><parameter=c>null</parameter>"
          "<parameter=d>[1, {\"x\": 2}]</parameter><parameter=e>4</parameter></function>",
-         "<add {\"a\": true, \"b\": \"3\", \"c\": \"null\", \"d\": [1, {\"x\": 2}], \"e\": \"4\"}>"},
+         "<add {\"a\": true, \"b\": \"3\", \"c\": null, \"d\": [1, {\"x\": 2}], \"e\": \"4\"}>"},
         {"<tool_call><function=add><parameter=a>3 </x></parameter></function>", "<add {\"a\": \"3 </x>\"}>"},
+        {"<function=set><parameter=enum>\non\n</parameter><parameter=const>5</parameter><parameter=text>5</"
+         "parameter><parameter=object>"
+         "{\"x\": "
+         "[1]}</parameter><parameter=array>[1]</parameter><parameter=ref>1</parameter><parameter=all>1</parameter></function>",
+         "<set {\"enum\": \"on\", \"const\": 5, \"text\": \"5\", \"object\": {\"x\": [1]}, \"array\": [1], \"ref\": \"1\", "
+         "\"all\": "
+         "\"1\"}>"},
+        {"<function=set><parameter=any>null</parameter><parameter=nullable>\nnull\n</parameter><parameter=string>null</"
+         "parameter>"
+         "<parameter=enum>null</parameter></function>",
+         "<set {\"any\": null, \"nullable\": null, \"string\": \"null\", \"enum\": null}>"},
+        {"<function=set><parameter=enum>1</parameter><parameter=any>\n\n\"x\"\n\n</parameter><parameter=nullable>1</"
+         "parameter></function>",
+         "<set {\"enum\": 1, \"any\": \"\\n\\\"x\\\"\\n\", \"nullable\": \"1\"}>"},
+        {"<function=set><parameter=enum>5</parameter><parameter=enum>2</parameter><parameter=lost>[1]</"
+         "parameter><parameter=loop>1"
+         "</parameter></function>",
+         "<set {\"enum\": \"5\", \"enum\": \"2\", \"lost\": [1], \"loop\": 1}>"},
+        {"<function=set><parameter=integer>18446744073709551615</parameter><parameter=integer>1, "
+         "2</parameter><parameter=object>{\"s\": "
+         "\"\\ud83d\"}</parameter></function>",
+         "<set {\"integer\": 18446744073709551615, \"integer\": \"1, 2\", \"object\": {\"s\": \"\\ud83d\"}}>"},
+        /* without the outer markers, or with one of them, or with another one */
+        {"I add.\n<function=add>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call> Done",
+         "I add.<add {\"a\": 1}>\n Done"},
+        {"<function=now></function>\n<function=now></function>", "<now {}><now {}>"},
+        {"<tool_call><function=now></function><function=now></function></tool_call>", "<now {}><now {}>"},
+        {"<function=other></function> <function", "<function=other></function> <function"},
+        {"<tool_calls>[{\"name\": \"add\", \"arguments\": {\"a\": 1}}, "
+         "{\"name\":\"now\",\"arguments\":{},\"id\":\"x\"}]</tool_calls> so",
+         "<add {\"a\": 1}><now {}>so"},
+        {"<tool_calls>{\"name\": \"now\"}</tool_call", "<now {}>"},
+        {"<tool_calls>x</tool_calls>", "<tool_calls>x</tool_calls>"},
+        /* JSON in place of parameters */
+        {"<tool_call><function=add>\n{\"a\": 1}\n</function></tool_call>", "<add {\"a\": 1}>"},
+        {"<tool_call><function=add>{\"a\": 1} x", "<add {\"a\": 1}>x"},
+        {"<tool_call><function=add>{\"a\"", "<add {\"a\">"},
         {"<tool_call><function=f><parameter=k></para</parameter></function>", "<f {\"k\": \"</para\"}>"},
         {"<tool_call><function=f> x", "<f {>x"},
         {"<tool_call><fun", "<tool_call><fun"},
     };
     CHECK(QWEN, examples);
+}
+
+/* A value that may be a string or a number is the latter if its enum lists it, among so many values as are looked at. */
+static void long_enums_are_looked_at_in_part(void **state) {
+    (void)state;
+    const cl_reply_format format = format_of(QWEN);
+    json_t *values = json_pack("[s]", "x"), *loops = json_pack("[{ss}{ss}]", "$ref", "#/$defs/E", "$ref", "#/$defs/E");
+    for (int i = 0; i < 70000; i++) json_array_append_new(values, json_integer(i));
+    json_t *tools = json_pack("[{s{sss{s{s{soso}}s{s{ss}}}}}]", "function", "name", "f", "parameters", "$defs", "E", "enum",
+                              values, "anyOf", loops, "properties", "e", "$ref", "#/$defs/E");
+    const cl_reply_options options = {.format = &format, .tools = tools};
+    static const char text[] = "<function=f><parameter=e>5</parameter><parameter=e>69999</parameter></function>";
+    assert_split(&options, text, sizeof text - 1, "<f {\"e\": 5, \"e\": \"69999\"}>");
+    json_decref(tools);
 }
 
 static void llama_writes_bare_json(void **state) {
@@ -247,6 +310,71 @@ static void python_is_read(void **state) {
     CHECK(PYTHON, examples);
 }
 
+static void functionary_names_functions_or_recipients(void **state) {
+    (void)state;
+    static const example functions[] = {
+        {"<function=add>{\"a\": 1}</function>", "<add {\"a\": 1}>"},
+        {"Well: <function=now>{}</function><function=x.y>{}</function>", "Well:<now {}><x.y {}>"},
+        {"<function=add>{\"a\": ", "<add {\"a\": >"},
+        {"<function=>{}</function>", "<function=>{}</function>"},
+        {"<functional", "<functional"},
+    };
+    CHECK(FUNCTION, functions);
+    static const example recipients[] = {
+        {"all\nHello, world", "Hello, world"},
+        {">>>all\nHello", "Hello"},
+        {"all\nnow\n{}", "now\n{}"},
+        {"add\n{\"a\": 1}>>>now\n{}", "<add {\"a\": 1}><now {}>"},
+        {"all\nI add.\n>>>add\n{\"a\": 1}", "I add.<add {\"a\": 1}>"},
+        {">>>other\n{}", "<other {}>"},
+        {"all\n>>> add\n{}", ">>> add\n{}"},
+        {">>>\nadd\n{}", ">>>\nadd\n{}"},
+        {"other\n{}", "other\n{}"},
+        {"add 1", "add 1"},
+        {"all\n1 >> 2 >>> 3", "1 >> 2 >>> 3"},
+        {"al", "al"},
+        {"add\n{\"a\"", "<add {\"a\">"},
+    };
+    CHECK(RECIPIENT, recipients);
+    const cl_reply_format format = format_of(RECIPIENT);
+    const cl_reply_options without_tools = {.format = &format};
+    assert_split(&without_tools, "all\nHello", 9, "Hello");
+    assert_split(&without_tools, "add\n{}>>>add\n{}", 15, "add\n{}>>>add\n{}");
+}
+
+/* Where a grammar constrains calls, only what it constrains begins one. */
+static void constrained_calls_have_one_form(void **state) {
+    (void)state;
+    static const struct {
+        int family;
+        example example;
+    } cases[] = {
+        {QWEN, {"<tool_call>{\"name\":\"now\"}</tool_call>", "<now {}>"}},
+        {QWEN,
+         {"<think>\n<tool_call>{\"name\":\"now\"}</think>\n<tool_call>{\"name\":\"now\"}",
+          "<think>\n<tool_call>{\"name\":\"now\"}</think><now {}>"}},
+        {QWEN, {"<think>a ", "<think>a "}},
+        {QWEN, {"<tool_calls>[{\"name\":\"now\"}]</tool_calls>", "<tool_calls>[{\"name\":\"now\"}]</tool_calls>"}},
+        {QWEN, {"<function=now></function>", "<function=now></function>"}},
+        {QWEN, {"<tool_call><function=now></function>", "<tool_call><function=now></function>"}},
+        {QWEN, {"<tool_call>{\"name\":\"x\"}", "<tool_call>{\"name\":\"x\"}"}},
+        {QWEN, {"<tool_call>{\"name\":\"now\"} {\"name\":\"now\"}", "<now {}>{\"name\":\"now\"}"}},
+        {LLAMA, {"{\"name\":\"now\"}; {\"name\":\"now\"}", "<now {}><now {}>"}},
+        {LLAMA, {"<|python_tag|>{\"name\":\"now\"}", "<|python_tag|>{\"name\":\"now\"}"}},
+        {RECIPIENT, {"all\nx>>>now\n{}>>>other\n{}", "x<now {}>>>>other\n{}"}},
+        {RECIPIENT, {"all\n>>>[now\n{}", ">>>[now\n{}"}},
+        {APRIEL, {"<tool_calls>[{\"name\":\"now\"}, {\"name\":\"now\"}]</tool_calls>", "<now {}><now {}>"}},
+        {MISTRAL, {"[TOOL_CALLS]now[ARGS]{}", "<now {}>"}},
+    };
+    json_t *tools = json_loads(TOOLS, 0, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const cl_reply_format format = format_of(cases[i].family);
+        const cl_reply_options options = {.format = &format, .tools = tools, .constrained = true};
+        assert_split(&options, cases[i].example.text, strlen(cases[i].example.text), cases[i].example.wanted);
+    }
+    json_decref(tools);
+}
+
 static void reasoning_is_apart(void **state) {
     (void)state;
     static const example examples[] = {
@@ -256,6 +384,9 @@ static void reasoning_is_apart(void **state) {
         {"<think>a", "{a}"},
         {"<think>a</think>\n<tool_call>{\"name\":\"now\"}</tool_call>", "{a}<now {}>"},
         {"use <think>", "use <think>"}, /* only the beginning of a reply is reasoning */
+        {"<think>\n<think>\nhm\n</think>\nyes", "{hm}yes"},
+        {"<think>a <think> b</think>yes", "{a <think> b}yes"},
+        {"<think>\n<thi", "{<thi}"},
         {"a</think>b", "a</think>b"},
     };
     CHECK(QWEN, examples);
@@ -263,6 +394,7 @@ static void reasoning_is_apart(void **state) {
     cl_reply_options options = {.format = &format, .reasoning = true, .in_reasoning = true};
     assert_split(&options, "hm</think> yes", 14, "{hm}yes");
     assert_split(&options, "hm ", 3, "{hm}");
+    assert_split(&options, "<think>\nhm</think> yes", 22, "{hm}yes"); /* the prompt has begun it already */
     options.reasoning = false;
     assert_split(&options, "hm</think> yes", 14, "hm</think> yes");
     options.in_reasoning = false;
@@ -312,6 +444,12 @@ static void random_text_is_split_alike(void **state) {
                                          "a=",
                                          "True",
                                          "<|python_tag|>",
+                                         ">>>",
+                                         "all\n",
+                                         "now\n",
+                                         "<tool_calls>",
+                                         "</tool_calls>",
+                                         "<parameter=c>",
                                          "\\",
                                          "\"",
                                          "1",
@@ -323,13 +461,14 @@ static void random_text_is_split_alike(void **state) {
     json_t *tools = json_loads(TOOLS, 0, NULL);
     rng random = {7};
     for (int i = 0; i < 20000; i++) {
-        const cl_reply_format format = format_of(rng_below(&random, N_TEMPLATES));
+        const int family = (int)rng_below(&random, N_TEMPLATES);
+        const cl_reply_format format = format_of(family);
         const bool plain = rng_chance(&random, 4);
         const cl_reply_options options = {.format = &format, .tools = plain ? NULL : tools, .reasoning = !plain};
         char text[1024] = "";
         for (int k = rng_below(&random, 16); k >= 0; k--)
             strcat(text, pieces[rng_below(&random, sizeof pieces / sizeof *pieces)]);
-        assert_split(&options, text, strlen(text), plain ? text : NULL);
+        assert_split(&options, text, strlen(text), plain && family != RECIPIENT ? text : NULL);
     }
     json_decref(tools);
 }
@@ -371,7 +510,8 @@ static void limits_hold(void **state) {
 
 static void templates_name_their_format(void **state) {
     (void)state;
-    static const char *const names[] = {"hermes", "llama3", "mistral", "gemma", "pythonic"};
+    static const char *const names[] = {"hermes",   "llama3",      "mistral",     "gemma",
+                                        "pythonic", "functionary", "functionary", "apriel"};
     for (int i = 0; i < N_TEMPLATES; i++) assert_string_equal(format_of(i).name, names[i]);
     cl_reply_format format;
     cl_reply_format_find(cl_str_of(templates[MISTRAL]), false, &format); /* the tools are described as for Hermes */
@@ -409,12 +549,17 @@ static void required_calls_are_no_content(void **state) {
         [MISTRAL] = "[TOOL_CALLS]add[ARGS]{\"a\": 1}[TOOL_CALLS]now[ARGS]{}",
         [GEMMA] = "<start_function_call>call:add{a:1}<end_function_call><start_function_call>call:now{}<end_function_call>",
         [PYTHON] = "[add(a=1), now()]",
+        [FUNCTION] = "<function=add>{\"a\": 1}</function><function=now>{}</function>",
+        [RECIPIENT] = "add\n{\"a\": 1}>>>now\n{}",
+        [APRIEL] =
+            "<tool_calls>[{\"name\": \"add\", \"arguments\": {\"a\": 1}}, {\"name\": \"now\", \"arguments\": {}}]</tool_calls>",
     };
     json_t *tools = json_loads(TOOLS, 0, NULL);
     rng random = {7};
     for (int family = 0; family < N_TEMPLATES; family++) {
         const cl_reply_format format = format_of(family);
-        const cl_reply_options options = {.format = &format, .tools = tools, .required = true, .reasoning = true};
+        const cl_reply_options options = {
+            .format = &format, .tools = tools, .required = true, .constrained = true, .reasoning = true};
         for (size_t size = 0; size <= strlen(replies[family]); size++) {
             char *shown = split(&options, replies[family], size, 0, &random);
             for (const char *at = shown; *at; at = strchr(at, '>') + 1)
@@ -430,10 +575,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(qwen_writes_json_between_tags),
         cmocka_unit_test(qwen_coder_writes_tags),
+        cmocka_unit_test(long_enums_are_looked_at_in_part),
         cmocka_unit_test(llama_writes_bare_json),
         cmocka_unit_test(mistral_writes_names_or_an_array),
         cmocka_unit_test(gemma_writes_unquoted_keys),
         cmocka_unit_test(python_is_read),
+        cmocka_unit_test(functionary_names_functions_or_recipients),
+        cmocka_unit_test(constrained_calls_have_one_form),
         cmocka_unit_test(reasoning_is_apart),
         cmocka_unit_test(required_calls_are_no_content),
         cmocka_unit_test(random_text_is_split_alike),

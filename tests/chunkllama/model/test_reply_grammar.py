@@ -19,6 +19,10 @@ TEMPLATES = {
     "mistral_array": "[TOOL_CALLS]",
     "gemma": "<start_function_call>",
     "pythonic": "[func_name1(",
+    "function": "<function=x>{}</function>",
+    "recipient": ">>>all",
+    "apriel": "<tool_calls>[",
+    "llama3_thinks": '<|start_header_id|> "parameters" <think> </think>',
 }
 MARKERS = [
     "<tool_call>", "</tool_call>", "<think>", "</think>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "<start_function_call>",
@@ -50,17 +54,34 @@ def written(family, calls):
     """Calls as a model of the family writes them."""
     if family == "hermes":
         return "\n".join(f'<tool_call>\n{{"name": "{n}", "arguments": {a}}}\n</tool_call>' for n, a in calls)
-    if family == "llama3":
+    if family in ("llama3", "llama3_thinks"):
         return "; ".join(f'{{"name": "{n}", "parameters": {a}}}' for n, a in calls)
     if family == "mistral":
         return "".join(f"[TOOL_CALLS]{n}[ARGS]{a}" for n, a in calls)
     if family == "mistral_array":
         return "[TOOL_CALLS] [" + ", ".join(f'{{"name": "{n}", "arguments": {a}}}' for n, a in calls) + "]"
+    if family == "apriel":
+        return "<tool_calls>[" + ", ".join(f'{{"name": "{n}", "arguments": {a}}}' for n, a in calls) + "]</tool_calls>"
+    if family == "function":
+        return "".join(f"<function={n}>{a}</function>" for n, a in calls)
+    if family == "recipient":
+        return ">>>".join(f"{n}\n{a}" for n, a in calls)
     values = [(n, json.loads(a)) for n, a in calls]
     if family == "gemma":
         texts = [f"call:{n}{{" + ",".join(f"{k}:{literal(v, '<escape>')}" for k, v in a.items()) + "}" for n, a in values]
         return "".join(f"<start_function_call>{text}<end_function_call>" for text in texts)
     return "[" + ", ".join(f"{n}(" + ", ".join(f"{k}={literal(v, chr(34))}" for k, v in a.items()) + ")" for n, a in values) + "]"
+
+
+def in_other_forms(name, arguments):
+    """A call in all forms in which a reader may look for it, among text and as a whole reply."""
+    json_call = f'{{"name": "{name}", "arguments": {arguments}}}'
+    values = "".join(f"<parameter={k}>{v}</parameter>" for k, v in json.loads(arguments).items())
+    forms = [f"<tool_call>{json_call}</tool_call>", f"<tool_calls>[{json_call}]</tool_calls>", f"<function={name}>{values}</function>",
+             f"<function={name}>{arguments}</function>", f"<tool_call><function={name}>{values}</function></tool_call>",
+             f"<|python_tag|>{json_call}", f">>>{name}\n{arguments}", f">>> {name}\n{arguments}", f"<think>x</think>{json_call}",
+             f"[TOOL_CALLS]{name}[ARGS]{arguments}", f"[TOOL_CALLS][{json_call}]", written("gemma", [(name, arguments)])]
+    return forms + [f"{begin}{form}" for form in forms for begin in ("I add.\n", "all\n", "all\nI add.\n")]
 
 
 def literal(value, quote):
@@ -125,9 +146,9 @@ class Replies:
         assert "A sum" not in grammar and "A number" not in grammar  # which only describe
         return matcher
 
-    def accepts(self, matcher, text):
-        """Whether the text is a whole word of the grammar."""
-        ids = self.vocabulary.encode(text)
+    def accepts(self, matcher, text, spelled=False):
+        """Whether the text is a whole word of the grammar. spelled: its markers are bytes like others."""
+        ids = self.vocabulary(text) if spelled else self.vocabulary.encode(text)
         matcher.reset()
         return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
 
@@ -156,14 +177,31 @@ def test_required_calls(replies, family):
 @pytest.mark.parametrize("family", TEMPLATES)
 def test_optional_calls(replies, family):
     several = replies.matcher(family, parallel=True)
-    for text in ("", "I add.", "a { b\n", written(family, CALLS)):
-        assert replies.accepts(several, text), text
-    if family not in ("llama3", "pythonic"):
+    content = "all\n" if family == "recipient" else ""
+    assert replies.accepts(several, written(family, CALLS))
+    for text in ("", "I add.", "a { b\n"):
+        assert replies.accepts(several, content + text), text
+    if family == "recipient":
+        assert replies.accepts(several, "all\nI add.\n>>>" + written(family, CALLS))
+        assert replies.accepts(several, "all\n>>> 1 + 2\n3")
+    elif family not in ("llama3", "llama3_thinks", "pythonic"):
         assert replies.accepts(several, "I add.\n" + written(family, CALLS))
     if family in ("hermes", "mistral", "gemma"):
         assert replies.accepts(several, written(family, CALLS) + "\nDone.")
     for call in WRONG:
         assert not replies.accepts(several, written(family, [call])), call
+
+
+@pytest.mark.parametrize("family", TEMPLATES)
+def test_no_other_form_begins_a_call(replies, family):
+    """A wrong call is refused or is text, however it is written, also if its markers are spelled out."""
+    for parallel in (True, False):
+        matcher = replies.matcher(family, parallel=parallel)
+        texts = [text for call in WRONG for text in in_other_forms(*call)]
+        texts = [t for t in texts if replies.accepts(matcher, t) or replies.accepts(matcher, t, spelled=True)]
+        assert len(texts) > len(WRONG)
+        for text, parts in zip(texts, replies.split(family, texts, constrained=True)):
+            assert parts["calls"] == [], text
 
 
 def test_reasoning_comes_first(replies):
@@ -225,7 +263,7 @@ def test_every_word_is_split_into_calls(replies, family, parallel):
     words = [walk(replies, matcher, rng) for _ in range(WALKS)]
     words = [w for w in words if w is not None]
     assert len(words) > WALKS // 4
-    for word, parts in zip(words, replies.split(family, words)):
+    for word, parts in zip(words, replies.split(family, words, constrained=True)):
         assert parts["content"] == "" and parts["reasoning"] == "", word
         assert len(parts["calls"]) == 1 or (parallel and len(parts["calls"]) > 1), word
         for name, arguments in parts["calls"]:
@@ -240,6 +278,6 @@ def test_a_marker_among_text_begins_a_call(replies, family):
     words = [walk(replies, matcher, rng, "I add.\n" + marker) for _ in range(WALKS // 3)]
     words = [w for w in words if w is not None]
     assert len(words) > WALKS // 12
-    for word, parts in zip(words, replies.split(family, words)):
+    for word, parts in zip(words, replies.split(family, words, constrained=True)):
         assert parts["content"].startswith("I add.") and len(parts["calls"]) >= 1, word
         check(*parts["calls"][0], family)

@@ -1,0 +1,158 @@
+/* Writes regular expressions as llguidance reads them: see regex.h. */
+#include "regex.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_GROUPS = 256 }; /* nested; llguidance reads fewer */
+
+/* The flags that change how the text is read. */
+typedef struct flags {
+    bool unicode, verbose; /* u and x */
+} flags;
+
+typedef struct writer {
+    const char *at, *end;
+    char *out; /* the end of what is written */
+    flags now, outside[MAX_GROUPS];
+    size_t n_groups, n_classes; /* that are open */
+} writer;
+
+/* A class as ASCII, which may stand in another class and behind the flag x, and for the flag u, by its letter. */
+static const struct {
+    char letter;
+    const char *ascii, *unicode;
+} classes[] = {
+    {'d', "[0-9]", "\\p{Nd}"},
+    {'D', "[^0-9]", "\\P{Nd}"},
+    {'w', "[0-9A-Za-z_]", "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]"},
+    {'W', "[^0-9A-Za-z_]", "[^\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]"},
+    {'s', "[\\x20\\t\\n\\r\\f\\v]", "\\p{White_Space}"},
+    {'S', "[^\\x20\\t\\n\\r\\f\\v]", "\\P{White_Space}"},
+};
+enum { N_CLASSES = sizeof classes / sizeof *classes, MAX_GROWTH = 64 }; /* bytes for an escape */
+
+static void put(writer *w, const char *text, size_t size) {
+    memcpy(w->out, text, size);
+    w->out += size;
+}
+
+/* The class whose escape is at `at`; N_CLASSES: there is none. */
+static size_t class_at(const writer *w, const char *at) {
+    size_t i = 0;
+    if (w->end - at < 2 || *at != '\\') return N_CLASSES;
+    while (i < N_CLASSES && classes[i].letter != at[1]) i++;
+    return i;
+}
+
+/* The escape of a character that begins with a backslash. */
+static void write_escape(writer *w) {
+    const size_t i = class_at(w, w->at), size = w->end - w->at < 2 ? 1 : 2;
+    const char *text = i == N_CLASSES ? NULL : w->now.unicode ? classes[i].unicode : classes[i].ascii;
+    text ? put(w, text, strlen(text)) : put(w, w->at, size);
+    w->at += size;
+}
+
+/* The beginning of a class, or of one within it such as [:alpha:]. A bracket that follows at once stands for itself. */
+static void open_class(writer *w) {
+    const char *begin = w->at++;
+    w->n_classes++;
+    if (w->at < w->end && *w->at == '^') w->at++;
+    if (w->at < w->end && *w->at == ']') w->at++;
+    put(w, begin, (size_t)(w->at - begin));
+}
+
+/* The flags of (?ux-i) or (?ux-i:...), whose letters begin at `at`; false: this is another kind of group. */
+static bool read_flags(writer *w, const char *at, flags *f, const char **after) {
+    bool value = true;
+    for (; at < w->end && (strchr("imsURux", *at) || *at == '-'); at++) {
+        if (*at == '-') value = false;
+        if (*at == 'u') f->unicode = value;
+        if (*at == 'x') f->verbose = value;
+    }
+    *after = at;
+    return at < w->end && (*at == ')' || *at == ':');
+}
+
+static void open_group(writer *w) {
+    const char *begin = w->at++, *after = w->at;
+    flags inner = w->now;
+    const bool has_flags = w->at < w->end && *w->at == '?' && read_flags(w, w->at + 1, &inner, &after);
+    if (has_flags && *after == ')') {
+        w->now = inner;
+        w->at = after + 1;
+    } else {
+        if (w->n_groups < MAX_GROUPS) w->outside[w->n_groups] = w->now;
+        w->n_groups++;
+        w->now = inner;
+        w->at = has_flags ? after + 1 : w->at;
+    }
+    put(w, begin, (size_t)(w->at - begin));
+}
+
+static void close_group(writer *w) {
+    if (w->n_groups > 0 && --w->n_groups < MAX_GROUPS) w->now = w->outside[w->n_groups];
+    put(w, w->at++, 1);
+}
+
+/* A character of a class. A hyphen before a class within it stands for itself, and must not become a range up to its bracket.
+ */
+static void write_member(writer *w) {
+    if (*w->at == '-' && class_at(w, w->at + 1) < N_CLASSES) put(w, "\\", 1);
+    w->n_classes -= *w->at == ']';
+    put(w, w->at++, 1);
+}
+
+static void skip_comment(writer *w) {
+    while (w->at < w->end && *w->at != '\n') put(w, w->at++, 1);
+}
+
+static void write_one(writer *w) {
+    const char c = *w->at;
+    if (c == '\\') {
+        write_escape(w);
+    } else if (c == '[') {
+        open_class(w);
+    } else if (w->n_classes > 0) {
+        write_member(w);
+    } else if (c == '(') {
+        open_group(w);
+    } else if (c == ')') {
+        close_group(w);
+    } else if (c == '#' && w->now.verbose) {
+        skip_comment(w);
+    } else {
+        put(w, w->at++, 1);
+    }
+}
+
+static void put_rest(writer *w) {
+    put(w, w->at, (size_t)(w->end - w->at));
+    w->at = w->end;
+}
+
+char *cl_regex_ascii(const char *text, size_t size, size_t *n) {
+    size_t n_escapes = 0;
+    for (size_t i = 0; i < size && size <= CL_REGEX_MAX_BYTES; i++) n_escapes += text[i] == '\\';
+    char *out = malloc(size + n_escapes * MAX_GROWTH + 1);
+    if (!out) return NULL;
+    writer w = {.at = text, .end = text + size, .out = out};
+    if (size > CL_REGEX_MAX_BYTES) put_rest(&w);
+    while (w.at < w.end) write_one(&w);
+    *w.out = 0;
+    *n = (size_t)(w.out - out);
+    return out;
+}
+
+bool cl_regex_looks_around(const char *text) {
+    static const char *const groups[] = {"?=", "?!", "?<=", "?<!"};
+    for (; *text; text++) {
+        if (*text == '\\' && text[1]) {
+            if (strchr("bB123456789k", *++text)) return true;
+        } else if (*text == '(') {
+            for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+                if (strncmp(text + 1, groups[i], strlen(groups[i])) == 0) return true;
+        }
+    }
+    return false;
+}
