@@ -20,7 +20,7 @@ static const uint32_t OWN_DOMAINS = 0x80000000u, SALT_DOMAINS = 0xc0000000u, EMP
 
 static cattn_stats stats_of(const cl_admission *a) {
     cattn_stats stats = {.struct_size = sizeof stats};
-    cattn_cache_stats(a->cache, &stats);
+    cattn_cache_stats_fast(a->cache, &stats);
     return stats;
 }
 
@@ -117,7 +117,8 @@ static int64_t n_first(const cl_admission *a, const cl_request *r) {
 /* Whether two choices have the K/V of the beginning of their prompts in common. This is an equivalence relation. */
 static bool share(const cl_admission *a, const cl_choice *c, const cl_choice *d) {
     const cl_request *r = c->owner, *q = d->owner;
-    if (c->shares_none || d->shares_none || cl_request_computes_all(r) || cl_request_computes_all(q)) return false;
+    if (c->shares_none || d->shares_none) return false;
+    if (cl_request_n_shareable(r) < n_first(a, r) || cl_request_n_shareable(q) < n_first(a, q)) return false;
     return cl_request_kv_domain(r) == cl_request_kv_domain(q) && n_first(a, r) == n_first(a, q) &&
            memcmp(r->params.prompt, q->params.prompt, (size_t)n_first(a, r) * sizeof *r->params.prompt) == 0;
 }
@@ -149,10 +150,10 @@ static int64_t reserve_for(const cl_admission *a, const cl_choice *c) {
     return end < most && !c->shares_none ? end : most;
 }
 
-/* Chunks that are in use or reserved. */
+/* Chunks that are in use, superseded ones among them, or reserved. */
 static int64_t chunks_taken(const cl_admission *a) {
     const cattn_stats stats = stats_of(a);
-    return (int64_t)(stats.chunks_live + stats.chunks_superseded + stats.chunks_reserved);
+    return (int64_t)(stats.chunks_live + stats.chunks_reserved);
 }
 
 /* Whether n_more chunks are free beside those that the choices in the cache have, and beside those for their growth if that
@@ -196,6 +197,7 @@ static cattn_join_options options_of(uint32_t domain) {
     cattn_join_options options;
     cattn_join_options_init(&options);
     options.domain = domain;
+    options.max_step_rows = -1; /* a step that has no room for its workspace is repeated with fewer rows */
     /* The domain is one of the next process, too, for another request or salt, and the file tier outlives this one. */
     if (domain >= OWN_DOMAINS) options.flags = CATTN_JOIN_NO_TIER;
     return options;
@@ -209,6 +211,13 @@ cattn_join_options cl_admission_join_options(const cl_admission *a, const cl_eng
 
 static cattn_status join(cl_admission *a, cl_choice *c, int64_t n_reserved, cattn_error *error) {
     cattn_join_options options = options_of(domain_of(a, c));
+    /* An extra hash of its first token that is not shared parts the choice, from there on, from all other requests. */
+    const cattn_extra own = {.first_pos = cl_request_n_shareable(c->owner), .n_tokens = 1, .hash = c->owner->id};
+    if (!cl_request_computes_all(c->owner) && own.first_pos < c->n_tokens) {
+        options.extras = &own;
+        options.n_extras = 1;
+        options.flags = CATTN_JOIN_NO_TIER; /* ids of requests come again in the next process */
+    }
     options.reserve_tokens = n_reserved;
     cattn_join_result result;
     const cattn_status status = cattn_seq_join(a->cache, c->tokens, c->n_tokens, &options, &c->seq, &result, error);
@@ -223,7 +232,7 @@ static bool may_fit(const cl_admission *a, const cl_choice *c, bool growth_count
     const int32_t *tokens = c->tokens ? c->tokens : c->owner->params.prompt;
     cattn_cache_match(a->cache, tokens, c->n_tokens, &options, &result, NULL);
     const int64_t n_forks = cl_request_n_together(c->owner) - 1; /* a chunk each at least */
-    return fits(a, (c->n_tokens - result.n_matched) / a->chunk_size + n_forks, growth_counts);
+    return fits(a, (c->n_tokens - cl_request_n_found(c->owner, &result)) / a->chunk_size + n_forks, growth_counts);
 }
 
 static cattn_status enter(cl_admission *a, cl_choice *c, cattn_error *error) {
@@ -318,8 +327,9 @@ bool cl_admission_pin(cl_admission *a, const cl_choice *c, cl_request *r, int64_
 void cl_admission_leave(cl_admission *a, cl_choice *c) {
     if (c->seq == 0) return;
     if (a->speculation) cl_speculation_leave(a->speculation, c);
-    /* Nobody can match tokens in a domain of its own. The prompt of a fork stays, until memory is needed. */
-    if (cl_request_computes_all(c->owner) || c->shares_none) cattn_seq_truncate(a->cache, c->seq, 1, NULL);
+    /* Nobody else can match the tokens that it does not share. The prompt of a fork stays, until memory is needed. */
+    const int64_t n_kept = c->shares_none ? 0 : cl_request_n_shareable(c->owner) / 2 * 2; /* an odd number may take a copy */
+    if (n_kept < c->n_tokens) cattn_seq_truncate(a->cache, c->seq, n_kept > 0 ? n_kept : 1, NULL);
     cattn_seq_leave(a->cache, &c->seq, NULL);
     erase(a, c);
     c->decoding = false;

@@ -17,9 +17,12 @@
  *
  * Some choices join in a domain of their own that was never used before, in which nothing is found, and later nobody finds
  * anything:
- *   - With prompt_logprobs, and for an embedding that is a mean, the whole prompt must be computed, so that every position has
- *     logits or a state. The domain is the request's.
+ *   - With prompt_logprobs of all tokens, and for an embedding that is a mean, the whole prompt must be computed, so that every
+ *     position has logits or a state. The domain is the request's.
  *   - If a choice is alone and finds no chunks, sharing a retained prefix takes copies that exceed the budget.
+ *
+ * With prompt_logprobs from some position on, a choice joins in the domain of all others. It shares the tokens before the first
+ * row whose logits are needed; that row's token has an extra hash, the request's id, behind which nothing is found.
  *
  * Requests with a salt join in a domain of the salt (salts.h). Domains that requests do not name keep out of the file tier.
  */

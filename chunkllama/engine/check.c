@@ -1,7 +1,28 @@
 /* Completes and checks the engine's configuration and its requests: see check.h. */
 #include "check.h"
 
+#include <link.h>
 #include <math.h>
+
+/* ---- The program ---- */
+
+/* For dl_iterate_phdr, which lists the program first: a program that is not static names its dynamic linker. */
+static int look_for_linker(struct dl_phdr_info *info, size_t size, void *is_static) {
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_INTERP) *(bool *)is_static = false;
+    return 1;
+}
+
+/*
+ * Whether the program is linked statically: it has no dynamic linker, so that a library that dlopen loads into it finds none of
+ * the libraries that it needs in a state in which it can use them.
+ */
+static bool is_static_program(void) {
+    bool is_static = true;
+    dl_iterate_phdr(look_for_linker, &is_static);
+    return is_static;
+}
 
 /* ---- Configuration ---- */
 
@@ -34,7 +55,8 @@ cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_en
         {"n_threads", config->n_threads, 0, INT32_MAX, "at least 1, or 0 for one for each CPU"},
         {"max_queued_requests", (double)config->max_queued_requests, 0, INFINITY, "at least 1, or 0 for no limit"},
         {"max_queued_tokens", (double)config->max_queued_tokens, 0, INFINITY, "at least 1, or 0 for no limit"},
-        {"target_itl_s", config->target_itl_s, 0, INFINITY, "above 0, or 0 for none"},
+        {"target_itl_s", config->target_itl_s, -INFINITY, INFINITY,
+         "above 0, 0 for none, or negative for three times the time of decoding"},
     };
     if (cl_check_ranges(ranges, sizeof ranges / sizeof *ranges, error) != CL_OK) return CL_ERR_ARG;
     if (config->n_ctx == 0) config->n_ctx = m->params.n_ctx_train;
@@ -55,6 +77,11 @@ cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_en
     if (config->kv_tier_dir && !m->has_fingerprint)
         return cl_refuse(error, "kv_tier_dir",
                          "is set, but the model was loaded without its fingerprint; set cl_model_options.fingerprint");
+    if (config->grammar_library && is_static_program())
+        return cl_fail_field(
+            error, CL_ERR_UNSUPPORTED, "grammar_library",
+            "is set, but this program is linked statically, and cannot load a library while it runs; link it with "
+            "the shared libraries, or leave it NULL");
     if (m->params.n_vocab < 1) return cl_fail(error, CL_ERR_ARG, "the model has no vocabulary");
     return CL_OK;
 }
@@ -90,11 +117,12 @@ static cl_status check_beams(const cl_engine_limits *limits, const cl_engine_req
 }
 
 static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_request *r, cl_error *error) {
-    if (!r->on_event) return cl_refuse(error, "on_event", "is NULL; set it to a function");
     if (!r->prompt || r->n_prompt < 1) return cl_refuse(error, "prompt", "is empty; it needs at least one token");
     cl_status status = cl_check_fields(r, limits->n_vocab, error);
     if (status == CL_OK) status = check_pin(limits, r, error);
     if (status == CL_OK) status = check_beams(limits, r, error);
+    if (status == CL_OK && limits->embeddings_only && r->pooling == CL_ENGINE_POOL_NONE)
+        status = cl_fail(error, CL_ERR_UNSUPPORTED, "the model's file has no output matrix, so it makes embeddings only");
     if (status == CL_OK && r->grammar_kind != CL_GRAMMAR_NONE && !limits->has_grammars)
         status = cl_fail_field(error, CL_ERR_UNSUPPORTED, "grammar",
                                "is set, but this engine has no grammar_library: install llguidance, and name its shared object "
@@ -103,20 +131,25 @@ static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_re
 }
 
 /*
- * The largest completion, in tokens, of one choice, or of each beam, that the K/V budget could hold in a cache without others;
- * -1: not even the prompt. *result: the bytes behind that answer, for a completion of n_tokens.
+ * The largest completion, in tokens, of one choice, or of each beam, that the K/V budget could hold in a cache without others,
+ * where one of n_tokens is requested; -1: not even the prompt.
  */
-static int64_t largest_completion(const cl_engine_limits *limits, const cl_engine_request *r, int64_t n_tokens,
-                                  cattn_fit_result *result) {
+static int64_t largest_completion(const cl_engine_limits *limits, const cl_engine_request *r, int64_t n_tokens) {
     cattn_fit_request fit;
+    cattn_fit_result result = {.struct_size = sizeof result};
     cattn_fit_request_init(&fit);
     fit.n_tokens = r->n_prompt;
     fit.reserve_tokens = n_tokens;
     fit.n_seqs = r->beam_search ? r->n : 1;
     fit.headroom_bytes = limits->kv_headroom_bytes;
-    *result = (cattn_fit_result){.struct_size = sizeof *result};
-    cattn_cache_can_fit(limits->cache, &fit, result, NULL);
-    return result->max_reserve_tokens;
+    cattn_cache_can_fit(limits->cache, &fit, &result, NULL);
+    return result.max_reserve_tokens;
+}
+
+int64_t cl_served_context(const cl_engine_limits *limits) {
+    const cl_engine_request one = {.n_prompt = 1};
+    const int64_t held = 1 + largest_completion(limits, &one, 0);
+    return held < limits->n_ctx ? held : limits->n_ctx;
 }
 
 static cl_status check_size(const cl_engine_limits *limits, cl_engine_request *r, cl_error *error) {
@@ -124,24 +157,15 @@ static cl_status check_size(const cl_engine_limits *limits, cl_engine_request *r
     if (wanted > left)
         return cl_fail(error, CL_ERR_LIMIT,
                        CL_CONTEXT_LENGTH_MESSAGE
-                       "; %lld prompt tokens and a completion of %lld are more: shorten the prompt or lower max_tokens",
-                       (long long)limits->n_ctx, (long long)r->n_prompt, (long long)wanted);
-    cattn_fit_result fit;
-    const int64_t largest = largest_completion(limits, r, wanted, &fit);
-    if (wanted > largest && r->beam_search)
-        return cl_fail(
-            error, CL_ERR_LIMIT,
-            "%lld prompt tokens and %d beams of %lld more need %llu bytes of K/V beside metadata; the K/V budget holds "
-            "%llu: lower n, shorten the request or raise the K/V budget",
-            (long long)r->n_prompt, r->n, (long long)wanted, (unsigned long long)fit.bytes_needed,
-            (unsigned long long)fit.bytes_available);
+                       "%s; %lld prompt tokens and a completion of %lld are more: shorten the prompt or lower max_tokens",
+                       (long long)limits->n_ctx, limits->context_reason, (long long)r->n_prompt, (long long)wanted);
+    const int64_t largest = largest_completion(limits, r, wanted);
     if (wanted > largest)
-        return cl_fail(
-            error, CL_ERR_LIMIT,
-            "%lld prompt tokens and a completion of %lld need %llu bytes of K/V beside metadata; the K/V budget holds "
-            "%llu: shorten the request or raise the K/V budget",
-            (long long)r->n_prompt, (long long)wanted, (unsigned long long)fit.bytes_needed,
-            (unsigned long long)fit.bytes_available);
+        return cl_fail(error, CL_ERR_LIMIT,
+                       "%lld prompt tokens and %s of %lld are more than the K/V budget holds, which has room for %lld behind "
+                       "this prompt: shorten the prompt, lower %s, or raise the K/V budget (--kv-budget)",
+                       (long long)r->n_prompt, r->beam_search ? "beams" : "a completion", (long long)wanted,
+                       (long long)(largest > 0 ? largest : 0), r->beam_search ? "n" : "max_tokens");
     if (r->max_tokens < 0) r->max_tokens = largest < left ? largest : left;
     return CL_OK;
 }
@@ -157,15 +181,14 @@ cl_status cl_check_request(const cl_engine_limits *limits, const cl_engine_reque
 }
 
 cl_status cl_check_queue(const cl_engine_limits *limits, const cl_queue_load *load, int64_t n_prompt, cl_error *error) {
-    const int64_t n_queued = load->n_waiting - load->n_free;
     const double retry_s = fmax(1, ceil(load->retry_after_s));
-    if (limits->max_queued_requests > 0 && n_queued >= limits->max_queued_requests)
+    if (limits->max_queued_requests > 0 && load->n_queued >= limits->max_queued_requests)
         return cl_fail(error, CL_ERR_BUSY, "%lld requests wait, and max_queued_requests is %lld: try again in %.0f s",
-                       (long long)n_queued, (long long)limits->max_queued_requests, retry_s);
-    if (limits->max_queued_tokens > 0 && n_queued > 0 && load->n_tokens + n_prompt > limits->max_queued_tokens)
+                       (long long)load->n_queued, (long long)limits->max_queued_requests, retry_s);
+    if (limits->max_queued_tokens > 0 && load->n_queued > 0 && load->n_queued_tokens + n_prompt > limits->max_queued_tokens)
         return cl_fail(error, CL_ERR_BUSY,
                        "prompts of %lld tokens wait, %lld more were submitted, and max_queued_tokens is %lld: try again in "
                        "%.0f s",
-                       (long long)load->n_tokens, (long long)n_prompt, (long long)limits->max_queued_tokens, retry_s);
+                       (long long)load->n_queued_tokens, (long long)n_prompt, (long long)limits->max_queued_tokens, retry_s);
     return CL_OK;
 }

@@ -19,13 +19,18 @@ typedef struct cl_engine_limits {
     int32_t n_end_tokens; /* of these, those that end a choice */
     int32_t max_seqs;
     int64_t max_queued_requests, max_queued_tokens; /* 0: no limit */
-    int64_t n_ctx;                                  /* tokens of prompt and completion */
+    int64_t n_ctx;                                  /* tokens of prompt and completion, at most what the K/V budget holds */
+    const char *context_reason;                     /* cl_engine_context_reason */
     const cattn_cache *cache;                       /* borrowed; says what the K/V budget could hold */
     uint64_t kv_budget_bytes;
     uint64_t kv_headroom_bytes; /* of the K/V budget that requests may not use */
     bool has_grammars;          /* the engine has a grammar library */
     bool can_pin;               /* prompts can be pinned */
+    bool embeddings_only;       /* the model has no logits */
 } cl_engine_limits;
+
+/* The tokens of the longest prompt with its completion: limits->n_ctx, or what the K/V budget could hold if that is less. */
+int64_t cl_served_context(const cl_engine_limits *limits);
 
 /*
  * Complete and check a caller's request, which may be of another version. *request borrows what *from points to; its
@@ -59,15 +64,15 @@ cl_status cl_check_domain(const cl_engine_request *r, cl_error *error);
 
 /* The load of the queue when a request is submitted. */
 typedef struct cl_queue_load {
-    int64_t n_waiting;    /* requests of which no choice is in the cache */
-    int64_t n_tokens;     /* of the prompts of those that were never in it */
-    int64_t n_free;       /* requests that find a place at once; they do not count as waiting */
-    double retry_after_s; /* until those that wait are admitted */
+    int64_t n_waiting, n_tokens;       /* requests of which no choice is in the cache, and tokens of their prompts */
+    int64_t n_queued, n_queued_tokens; /* the same of those that find no place at once */
+    int32_t n_free;                    /* choices that still find a place at once */
+    double retry_after_s;              /* until those that wait are admitted */
 } cl_queue_load;
 
 /*
- * Whether the queue accepts a request with a prompt of n_prompt tokens. One request may always wait. CL_ERR_BUSY has the
- * limit, and the time after which the caller may try again.
+ * Whether the queue accepts a request with a prompt of n_prompt tokens, which finds no place at once. One request may always
+ * wait. CL_ERR_BUSY has the limit, and the time after which the caller may try again.
  */
 cl_status cl_check_queue(const cl_engine_limits *limits, const cl_queue_load *load, int64_t n_prompt, cl_error *error);
 

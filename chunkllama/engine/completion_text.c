@@ -30,6 +30,12 @@ char *cl_text_reserve(cl_text *t, size_t n) {
     return reserve(&t->out, 3 * size) ? t->held.data + t->held.size : NULL;
 }
 
+/* The blanks of a line once a byte follows: see cl_text. */
+static int32_t indent_behind(int32_t indent, char byte) {
+    if (byte == '\n') return 0;
+    return indent >= 0 && (byte == ' ' || byte == '\t') ? indent + 1 : -1;
+}
+
 /* Move the first n held bytes to `out`, in whole characters; with `all`, at the end of the text, an unfinished one too. */
 static void release(cl_text *t, size_t n, bool all) {
     t->out.size = 0;
@@ -44,6 +50,7 @@ static void release(cl_text *t, size_t n, bool all) {
         t->out.size += valid ? size : 3;
         at += size;
     }
+    for (size_t i = 0; i < at; i++) t->indent = indent_behind(t->indent, s[i]);
     t->held.size -= at;
     t->n_passed -= at < t->n_passed ? at : t->n_passed;
     if (at > 0) memmove(t->held.data, t->held.data + at, t->held.size);
@@ -71,6 +78,17 @@ static stop_match find_stop(const cl_text *t, const char *s, size_t n, size_t n_
     return first;
 }
 
+/* The first of the bytes s [n] behind the released text before which a line has too few blanks; n: none. */
+static size_t find_outdented(const cl_text *t, const char *s, size_t n) {
+    int32_t indent = t->indent;
+    for (size_t i = 0; t->min_indent > 0 && i < n; i++) {
+        const bool blank = s[i] == ' ' || s[i] == '\t';
+        if (indent >= 0 && indent < t->min_indent && !blank) return i;
+        indent = indent_behind(indent, s[i]);
+    }
+    return n;
+}
+
 /* The length of the longest end of s that is the beginning of a stop string. */
 static size_t stop_begun(const cl_text *t, const char *s, size_t n) {
     size_t longest = 0;
@@ -85,7 +103,10 @@ static size_t stop_begun(const cl_text *t, const char *s, size_t n) {
 bool cl_text_added(cl_text *t, size_t n, bool stoppable) {
     t->held.size += n;
     if (!stoppable) t->n_passed = t->held.size;
-    const stop_match stop = find_stop(t, t->held.data, t->held.size, t->n_passed);
+    stop_match stop = find_stop(t, t->held.data, t->held.size, t->n_passed);
+    const size_t outdented = find_outdented(t, t->held.data, t->held.size);
+    t->outdented = outdented + 1 < stop.end && outdented < t->held.size; /* on the same byte, the stop string counts */
+    if (t->outdented) stop = (stop_match){outdented, outdented, -1};
     const bool stopped = stop.start < t->held.size;
     t->n_found = stop.which + 1;
     const size_t keep = stopped ? 0 : stop_begun(t, t->held.data, t->held.size);
@@ -97,7 +118,8 @@ bool cl_text_added(cl_text *t, size_t n, bool stoppable) {
 
 bool cl_text_completes(const cl_text *t, size_t n, size_t n_passed) {
     const size_t size = t->held.size + n;
-    return find_stop(t, t->held.data, size, n_passed > 0 ? t->held.size + n_passed : t->n_passed).start < size;
+    return find_stop(t, t->held.data, size, n_passed > 0 ? t->held.size + n_passed : t->n_passed).start < size ||
+           find_outdented(t, t->held.data, size) < size;
 }
 
 void cl_text_finish(cl_text *t) { release(t, t->held.size, true); }

@@ -106,7 +106,7 @@ static int32_t fail(cl_constraint *con) {
 
 static bool find_forced(cl_constraint *con) {
     con->first_forced = 0;
-    con->n_forced = con->matcher->get_forced(con->matcher, con->forced, CL_FORCED_MAX);
+    con->n_forced = con->matcher->get_forced(con->matcher, con->forced);
     if (con->n_forced >= 0) return true;
     con->n_forced = 0;
     return false;
@@ -146,8 +146,8 @@ static int32_t draw_masked(const cl_constraint_scratch *sc, int32_t worker, cl_s
         apply(mask, from, allowed, sc->n_vocab);
         from = allowed;
     }
-    const int32_t token = cl_sampler_redraw(s, &params->sampling, from, n_few < 0 ? NULL : few, n_few, c->tokens,
-                                            params->n_prompt, position, c->index, position);
+    const int32_t token = cl_sampler_redraw(s, &params->sampling, &params->cuts, from, n_few < 0 ? NULL : few, n_few,
+                                            cl_choice_history(c, position), c->index, position);
     /* Where no allowed token has a finite logit, the draw goes by ids. */
     return cl_mask_has(mask, token) && from[token] > -INFINITY ? token : best_of(mask, logits, sc->n_vocab);
 }
@@ -158,18 +158,49 @@ static bool is_end(const cl_constraint_scratch *sc, int32_t token) {
     return false;
 }
 
-static int32_t draw(const cl_constraint_scratch *sc, int32_t worker, cl_sampler *s, const cl_choice *c, const float *logits,
-                    int64_t position) {
+/* The token that would be drawn without a grammar; -1: none has a finite logit. */
+static int32_t draw_freely(cl_sampler *s, const cl_choice *c, const float *logits, int64_t position) {
     const cl_engine_request *params = &c->owner->params;
-    cl_matcher *m = c->constraint->matcher;
     const float *ruled = cl_sampler_restrict(s, &c->owner->rules, logits, c->tokens, params->n_prompt, position);
-    int32_t token = cl_sampler_draw(s, &params->sampling, ruled, c->tokens, params->n_prompt, position, c->index, position);
-    if (!(ruled[token] > -INFINITY)) token = -1;
+    const int32_t token =
+        cl_sampler_draw(s, &params->sampling, &params->cuts, ruled, cl_choice_history(c, position), c->index, position);
+    return ruled[token] > -INFINITY ? token : -1;
+}
+
+bool cl_constraint_foresees(const cl_choice *c) {
+    const cl_constraint *con = c->constraint;
+    return con && con->matcher && con->matcher->foresee && !con->failed && con->n_forced == 0;
+}
+
+bool cl_constraint_foresee(const cl_constraint_scratch *sc, cl_sampler *s, cl_choice *c, const float *logits,
+                           int64_t position) {
+    cl_constraint *con = c->constraint;
+    con->candidate = draw_freely(s, c, logits, position);
+    con->foreseen = con->candidate >= 0 && !is_end(sc, con->candidate);
+    return con->foreseen;
+}
+
+/* Another token in place of the attempt-th one. A token that was foreseen was drawn by another sampler, perhaps. */
+static int32_t draw_other(cl_sampler *s, const cl_choice *c, const float *logits, int64_t position, int32_t attempt,
+                          bool foreseen) {
+    if (foreseen) draw_freely(s, c, logits, position);
+    return cl_sampler_draw_other(s, &c->owner->params.sampling, c->index, position, attempt);
+}
+
+/* *added: the matcher has the token already. */
+static int32_t draw(const cl_constraint_scratch *sc, int32_t worker, cl_sampler *s, const cl_choice *c, const float *logits,
+                    int64_t position, bool *added) {
+    cl_constraint *con = c->constraint;
+    bool foreseen = con->foreseen;
+    int32_t token = foreseen ? con->candidate : draw_freely(s, c, logits, position);
+    con->foreseen = false;
     for (int32_t attempt = 1; token >= 0 && attempt <= ATTEMPTS; attempt++) {
         const bool end = is_end(sc, token); /* whether it may follow, the mask alone knows */
-        if (end && !params->ignore_eos) return draw_masked(sc, worker, s, c, logits, position, token);
-        if (!end && m->count_valid(m, &token, 1) == 1) return token;
-        token = cl_sampler_draw_other(s, &params->sampling, c->index, position, attempt);
+        if (end && !c->owner->params.ignore_eos) return draw_masked(sc, worker, s, c, logits, position, token);
+        if (!end && !con->matcher->try_advance(con->matcher, token, added)) return -1;
+        if (*added) return token;
+        token = draw_other(s, c, logits, position, attempt, foreseen);
+        foreseen = false;
     }
     return draw_masked(sc, worker, s, c, logits, position, -1);
 }
@@ -180,20 +211,23 @@ static bool ends(const cl_constraint_scratch *sc, const cl_choice *c, int32_t to
 }
 
 int32_t cl_constraint_draw(const cl_constraint_scratch *sc, int32_t worker, cl_sampler *s, cl_choice *c, const float *logits,
-                           int64_t position, bool *completes) {
+                           const int32_t *ending, int32_t n_ending, int64_t position, bool *completes) {
     cl_constraint *con = c->constraint;
     *completes = false;
     if (con->failed || (!con->matcher && !start(con, c->owner->grammar))) return fail(con);
     int32_t token;
+    bool added = false;
     if (con->n_forced > 0) {
         token = con->forced[con->first_forced++];
         con->n_forced--;
+    } else if (n_ending > 0 && con->matcher->count_valid(con->matcher, ending, n_ending) == n_ending) {
+        token = *ending;
     } else {
-        token = draw(sc, worker, s, c, logits, position);
+        token = draw(sc, worker, s, c, logits, position, &added);
     }
     if (token < 0) return fail(con);
     if (ends(sc, c, token)) return token;
-    if (!con->matcher->advance(con->matcher, token)) return fail(con);
+    if (!added && !con->matcher->advance(con->matcher, token)) return fail(con);
     *completes = con->n_forced == 0 && con->matcher->is_complete(con->matcher);
     if (!*completes && con->n_forced == 0 && !find_forced(con)) return fail(con);
     return token;

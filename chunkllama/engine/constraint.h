@@ -19,13 +19,13 @@
 #include "grammar.h"
 #include "request.h"
 
-enum { CL_FORCED_MAX = 32 }; /* most tokens of a run of forced ones */
-
 typedef struct cl_constraint {
     cl_matcher *matcher;            /* owned; NULL before the first draw, and after the end */
     int32_t first_forced, n_forced; /* those of `forced` that come next */
     int32_t forced[CL_FORCED_MAX];
-    bool failed; /* the matcher, which says why; or, if it is NULL, memory was lacking */
+    bool failed;   /* the matcher, which says why; or, if it is NULL, memory was lacking */
+    bool foreseen; /* the matcher was asked about `candidate`, the first token that the next draw tries */
+    int32_t candidate;
 } cl_constraint;
 
 /* The memory that draws share: the end tokens of the vocabulary, and scratch memory for each worker. */
@@ -41,12 +41,22 @@ typedef struct cl_constraint_scratch {
 bool cl_constraint_scratch_init(cl_constraint_scratch *sc, const cl_tokenizer *tok, int32_t n_vocab, int32_t n_workers);
 void cl_constraint_scratch_free(cl_constraint_scratch *sc);
 
+/* Whether the question that the next draw of a choice begins with is better asked with those of other choices. */
+bool cl_constraint_foresees(const cl_choice *c);
+
+/*
+ * Draw the token that this question is about, with the arguments of cl_constraint_draw, for which it then holds. False: there
+ * is no question about it.
+ */
+bool cl_constraint_foresee(const cl_constraint_scratch *sc, cl_sampler *s, cl_choice *c, const float *logits, int64_t position);
+
 /*
  * Draw the next token of a choice, at `position`, for worker `worker`. logits [n_vocab] may be NULL if the token is forced.
- * *completes: nothing can follow it. -1: the constraint has failed.
+ * ending [n_ending]: the tokens that end its reasoning, of which the first one comes instead of a draw if the grammar allows
+ * them all. *completes: nothing can follow the token. -1: the constraint has failed.
  */
 int32_t cl_constraint_draw(const cl_constraint_scratch *sc, int32_t worker, cl_sampler *s, cl_choice *c, const float *logits,
-                           int64_t position, bool *completes);
+                           const int32_t *ending, int32_t n_ending, int64_t position, bool *completes);
 
 /* The number of tokens that are known to come next; 0 for choices without a grammar. */
 int32_t cl_constraint_n_forced(const cl_choice *c);

@@ -32,6 +32,7 @@ static void return_stack(const cl_deep_thread *t) {
 
 static void *work(void *arg) {
     cl_deep_thread *t = arg;
+    thread_set_name("cl-grammar");
     pthread_mutex_lock(&t->mutex);
     while (!t->stops) {
         if (!t->run) {

@@ -127,8 +127,8 @@ static void draw_one(void *arg, int32_t task, int32_t worker) {
     const float *computed = m->runner.logits + (size_t)task * (size_t)m->runner.model->params.n_vocab;
     const float *logits =
         cl_sampler_restrict(m->samplers[worker], &c->owner->rules, computed, c->tokens, params->n_prompt, position);
-    const int32_t token = cl_sampler_draw(m->samplers[worker], &params->sampling, logits, c->tokens, params->n_prompt, position,
-                                          c->index, position);
+    const int32_t token = cl_sampler_draw(m->samplers[worker], &params->sampling, &params->cuts, logits,
+                                          cl_choice_history(c, position), c->index, position);
     c->tokens[position] = token;
     d->tokens[d->n++] = token;
     d->ranks[d->n - 1] = CL_CHANCE_RANKS - 1;

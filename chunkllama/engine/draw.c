@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "beam.h"
+#include "constraint.h"
 
 bool cl_draw_list_init(cl_draw_list *list, ca_pool *pool, const cl_tokenizer *tok, int32_t n_vocab, int32_t max_draws) {
     *list = (cl_draw_list){
@@ -13,9 +14,11 @@ bool cl_draw_list_init(cl_draw_list *list, ca_pool *pool, const cl_tokenizer *to
         .samplers = cl_samplers_create(ca_pool_size(pool), n_vocab),
         .draws = calloc((size_t)max_draws, sizeof *list->draws),
         .runs = calloc((size_t)max_draws, sizeof *list->runs),
+        .foreseen = calloc((size_t)max_draws, sizeof *list->foreseen),
+        .candidates = calloc((size_t)max_draws, sizeof *list->candidates),
     };
     return cl_constraint_scratch_init(&list->constraints, tok, n_vocab, ca_pool_size(pool)) && list->samplers && list->draws &&
-           list->runs;
+           list->runs && list->foreseen && list->candidates;
 }
 
 void cl_draw_list_free(cl_draw_list *list) {
@@ -23,6 +26,8 @@ void cl_draw_list_free(cl_draw_list *list) {
     cl_constraint_scratch_free(&list->constraints);
     free(list->draws);
     free(list->runs);
+    free(list->foreseen);
+    free(list->candidates);
     memset(list, 0, sizeof *list);
 }
 
@@ -70,7 +75,7 @@ static void add_first(cl_draw_list *list, cl_request *r, const float *logits) {
     }
 }
 
-/* List the logprob of the prompt's token at `position`, unless it was before the choice was preempted. */
+/* List the logprob of the prompt's token at `position`, if it is the next one to report. */
 static void add_score(cl_draw_list *list, cl_choice *c, int64_t position, const float *logits) {
     cl_request *r = c->owner;
     if (position != r->n_scored || position >= r->params.n_prompt) return;
@@ -102,6 +107,47 @@ void cl_draw_list_fill(cl_draw_list *list, const cl_step *st) {
 
 /* ---- Computing ---- */
 
+/* The tokens [*n] that end the choice's reasoning and must come at a draw, given those before it. */
+static const int32_t *find_ending(const cl_draw_list *list, const cl_draw *d, int32_t *n) {
+    const cl_choice *c = d->choice;
+    const cl_engine_request *params = &c->owner->params;
+    cl_reasoning r = c->reasoning;
+    for (int32_t i = 0; i < d->n_ahead; i++) cl_reasoning_add(&r, params, list->tok, c->tokens[c->n_tokens + i]);
+    return cl_reasoning_forced(&r, params, n);
+}
+
+/* The logits of a draw, after the request's on_logits. A token that is forced is not drawn. */
+static const float *logits_of(const cl_draw_list *list, cl_sampler *s, const cl_draw *d) {
+    const cl_choice *c = d->choice;
+    const cl_request *r = c->owner;
+    if (!r->params.on_logits || !d->logits || cl_constraint_n_forced(c) > 0) return d->logits;
+    const cl_logits shown = {.struct_size = sizeof shown,
+                             .request = r->id,
+                             .choice = c->index,
+                             .n_vocab = list->constraints.n_vocab,
+                             .logits = cl_sampler_copy(s, d->logits),
+                             .tokens = c->tokens,
+                             .n_tokens = d->position,
+                             .n_prompt = r->params.n_prompt};
+    r->params.on_logits(r->params.ctx, &shown);
+    return shown.logits;
+}
+
+static int32_t draw_next(const cl_draw_list *list, int32_t worker, cl_draw *d) {
+    cl_sampler *s = list->samplers[worker];
+    cl_choice *c = d->choice;
+    const cl_engine_request *params = &c->owner->params;
+    int32_t n_ending;
+    const int32_t *ending = find_ending(list, d, &n_ending);
+    if (n_ending > 0 && !c->constraint) return *ending;
+    const float *logits = logits_of(list, s, d);
+    if (c->constraint)
+        return cl_constraint_draw(&list->constraints, worker, s, c, logits, ending, n_ending, d->position, &d->completes);
+    logits = cl_sampler_restrict(s, &c->owner->rules, logits, c->tokens, params->n_prompt, d->position);
+    return cl_sampler_draw(s, &params->sampling, &params->cuts, logits, cl_choice_history(c, d->position), c->index,
+                           d->position);
+}
+
 static void compute(const cl_draw_list *list, int32_t worker, cl_draw *d) {
     cl_sampler *s = list->samplers[worker];
     cl_choice *c = d->choice;
@@ -110,17 +156,47 @@ static void compute(const cl_draw_list *list, int32_t worker, cl_draw *d) {
         cl_beams_expand(s, c, d->logits);
         return;
     }
-    if (!d->prompt && c->constraint) {
-        d->token = cl_constraint_draw(&list->constraints, worker, s, c, d->logits, d->position, &d->completes);
-    } else if (!d->prompt) {
-        const float *logits = cl_sampler_restrict(s, &c->owner->rules, d->logits, c->tokens, params->n_prompt, d->position);
-        d->token =
-            cl_sampler_draw(s, &params->sampling, logits, c->tokens, params->n_prompt, d->position, c->index, d->position);
-    }
+    if (!d->prompt) d->token = draw_next(list, worker, d);
     if (!d->logits || d->token < 0 || !(d->prompt || params->logprobs)) return;
     d->n_top = params->n_top;
-    cl_sampler_logprobs(s, d->logits, d->token, &d->chosen, d->n_top, d->top);
+    cl_sampler_logprobs(s, d->logits, d->token, &d->chosen, params->top_tokens ? 0 : d->n_top, d->top);
+    for (int32_t i = 0; params->top_tokens && i < d->n_top; i++)
+        cl_sampler_logprobs(s, d->logits, params->top_tokens[i], &d->top[i], 0, NULL);
     if (d->prompt) d->rank = cl_sampler_rank(d->logits, list->constraints.n_vocab, d->token);
+}
+
+/* Whether a run begins with a question to a grammar that is better asked with those of other runs. */
+static bool foresees(const cl_draw_list *list, const cl_draw *d) {
+    int32_t n_ending;
+    const cl_request *r = d->choice->owner;
+    if (d->prompt || r->beams || r->params.on_logits || !cl_constraint_foresees(d->choice)) return false;
+    find_ending(list, d, &n_ending);
+    return n_ending == 0;
+}
+
+static void foresee_run(void *arg, int32_t task, int32_t worker) {
+    cl_draw_list *list = arg;
+    const cl_draw *d = &list->draws[list->runs[task]];
+    list->foreseen[task] = NULL;
+    if (!foresees(list, d) ||
+        !cl_constraint_foresee(&list->constraints, list->samplers[worker], d->choice, d->logits, d->position))
+        return;
+    list->foreseen[task] = d->choice->constraint->matcher;
+    list->candidates[task] = d->choice->constraint->candidate;
+}
+
+/* Draw the first candidates of all runs with grammars, and ask about all of them together. */
+static void foresee(cl_draw_list *list) {
+    int32_t n = 0, n_asking = 0;
+    for (int32_t i = 0; i < list->n_runs; i++) n_asking += foresees(list, &list->draws[list->runs[i]]);
+    if (n_asking < 2) return;
+    ca_pool_run(list->pool, list->n_runs, foresee_run, list);
+    for (int32_t i = 0; i < list->n_runs; i++) {
+        if (!list->foreseen[i]) continue;
+        list->foreseen[n] = list->foreseen[i];
+        list->candidates[n++] = list->candidates[i];
+    }
+    if (n > 0) list->foreseen[0]->foresee(list->foreseen, list->candidates, n);
 }
 
 /* Compute the draws of one run, one after the other as long as they equal the draft. */
@@ -149,6 +225,7 @@ static void remove_undrawn(cl_draw_list *list) {
 }
 
 void cl_draw_list_run(cl_draw_list *list) {
+    foresee(list);
     if (list->n_runs == 1)
         compute_run(list, 0, 0);
     else if (list->n_runs > 1)

@@ -21,7 +21,7 @@ typedef struct cl_draw {
     int32_t token;             /* -1: the choice's constraint has failed */
     bool completes;            /* the grammar of the choice ends with it */
     cl_sampler_logprob chosen; /* of the token, if logprobs are wanted; otherwise its id is -1 */
-    cl_sampler_logprob top[CL_ENGINE_MAX_TOP]; /* [n_top] the likeliest tokens */
+    cl_sampler_logprob top[CL_ENGINE_MAX_TOP]; /* [n_top] as in cl_event_token */
     int32_t n_top;
     int32_t rank; /* of a token of the prompt; otherwise 0 */
 } cl_draw;
@@ -38,6 +38,8 @@ typedef struct cl_draw_list {
     cl_draw *draws; /* [n] owned */
     int32_t *runs;  /* [n_runs] index of the first draw of each run; owned */
     int32_t n, n_runs;
+    cl_matcher **foreseen; /* [n_runs] scratch for questions that are asked together, owned; and their tokens */
+    int32_t *candidates;
 } cl_draw_list;
 
 /* For at most max_draws draws a step. Borrows pool and tok. False if memory is lacking; cl_draw_list_free is due then too. */

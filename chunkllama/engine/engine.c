@@ -7,12 +7,16 @@
 
 #include "check.h"
 #include "chunkattn/base/cpu.h"
+#include "chunkattn/base/guard.h"
 #include "chunkattn/base/signals.h"
-#include "grammar.h"
+#include "grammar_process.h"
 #include "inspection.h"
 #include "scheduler.h"
 
 struct cl_engine {
+    uint32_t process;             /* in which its threads are */
+    cl_engine_transfers can;      /* constant */
+    cl_event_queue events;        /* of requests without on_event */
     cl_scheduler *scheduler;      /* used by the engine's thread only, once that runs */
     cl_engine_limits limits;      /* constant */
     cl_grammar_library *grammars; /* NULL: none */
@@ -22,7 +26,7 @@ struct cl_engine {
     pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t wake;   /* the thread has something to do */
     cl_request_list inbox; /* submitted, and not seen by the thread yet */
-    int64_t inbox_tokens;  /* of their prompts */
+    cl_queue_load arrived; /* the requests that `stats` does not count yet: n_free is what is left for more of them */
     cl_request **live;     /* [n_live] all requests that have not ended; the array is owned */
     size_t n_live, live_capacity;
     bool cancels; /* a request was cancelled, or a pin ended, since the thread looked last */
@@ -39,13 +43,39 @@ struct cl_engine {
 
 /* ---- The thread ---- */
 
+/* Whether a request finds a place at once. */
+static bool finds_place(const cl_queue_load *load, const cl_engine_request *r) {
+    return load->n_free >= (r->beam_search ? r->n : 1);
+}
+
+/* Called with the mutex locked: count a request that has arrived. One that finds a place at once does not count as queued. */
+static void count_arrived(cl_engine *e, const cl_request *r) {
+    cl_queue_load *load = &e->arrived;
+    load->n_waiting++;
+    load->n_tokens += r->params.n_prompt;
+    if (finds_place(load, &r->params))
+        load->n_free -= r->params.n < load->n_free ? r->params.n : load->n_free;
+    else {
+        load->n_queued++;
+        load->n_queued_tokens += r->params.n_prompt;
+    }
+}
+
+/* Called with the mutex locked: use new statistics, which count all requests but those in the inbox. */
+static void set_stats(cl_engine *e, const cl_engine_stats *stats, const cattn_stats *kv_stats, int32_t n_free) {
+    e->stats = *stats;
+    e->kv_stats = *kv_stats;
+    e->arrived = (cl_queue_load){.n_free = n_free};
+    for (const cl_request *r = e->inbox.first; r; r = r->next) count_arrived(e, r);
+}
+
 static void publish_stats(cl_engine *e) {
     cl_engine_stats stats;
     cattn_stats kv_stats;
     cl_scheduler_get_stats(e->scheduler, &stats, &kv_stats);
+    const int32_t n_free = cl_scheduler_n_free(e->scheduler);
     pthread_mutex_lock(&e->mutex);
-    e->stats = stats;
-    e->kv_stats = kv_stats;
+    set_stats(e, &stats, &kv_stats, n_free);
     pthread_mutex_unlock(&e->mutex);
 }
 
@@ -58,6 +88,7 @@ static void free_finished(cl_engine *e) {
         e->live[r->live_index] = moved;
         moved->live_index = r->live_index;
     }
+    if (atomic_exchange(&e->events.lost, false)) e->cancels = true;
     pthread_mutex_unlock(&e->mutex);
     while (finished->n > 0) cl_request_free(cl_request_list_take(finished));
 }
@@ -84,15 +115,13 @@ static const double MOST_INSPECTING = 1e-3; /* seconds of inspections between tw
 
 static void *run(void *arg) {
     cl_engine *e = arg;
+    thread_set_name("cl-engine");
     bool stop = false;
     while (!stop) {
         pthread_mutex_lock(&e->mutex);
         wait_for_work(e);
         cl_request_list arrived = e->inbox;
         e->inbox = (cl_request_list){0};
-        e->stats.n_waiting += arrived.n; /* until the statistics are published */
-        e->stats.waiting_tokens += e->inbox_tokens;
-        e->inbox_tokens = 0;
         const bool cancels = e->cancels;
         e->cancels = false;
         stop = e->stop;
@@ -105,7 +134,11 @@ static void *run(void *arg) {
         pthread_mutex_unlock(&e->mutex);
 
         while (arrived.n > 0) cl_scheduler_add(e->scheduler, cl_request_list_take(&arrived));
-        cl_scheduler_drop(e->scheduler, cancels, stop);
+        if (cl_scheduler_drop(e->scheduler, cancels, stop)) {
+            cl_scheduler_admit(e->scheduler); /* so that no request that finds a place is counted as waiting */
+            publish_stats(e);
+            cl_scheduler_report_dropped(e->scheduler);
+        }
         if (has_budget) cl_scheduler_set_budget(e->scheduler, kv_budget);
         if (resets) cl_scheduler_reset_cache(e->scheduler);
         cl_inspections_call(&e->due, cl_scheduler_cache(e->scheduler), stop ? INFINITY : MOST_INSPECTING);
@@ -129,20 +162,58 @@ static int start_thread(cl_engine *e) {
 
 /* ---- Life ---- */
 
+/* Whether processes that are forked inherit the weights of both models. */
+static void fork_weights(const cl_model *m, const cl_engine_config *config, bool inherited) {
+    cl_weights_fork(&m->weights, inherited);
+    if (config->draft_model) cl_weights_fork(&config->draft_model->weights, inherited);
+}
+
+/* Open the library of grammars that a configuration names; *grammars is NULL if it names none. */
+static cl_status open_grammars(const cl_model *m, const cl_engine_config *config, cl_grammar_library **grammars,
+                               cl_error *error) {
+    const char *path = config->grammar_library;
+    const int32_t n_vocab = m->params.n_vocab;
+    *grammars = NULL;
+    if (!path) return CL_OK;
+    if (config->grammars_in_process) return cl_grammar_open(path, m->tok, n_vocab, false, grammars, error);
+    fork_weights(m, config, false);
+    const cl_status status =
+        cl_grammar_open_processes(cl_grammar_open, path, m->tok, n_vocab, &cl_process_defaults, grammars, error);
+    fork_weights(m, config, true);
+    return status;
+}
+
+/* Lower the context to what the K/V budget holds. CL_ERR_LIMIT: it holds no prompt of one token with its completion. */
+static cl_status limit_context(cl_engine_limits *limits, cl_error *error) {
+    const int64_t n_ctx = cl_served_context(limits);
+    if (n_ctx == limits->n_ctx) return CL_OK;
+    if (n_ctx < 2)
+        return cl_fail_field(error, CL_ERR_LIMIT, "kv_budget_bytes",
+                             "is %llu, which holds no request beside the workspace of steps and pin_bytes; raise it",
+                             (unsigned long long)limits->kv_budget_bytes);
+    limits->context_reason = ", as many as the K/V budget (kv_budget_bytes, --kv-budget) holds";
+    limits->n_ctx = n_ctx;
+    return CL_OK;
+}
+
 /* Start an engine whose configuration is complete. */
 static cl_status start(const cl_model *m, ca_pool *pool, const cl_engine_config *config, cl_engine **out, cl_error *error) {
     cl_engine *e = calloc(1, sizeof *e);
     if (!e) return cl_fail(error, CL_ERR_NOMEM, "no memory for the engine");
     cl_status status = cl_scheduler_create(m, pool, config, &e->scheduler, error);
     if (status != CL_OK) goto free_engine;
-    if (config->grammar_library)
-        status = cl_grammar_open(config->grammar_library, m->tok, m->params.n_vocab, &e->grammars, error);
-    if (status != CL_OK) goto free_scheduler;
     e->limits = cl_scheduler_limits(e->scheduler);
+    status = limit_context(&e->limits, error);
+    if (status == CL_OK) status = open_grammars(m, config, &e->grammars, error);
+    if (status != CL_OK) goto free_scheduler;
+    e->process = ca_process();
+    e->can = (cl_engine_transfers){.has_fingerprint = cl_scheduler_has_fingerprint(e->scheduler),
+                                   .retains = config->sharing != CATTN_PRIVATE && config->retention != CATTN_RETAIN_NONE};
+    cl_event_queue_init(&e->events);
     e->limits.has_grammars = e->grammars;
-    cl_scheduler_get_stats(e->scheduler, &e->stats, &e->kv_stats);
     pthread_mutex_init(&e->mutex, NULL);
     pthread_cond_init(&e->wake, NULL);
+    publish_stats(e);
     if (start_thread(e) != 0) {
         status = cl_fail(error, CL_ERR_NOMEM, "the engine's thread cannot be started");
         goto free_grammars;
@@ -151,6 +222,7 @@ static cl_status start(const cl_model *m, ca_pool *pool, const cl_engine_config 
     return CL_OK;
 
 free_grammars:
+    cl_event_queue_free(&e->events);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->mutex);
     if (e->grammars) e->grammars->free(e->grammars);
@@ -197,9 +269,26 @@ cl_status cl_engine_create(const cl_model *m, const cl_engine_config *from, cl_e
     return status;
 }
 
+/* A child of fork(2) has a copy of the engine in whatever state its threads had left it, with locks that nobody will open. */
+static bool is_inherited(const cl_engine *e) { return e->process != ca_process(); }
+
+static cl_status check_process(const cl_engine *e, cl_error *error) {
+    if (!is_inherited(e)) return CL_OK;
+    return cl_fail(
+        error, CL_ERR_UNSUPPORTED,
+        "engine was created before fork(2), by the parent of this process, which has none of its threads; destroy it and "
+        "create another one");
+}
+
 void cl_engine_destroy(cl_engine **ep) {
     cl_engine *e = ep ? *ep : NULL;
     if (!e) return;
+    if (is_inherited(e)) {
+        cl_scheduler_abandon(e->scheduler);
+        *ep = NULL;
+        return;
+    }
+    if (pthread_equal(pthread_self(), e->thread)) return; /* the thread cannot wait for itself */
     pthread_mutex_lock(&e->mutex);
     e->stop = true;
     pthread_cond_signal(&e->wake);
@@ -210,6 +299,7 @@ void cl_engine_destroy(cl_engine **ep) {
     cl_scheduler_free(&e->scheduler);
     if (e->grammars) e->grammars->free(e->grammars);
     ca_pool_destroy(&e->own_pool);
+    cl_event_queue_free(&e->events);
     free(e->live);
     free(e);
     *ep = NULL;
@@ -219,12 +309,11 @@ void cl_engine_destroy(cl_engine **ep) {
 
 /* Called with the mutex locked: whether the queue accepts a request. */
 static cl_status check_queue(const cl_engine *e, const cl_engine_request *r, cl_error *error) {
-    const int64_t n_seqs = (int64_t)e->kv_stats.n_seqs - e->stats.n_pins;
-    const int64_t n_free = e->stats.n_waiting == 0 ? e->limits.max_seqs - n_seqs : 0;
-    const cl_queue_load load = {.n_waiting = e->stats.n_waiting + e->inbox.n,
-                                .n_tokens = e->stats.waiting_tokens + e->inbox_tokens,
-                                .n_free = n_free,
-                                .retry_after_s = e->stats.retry_after_s};
+    if (finds_place(&e->arrived, r)) return CL_OK;
+    cl_queue_load load = e->arrived;
+    load.n_queued += e->stats.n_waiting;
+    load.n_queued_tokens += e->stats.waiting_tokens;
+    load.retry_after_s = e->stats.retry_after_s;
     return cl_check_queue(&e->limits, &load, r->n_prompt, error);
 }
 
@@ -264,7 +353,7 @@ static cl_status post(cl_engine *e, cl_request *r, cl_error *error) {
     r->live_index = e->n_live;
     e->live[e->n_live++] = r;
     cl_request_list_add(&e->inbox, r);
-    e->inbox_tokens += r->params.n_prompt;
+    count_arrived(e, r);
     pthread_cond_signal(&e->wake);
     return CL_OK;
 }
@@ -276,8 +365,8 @@ static cl_status compile_grammar(cl_engine *e, const cl_engine_request *r, cl_gr
     pthread_mutex_lock(&e->mutex);
     const cl_status status = check_now(e, r, error);
     pthread_mutex_unlock(&e->mutex);
-    return status == CL_OK ? e->grammars->compile(e->grammars, r->grammar_kind, r->grammar, r->grammar_size, grammar, error)
-                           : status;
+    if (status != CL_OK) return status;
+    return e->grammars->compile(e->grammars, r->domain, r->grammar_kind, r->grammar, r->grammar_size, grammar, error);
 }
 
 cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *from, uint64_t *id, cl_error *error) {
@@ -286,13 +375,15 @@ cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *from, uint64_t
     *id = 0;
     if (!e || !from) return cl_fail(error, CL_ERR_ARG, "%s is NULL", e ? "request" : "engine");
     cl_engine_request request;
-    cl_status status = cl_check_request(&e->limits, from, &request, error);
+    cl_status status = check_process(e, error);
+    if (status == CL_OK) status = cl_check_request(&e->limits, from, &request, error);
     cl_grammar *grammar = NULL;
     if (status == CL_OK) status = compile_grammar(e, &request, &grammar, error);
     if (status != CL_OK) return status;
     cl_request *r = cl_request_create(&request);
     if (!r && grammar) grammar->free(grammar);
-    if (!r || (grammar && !cl_request_set_grammar(r, grammar))) {
+    if (!r || (grammar && !cl_request_set_grammar(r, grammar)) ||
+        (!request.on_event && !cl_request_set_events(r, &e->events))) {
         cl_request_free(r);
         return cl_fail(error, CL_ERR_NOMEM, "no memory for a request of %lld tokens", (long long)request.n_prompt);
     }
@@ -307,7 +398,7 @@ cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *from, uint64_t
 
 /* Flag a request as cancelled, or its pin as ended. One that has ended and has no pin is not found. */
 static void flag(cl_engine *e, uint64_t id, bool unpin) {
-    if (!e) return;
+    if (!e || is_inherited(e)) return;
     pthread_mutex_lock(&e->mutex);
     for (size_t i = 0; i < e->n_live; i++) {
         if (e->live[i]->id != id) continue;
@@ -325,6 +416,8 @@ void cl_engine_unpin(cl_engine *e, uint64_t id) { flag(e, id, true); }
 
 cl_status cl_engine_set_kv_budget(cl_engine *e, uint64_t budget_bytes, cl_error *error) {
     if (!e) return cl_fail(error, CL_ERR_ARG, "engine is NULL");
+    const cl_status status = check_process(e, error);
+    if (status != CL_OK) return status;
     if (budget_bytes > e->limits.kv_budget_bytes)
         return cl_fail(error, CL_ERR_ARG, "budget_bytes is %llu; it must be at most kv_budget_bytes, %llu",
                        (unsigned long long)budget_bytes, (unsigned long long)e->limits.kv_budget_bytes);
@@ -336,10 +429,34 @@ cl_status cl_engine_set_kv_budget(cl_engine *e, uint64_t budget_bytes, cl_error 
     return CL_OK;
 }
 
+/* ---- Polling ---- */
+
+cl_status cl_engine_poll(cl_engine *e, const cl_engine_event **events, size_t max_events, size_t *n_events, cl_error *error) {
+    if (!n_events) return cl_fail(error, CL_ERR_ARG, "n_events is NULL");
+    *n_events = 0;
+    if (!e || (!events && max_events > 0)) return cl_fail(error, CL_ERR_ARG, "%s is NULL", e ? "events" : "engine");
+    const cl_status status = check_process(e, error);
+    if (status == CL_OK) *n_events = cl_event_queue_take(&e->events, events, max_events);
+    return status;
+}
+
+cl_status cl_engine_poll_fd(cl_engine *e, int *fd, cl_error *error) {
+    if (!e || !fd) return cl_fail(error, CL_ERR_ARG, "%s is NULL", e ? "fd" : "engine");
+    *fd = -1;
+    const cl_status status = check_process(e, error);
+    if (status != CL_OK) return status;
+    *fd = cl_event_queue_fd(&e->events);
+    return *fd >= 0 ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "the system has no descriptor left for the engine's events");
+}
+
 /* ---- The cache ---- */
+
+cl_engine_transfers cl_engine_can_transfer(const cl_engine *e) { return e->can; }
 
 cl_status cl_engine_reset_cache(cl_engine *e, cl_error *error) {
     if (!e) return cl_fail(error, CL_ERR_ARG, "engine is NULL");
+    const cl_status status = check_process(e, error);
+    if (status != CL_OK) return status;
     pthread_mutex_lock(&e->mutex);
     e->resets = true;
     pthread_cond_signal(&e->wake);
@@ -353,6 +470,8 @@ cattn_join_options cl_engine_join_options(const cl_engine *e, const cl_engine_re
 
 cl_status cl_engine_inspect(cl_engine *e, void (*fn)(void *ctx, const cattn_cache *cache), void *ctx, cl_error *error) {
     if (!e || !fn) return cl_fail(error, CL_ERR_ARG, "%s is NULL", e ? "fn" : "engine");
+    const cl_status status = check_process(e, error);
+    if (status != CL_OK) return status;
     if (pthread_equal(pthread_self(), e->thread)) {
         fn(ctx, cl_scheduler_cache(e->scheduler));
         return CL_OK;
@@ -376,22 +495,28 @@ cl_status cl_engine_inspect(cl_engine *e, void (*fn)(void *ctx, const cattn_cach
  * the statistics count.
  */
 static void refresh_idle_stats(cl_engine *e) {
-    if (e->idle) cl_scheduler_get_stats(e->scheduler, &e->stats, &e->kv_stats);
+    cl_engine_stats stats;
+    cattn_stats kv_stats;
+    if (!e->idle) return;
+    cl_scheduler_get_stats(e->scheduler, &stats, &kv_stats);
+    set_stats(e, &stats, &kv_stats, cl_scheduler_n_free(e->scheduler));
 }
 
 cl_status cl_engine_get_stats(cl_engine *e, cl_engine_stats *stats) {
     if (!e || !stats) return CL_ERR_ARG;
+    if (is_inherited(e)) return CL_ERR_UNSUPPORTED;
     pthread_mutex_lock(&e->mutex);
     refresh_idle_stats(e);
     cl_engine_stats now = e->stats;
-    now.n_waiting += e->inbox.n;
-    now.waiting_tokens += e->inbox_tokens;
+    now.n_waiting += e->arrived.n_waiting;
+    now.waiting_tokens += e->arrived.n_tokens;
     pthread_mutex_unlock(&e->mutex);
     return CL_STRUCT_WRITE(cl_engine_stats, drafts, stats, &now, NULL);
 }
 
 cl_status cl_engine_get_kv_stats(cl_engine *e, cattn_stats *stats) {
     if (!e || !stats) return CL_ERR_ARG;
+    if (is_inherited(e)) return CL_ERR_UNSUPPORTED;
     pthread_mutex_lock(&e->mutex);
     refresh_idle_stats(e);
     const cattn_stats now = e->kv_stats;
@@ -400,3 +525,5 @@ cl_status cl_engine_get_kv_stats(cl_engine *e, cattn_stats *stats) {
 }
 
 int64_t cl_engine_n_ctx(const cl_engine *e) { return e ? e->limits.n_ctx : 0; }
+
+const char *cl_engine_context_reason(const cl_engine *e) { return e->limits.context_reason; }

@@ -24,10 +24,23 @@ cl_status cl_engine_create_on_pool(const cl_model *model, ca_pool *pool, const c
  */
 cattn_join_options cl_engine_join_options(const cl_engine *engine, const cl_engine_request *r);
 
+/* What exports and imports need of an engine: an identity of its K/V, and that tokens stay. */
+typedef struct cl_engine_transfers {
+    bool has_fingerprint, retains;
+} cl_engine_transfers;
+
+cl_engine_transfers cl_engine_can_transfer(const cl_engine *engine);
+
 /*
  * The beginning of each message about a request that exceeds the context. Clients recognise the error by these words, which are
  * OpenAI's, and not by a code. Takes the context as a long long.
  */
 #define CL_CONTEXT_LENGTH_MESSAGE "This model's maximum context length is %lld tokens"
+
+/*
+ * What follows these words: which option sets that maximum, if the K/V budget holds less than the context that the model or the
+ * configuration has; otherwise nothing. A constant.
+ */
+const char *cl_engine_context_reason(const cl_engine *engine);
 
 #endif

@@ -35,12 +35,39 @@ void cl_step_clear(cl_step *st) {
     st->scored_rows_left = CL_STEP_SCORED_ROWS;
 }
 
-void cl_step_add(cl_step *st, cl_choice *c, int64_t max_rows) {
-    if (cl_step_scores(c)) {
-        if (max_rows > st->scored_rows_left) max_rows = st->scored_rows_left;
-        if (max_rows == 0) return; /* no other request waits for its rows, since it shares with none */
-        st->scored_rows_left -= (int32_t)max_rows;
+/* The position of the first row of a scored choice whose logits are needed: they are those of the token behind it. */
+static int64_t first_scored(const cl_choice *c) { return c->owner->n_scored > 0 ? c->owner->n_scored - 1 : 0; }
+
+/* Whether an entry that was listed before may compute the token of c at `position`: it has the same tokens up to there. */
+static bool may_claim(const cl_step *st, const cl_choice *c, int64_t position) {
+    for (int32_t i = 0; i < st->n_entries; i++) {
+        const cl_choice *other = st->entries[i].choice;
+        if (other->n_tokens > position && cl_request_kv_domain(other->owner) == cl_request_kv_domain(c->owner) &&
+            memcmp(other->tokens, c->tokens, (size_t)(position + 1) * sizeof *c->tokens) == 0)
+            return true;
     }
+    return false;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/*
+ * The rows that a scored choice may get, at most max_rows. Those before its first scored one do not count, and go to a step of
+ * their own: a choice gets the next rows that no entry before it takes, so where one may take these, its own may all be scored.
+ */
+static int64_t limit_scored(cl_step *st, const cl_choice *c, int64_t max_rows) {
+    const int64_t n_missing = cl_step_n_missing(st, c), n_ready = c->n_tokens - n_missing;
+    const int64_t n_before = first_scored(c) - n_ready;
+    if (n_before > 0 && !may_claim(st, c, n_ready)) return least(max_rows, n_before);
+    const int64_t n_scored = n_before > 0 ? n_missing - n_before : n_missing;
+    const int64_t n = least(least(max_rows, n_scored), st->scored_rows_left);
+    st->scored_rows_left -= (int32_t)n;
+    return n;
+}
+
+void cl_step_add(cl_step *st, cl_choice *c, int64_t max_rows) {
+    if (cl_step_scores(c)) max_rows = limit_scored(st, c, max_rows);
+    if (max_rows == 0) return; /* whoever waits for its rows can compute them */
     cl_runner_add(st->runner, c->seq, max_rows, c->tokens);
     st->entries[st->n_entries++] = (cl_step_entry){.choice = c};
 }
@@ -95,7 +122,8 @@ static void mark_logits(cl_step *st) {
         for (int32_t k = 0; k < e->n_drawn && e->last_row >= 0; k++)
             if (needs_logits(e->choice, k)) st->logits_of[e->last_row + k] = 0;
         if (!cl_step_scores(e->choice)) continue;
-        for (int64_t k = 0; k < e->n_rows; k++) st->logits_of[e->first_row + k] = 0;
+        const int64_t n_before = first_scored(e->choice) - e->first_pos;
+        for (int64_t k = n_before > 0 ? n_before : 0; k < e->n_rows; k++) st->logits_of[e->first_row + k] = 0;
     }
 }
 

@@ -2,11 +2,17 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "check.h"
 
 void cl_engine_request_init(cl_engine_request *request) {
-    *request = (cl_engine_request){.struct_size = sizeof *request, .max_tokens = -1, .n = 1, .length_penalty = 1};
+    *request = (cl_engine_request){.struct_size = sizeof *request,
+                                   .max_tokens = -1,
+                                   .n = 1,
+                                   .length_penalty = 1,
+                                   .penalty_window = -1,
+                                   .max_reasoning_tokens = -1};
     cl_sampler_params_init(&request->sampling);
 }
 
@@ -45,10 +51,15 @@ static cl_status check_numbers(const cl_engine_request *r, cl_error *error) {
     const cl_range ranges[] = {
         {"n", r->n, 1, CL_ENGINE_MAX_CHOICES, NULL},
         {"n_top", r->n_top, 0, CL_ENGINE_MAX_TOP, NULL},
+        {"prompt_logprobs_from", (double)r->prompt_logprobs_from, 0, INFINITY, "at least 0"},
         {"priority", r->priority, -CL_ENGINE_MAX_PRIORITY, CL_ENGINE_MAX_PRIORITY, NULL},
         {"timeout_s", r->timeout_s, 0, INFINITY, "above 0, or 0 for none"},
         {"queue_timeout_s", r->queue_timeout_s, 0, INFINITY, "above 0, or 0 for none"},
         {"length_penalty", r->length_penalty, -10, 10, NULL},
+        {"generation_s", r->generation_s, 0, INFINITY, "above 0, or 0 for none"},
+        {"min_indent", r->min_indent, 0, INT32_MAX, "at least 0"},
+        {"cuts.min_keep", r->cuts.min_keep, 0, INT32_MAX, "at least 0"},
+        {"cuts.n_steps", r->cuts.n_steps, 0, CL_SAMPLER_MAX_STEPS, NULL},
         {"sampling.temperature", p->temperature, 0, FLT_MAX, "at least 0"},
         {"sampling.top_k", p->top_k, 0, INT32_MAX, "at least 0"},
         {"sampling.top_p", p->top_p, 0, 1, NULL},
@@ -58,6 +69,25 @@ static cl_status check_numbers(const cl_engine_request *r, cl_error *error) {
         {"sampling.frequency_penalty", p->frequency_penalty, -FLT_MAX, FLT_MAX, "finite"},
     };
     return cl_check_ranges(ranges, sizeof ranges / sizeof *ranges, error);
+}
+
+static cl_status check_steps(const cl_sampler_cuts *cuts, cl_error *error) {
+    unsigned seen = 0;
+    for (int32_t i = 0; i < cuts->n_steps; i++) {
+        const cl_sampler_step step = cuts->steps[i];
+        if (step < CL_SAMPLER_TEMPERATURE || step > CL_SAMPLER_TOP_P)
+            return cl_refuse(error, cl_item("cuts.steps", i).text, "is %d; it must be one of cl_sampler_step", (int)step);
+        if (seen >> step & 1) return cl_refuse(error, cl_item("cuts.steps", i).text, "is there before; list each step once");
+        seen |= 1u << step;
+    }
+    return CL_OK;
+}
+
+static cl_status check_mark(const char *field, const char *mark, cl_error *error) {
+    const size_t size = mark ? strlen(mark) : 0;
+    if (size >= 1 && size <= CL_ENGINE_MAX_MARK) return CL_OK;
+    return cl_refuse(error, field, "has %zu bytes, and max_reasoning_tokens is set; it must have 1 to %d", size,
+                     CL_ENGINE_MAX_MARK);
 }
 
 /* An array of n elements that is missing, or has a negative number. */
@@ -139,6 +169,21 @@ static cl_status check_pooling(const cl_engine_request *r, cl_error *error) {
     return CL_OK;
 }
 
+/* What ends reasoning, if it has a budget. */
+static cl_status check_reasoning(const cl_engine_request *r, int32_t n_vocab, cl_error *error) {
+    if (r->max_reasoning_tokens < 0) return CL_OK;
+    cl_status status = check_mark("reasoning_begin", r->reasoning_begin, error);
+    if (status == CL_OK) status = check_mark("reasoning_end", r->reasoning_end, error);
+    if (status == CL_OK)
+        status = check_array("reasoning_end_tokens", r->reasoning_end_tokens, r->n_reasoning_end_tokens, error);
+    if (status == CL_OK && r->n_reasoning_end_tokens == 0)
+        return cl_refuse(error, "reasoning_end_tokens",
+                         "is empty, and max_reasoning_tokens is set; it needs at least one token");
+    return status == CL_OK
+               ? cl_check_tokens("reasoning_end_tokens", r->reasoning_end_tokens, r->n_reasoning_end_tokens, n_vocab, error)
+               : status;
+}
+
 /* A beam search goes by the model's own distribution, and its ends are tokens. */
 static cl_status check_beams(const cl_engine_request *r, cl_error *error) {
     const cl_sampler_params *p = &r->sampling;
@@ -156,6 +201,11 @@ static cl_status check_beams(const cl_engine_request *r, cl_error *error) {
         {"bad_words", r->n_bad_words > 0, "leave it out"},
         {"min_tokens", r->min_tokens > 0, "set it to 0"},
         {"grammar", r->grammar_kind != CL_GRAMMAR_NONE, "leave it out"},
+        {"min_indent", r->min_indent > 0, "set it to 0"},
+        {"generation_s", r->generation_s > 0, "set it to 0"},
+        {"max_reasoning_tokens", r->max_reasoning_tokens >= 0, "set it to -1"},
+        {"on_logits", r->on_logits != NULL, "leave it NULL"},
+        {"top_tokens", r->top_tokens != NULL, "leave it NULL"},
     };
     for (size_t i = 0; r->beam_search && i < sizeof without / sizeof *without; i++)
         if (without[i].is_set)
@@ -185,6 +235,9 @@ cl_status cl_check_fields(const cl_engine_request *r, int32_t n_vocab, cl_error 
     if (status == CL_OK) status = check_rules(r, n_vocab, error);
     if (status == CL_OK) status = check_array("shown_tokens", r->shown_tokens, r->n_shown_tokens, error);
     if (status == CL_OK) status = cl_check_tokens("shown_tokens", r->shown_tokens, r->n_shown_tokens, n_vocab, error);
+    if (status == CL_OK && r->top_tokens) status = cl_check_tokens("top_tokens", r->top_tokens, r->n_top, n_vocab, error);
+    if (status == CL_OK) status = check_steps(&r->cuts, error);
+    if (status == CL_OK) status = check_reasoning(r, n_vocab, error);
     if (status == CL_OK) status = check_beams(r, error);
     if (status == CL_OK) status = check_pooling(r, error);
     return status == CL_OK ? check_grammar(r, error) : status;

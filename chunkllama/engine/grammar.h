@@ -15,6 +15,8 @@
 
 #include "chunkllama/text/tokenizer.h"
 
+enum { CL_FORCED_MAX = 32 }; /* most tokens of a run of forced ones */
+
 /*
  * A matcher is used by one thread at a time. It is a function of its grammar and of the tokens that it was given: what it
  * answers depends on nothing else. After a function has failed, only explain and free may be called.
@@ -26,10 +28,16 @@ struct cl_matcher {
      * bit is set. False: it failed.
      */
     bool (*get_mask)(cl_matcher *m, uint32_t *mask);
-    /* Add the next token, which must be in the mask or forced. False: it failed. */
+    /* Add the next token, which must be in the mask or forced. False: it failed, which the next call may be the first to say.
+     */
     bool (*advance)(cl_matcher *m, int32_t token);
-    /* The tokens that must come next, up to n_max, since only one text is possible; returns their number, or -1: it failed. */
-    int32_t (*get_forced)(cl_matcher *m, int32_t *tokens, int32_t n_max);
+    /* Add the next token, which is no end token, if it may come; *allowed says whether. False: it failed. */
+    bool (*try_advance)(cl_matcher *m, int32_t token, bool *allowed);
+    /*
+     * The tokens [CL_FORCED_MAX] that must come next, since only one text is possible, as far as there is room for them;
+     * returns their number, or -1: it failed.
+     */
+    int32_t (*get_forced)(cl_matcher *m, int32_t *tokens);
     /* How many of the tokens [n] may come next, one after the other. 0 if it fails. */
     int32_t (*count_valid)(cl_matcher *m, const int32_t *tokens, int32_t n);
     /* Whether the completion matches and nothing can follow, not even an end token. */
@@ -37,6 +45,12 @@ struct cl_matcher {
     /* Say in *error why a function has failed; returns its code. */
     cl_status (*explain)(cl_matcher *m, cl_error *error);
     void (*free)(cl_matcher *m);
+    /*
+     * Say that the next function called with each of these n matchers, which are all of one library and different, is
+     * try_advance with the token beside it, so that many questions may be asked at once. The array is scratch from then on.
+     * NULL: that would be no faster.
+     */
+    void (*foresee)(cl_matcher **matchers, const int32_t *tokens, int32_t n);
 };
 
 /* Any number of threads. */
@@ -52,22 +66,25 @@ struct cl_grammar {
 typedef struct cl_grammar_library cl_grammar_library;
 struct cl_grammar_library {
     /*
-     * Compile the text [size] of a grammar, which is borrowed for the call. Ends within a few seconds, whatever the text is.
-     * CL_ERR_ARG says what is wrong with it; CL_ERR_LIMIT: it is too complex; CL_ERR_NOMEM. *grammar is NULL then.
+     * Compile the text [size] of a grammar for a request of a domain, which is borrowed for the call. Ends within a few
+     * seconds, whatever the text is. CL_ERR_ARG says what is wrong with it; CL_ERR_LIMIT: it is too complex; CL_ERR_NOMEM.
+     * *grammar is NULL then.
      */
-    cl_status (*compile)(cl_grammar_library *l, cl_grammar_kind kind, const char *text, size_t size, cl_grammar **grammar,
-                         cl_error *error);
+    cl_status (*compile)(cl_grammar_library *l, uint32_t domain, cl_grammar_kind kind, const char *text, size_t size,
+                         cl_grammar **grammar, cl_error *error);
     /* No grammar of it may be left. */
     void (*free)(cl_grammar_library *l);
 };
 
 /*
  * Load the engine's shared object, as cl_engine_config.grammar_library names it, for a model of n_vocab tokens. tok is borrowed
- * until the library is freed. CL_ERR_FILE: it cannot be loaded; CL_ERR_UNSUPPORTED: it is not the engine, or too old a version;
- * CL_ERR_NOMEM. *library is NULL then.
+ * until the library is freed. is_alone: the process does nothing else, so it starts no thread, and its limits end what takes
+ * too long. CL_ERR_FILE: it cannot be loaded; CL_ERR_UNSUPPORTED: it is not the engine, or too old a version; CL_ERR_NOMEM.
+ * *library is NULL then.
  */
-cl_status cl_grammar_open(const char *path, const cl_tokenizer *tok, int32_t n_vocab, cl_grammar_library **library,
-                          cl_error *error);
+typedef cl_status cl_grammar_open_fn(const char *path, const cl_tokenizer *tok, int32_t n_vocab, bool is_alone,
+                                     cl_grammar_library **library, cl_error *error);
+cl_grammar_open_fn cl_grammar_open;
 
 /* Whether the system's search for libraries finds the engine's shared object under its usual name, which is *name then. */
 bool cl_grammar_find(const char **name);

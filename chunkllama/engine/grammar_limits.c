@@ -1,31 +1,95 @@
 /* Checks texts of grammars against limits: see grammar_limits.h. */
 #include "grammar_limits.h"
 
-#include <ctype.h>
-#include <jansson.h>
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
-#include "chunkllama/common/str.h"
+#include "chunkllama/common/json_doc.h"
+#include "grammar_counts.h"
 
-static cl_status check_pattern(size_t size, cl_error *error) {
+static cl_status fail_memory(cl_error *error) { return cl_fail(error, CL_ERR_NOMEM, "no memory for a grammar"); }
+
+static cl_status check_pattern(double size, cl_error *error) {
     if (size <= CL_LIMIT_PATTERN) return CL_OK;
-    return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "has a regular expression of %zu bytes; it may have %d: simplify it",
+    return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "has a regular expression of %.6g bytes; it may have %d: simplify it",
                          size, CL_LIMIT_PATTERN);
+}
+
+static cl_status check_nested(double product, cl_error *error) {
+    if (product <= CL_LIMIT_COUNTS) return CL_OK;
+    return cl_fail_field(
+        error, CL_ERR_LIMIT, "grammar",
+        "has repetitions in each other whose counts multiply to %.6g; at most %d is allowed: use smaller counts, or *", product,
+        CL_LIMIT_COUNTS);
 }
 
 /* ---- JSON schemas ---- */
 
 /* The largest counts so far. */
 typedef struct counts {
-    size_t n_members;                /* of the largest object */
-    size_t pattern, n_pattern_bytes; /* bytes of the longest pattern, and of all */
+    size_t n_members;       /* of the largest object */
+    size_t n_pattern_bytes; /* of all patterns */
+    double pattern;         /* bytes of the longest pattern */
+    double nested;          /* product of counts that stand in each other in a pattern */
+    double multiple;        /* of all multipleOf of one value; 0: there is none */
+    const json_t *schema;   /* that is read */
+    int n_visits;           /* of its parts, for multiples */
+    bool no_memory;
 } counts;
 
-static void count_pattern(counts *c, size_t size) {
-    if (size > c->pattern) c->pattern = size;
+static void count_pattern(counts *c, const char *text, size_t size) {
+    c->pattern = fmax(c->pattern, (double)size);
     c->n_pattern_bytes += size;
+    const double nested = cl_nested_counts_of_regex(text, size);
+    if (nested > c->nested) c->nested = nested;
 }
+
+/* The part of a schema that a reference such as "#/$defs/a" names, if it has no escapes; NULL: there is none. */
+static const json_t *resolve(const json_t *schema, const json_t *reference) {
+    const char *at = json_is_string(reference) ? json_string_value(reference) : "";
+    if (*at++ != '#') return NULL;
+    while (*at == '/') {
+        const size_t n = strcspn(++at, "/");
+        schema = json_object_getn(schema, at, n);
+        at += n;
+    }
+    return schema;
+}
+
+enum { MAX_VISITS = 100000, MAX_DEPTH = 100 }; /* beyond them, schemas in schemas are not looked at */
+
+static double multiple_of(counts *c, const json_t *schema, int depth);
+
+static double join(double a, double b) { return cl_common_multiple(a, b, CL_LIMIT_MULTIPLE); }
+
+/* Of schemas that hold together, or of the largest one. */
+static double multiple_of_array(counts *c, const json_t *schemas, bool together, int depth) {
+    const json_t *schema;
+    double multiple = 0;
+    size_t i;
+    json_array_foreach(schemas, i, schema) {
+        const double next = multiple_of(c, schema, depth);
+        multiple = together ? join(multiple, next) : fmax(multiple, next);
+    }
+    return multiple;
+}
+
+/*
+ * The least common multiple of all multipleOf that hold for one value: of a schema, of those that it combines by allOf or names
+ * by $ref, and of its largest alternative. 0: there is none.
+ */
+static double multiple_of(counts *c, const json_t *schema, int depth) {
+    const json_t *number = json_object_get(schema, "multipleOf");
+    double multiple = json_is_number(number) ? join(0, json_number_value(number)) : 0;
+    if (!json_is_object(schema) || depth == MAX_DEPTH || ++c->n_visits > MAX_VISITS) return multiple;
+    multiple = join(multiple, multiple_of(c, resolve(c->schema, json_object_get(schema, "$ref")), depth + 1));
+    multiple = join(multiple, multiple_of_array(c, json_object_get(schema, "allOf"), true, depth + 1));
+    multiple = join(multiple, multiple_of_array(c, json_object_get(schema, "anyOf"), false, depth + 1));
+    return join(multiple, multiple_of_array(c, json_object_get(schema, "oneOf"), false, depth + 1));
+}
+
+/* Keys that have a regular expression as their value. */
+static bool is_pattern(const char *key) { return strcmp(key, "pattern") == 0 || strcmp(key, "whitespace_pattern") == 0; }
 
 /* Nesting is bounded by jansson's parser. */
 static void count(json_t *value, counts *c) {
@@ -33,146 +97,81 @@ static void count(json_t *value, counts *c) {
     json_t *member;
     size_t i;
     if (json_is_object(value) && json_object_size(value) > c->n_members) c->n_members = json_object_size(value);
+    c->multiple = fmax(c->multiple, multiple_of(c, value, 0));
     json_object_foreach(value, key, member) {
-        if (strcmp(key, "pattern") == 0) count_pattern(c, json_string_length(member));
+        if (is_pattern(key) && json_is_string(member)) count_pattern(c, json_string_value(member), json_string_length(member));
         if (strcmp(key, "patternProperties") == 0)
             for (void *at = json_object_iter(member); at; at = json_object_iter_next(member, at))
-                count_pattern(c, strlen(json_object_iter_key(at)));
+                count_pattern(c, json_object_iter_key(at), strlen(json_object_iter_key(at)));
         count(member, c);
     }
     json_array_foreach(value, i, member) count(member, c);
 }
 
+static void count_schema(json_t *schema, counts *c) {
+    c->schema = schema;
+    count(schema, c);
+    json_decref(schema);
+}
+
+static cl_status check_counts(const counts *c, cl_error *error) {
+    if (c->no_memory) return fail_memory(error);
+    if (c->n_members > CL_LIMIT_MEMBERS)
+        return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "has an object of %zu members; it may have %d: simplify it",
+                             c->n_members, CL_LIMIT_MEMBERS);
+    if (c->n_pattern_bytes > CL_LIMIT_PATTERNS)
+        return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "has patterns of %zu bytes; they may have %d: simplify them",
+                             c->n_pattern_bytes, CL_LIMIT_PATTERNS);
+    if (c->multiple > CL_LIMIT_MULTIPLE)
+        return cl_fail_field(error, CL_ERR_LIMIT, "grammar",
+                             "has multipleOf with a common multiple above %d for one value: use smaller numbers, or check the "
+                             "value in your program",
+                             CL_LIMIT_MULTIPLE);
+    const cl_status status = check_nested(c->nested, error);
+    return status == CL_OK ? check_pattern(c->pattern, error) : status;
+}
+
 static cl_status check_schema(const char *text, size_t size, cl_error *error) {
     json_error_t problem;
     counts c = {0};
-    json_t *schema = json_loadb(text, size, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &problem);
-    if (!schema && json_error_code(&problem) == json_error_out_of_memory)
-        return cl_fail(error, CL_ERR_NOMEM, "no memory for a JSON schema");
-    if (!schema)
+    json_t *schema =
+        cl_json_parse(text, size, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &problem, &c.no_memory);
+    if (!schema && !c.no_memory)
         return cl_refuse(error, "grammar", "is not a schema in JSON: %s in line %d, column %d", problem.text, problem.line,
                          problem.column);
-    count(schema, &c);
-    json_decref(schema);
-    if (c.n_members > CL_LIMIT_MEMBERS)
-        return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "has an object of %zu members; it may have %d: simplify it",
-                             c.n_members, CL_LIMIT_MEMBERS);
-    if (c.n_pattern_bytes > CL_LIMIT_PATTERNS)
-        return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "has patterns of %zu bytes; they may have %d: simplify them",
-                             c.n_pattern_bytes, CL_LIMIT_PATTERNS);
-    return check_pattern(c.pattern, error);
+    count_schema(schema, &c);
+    return check_counts(&c, error);
 }
 
 /* ---- Lark grammars ---- */
 
-typedef struct terminal {
-    cl_str name;
-    size_t first_use, n_uses; /* in lark.uses: terminals in its definition */
-    size_t size;              /* bytes of its definition, and once it is `known`, with the terminals in it */
-    bool known, open;         /* open: its size is being found, so it stands in itself */
-} terminal;
-
-typedef struct lark {
-    terminal *terminals; /* [n] owned; sorted by name once all are there */
-    cl_str *uses;        /* [n_uses] owned */
-    size_t n, n_uses;
-    size_t longest; /* bytes of the longest regular expression in a rule */
-} lark;
-
-static bool is_name(char c) { return isalnum((unsigned char)c) || c == '_'; }
-
-/* The end of a literal that begins at *at and ends with the character `end`, which a backslash before it makes an ordinary one.
- */
-static const char *skip(const char *at, const char *limit, char end) {
-    for (at++; at < limit && *at != end && *at != '\n'; at++)
-        if (*at == '\\') at++;
-    return at < limit ? at + 1 : limit;
-}
-
-/* Read a definition up to the end of its line. t: NULL in a rule. */
-static const char *read_line(lark *l, terminal *t, const char *at, const char *limit) {
-    while (at < limit && *at != '\n') {
-        const char *start = at;
-        if (at + 1 < limit && at[0] == '/' && at[1] == '/')
-            while (at < limit && *at != '\n') at++;
-        else if (*at == '/' || *at == '"')
-            at = skip(at, limit, *at);
-        else if (is_name(*at))
-            while (at < limit && is_name(*at)) at++;
-        else
-            at++;
-        const size_t n = (size_t)(at - start);
-        if (*start == '/' && n > l->longest) l->longest = n;
-        if (!t) continue;
-        t->size += n;
-        if (!isupper((unsigned char)*start)) continue;
-        l->uses[l->n_uses++] = (cl_str){start, n};
-        t->n_uses++;
-    }
-    return at < limit ? at + 1 : limit;
-}
-
-/* A definition begins a line with its name; other lines go on with it. */
-static void read_lark(lark *l, const char *text, size_t size) {
-    const char *limit = text + size;
-    terminal *t = NULL;
-    for (const char *at = text; at < limit;) {
-        while (at < limit && (*at == ' ' || *at == '\t')) at++;
-        if (at < limit && isupper((unsigned char)*at)) {
-            const char *start = at;
-            while (at < limit && is_name(*at)) at++;
-            t = &l->terminals[l->n++];
-            *t = (terminal){.name = {start, (size_t)(at - start)}, .first_use = l->n_uses};
-        } else if (at < limit && (islower((unsigned char)*at) || strchr("?!_%", *at))) {
-            t = NULL;
-        }
-        at = read_line(l, t, at, limit);
-    }
-}
-
-static int compare_names(const void *left, const void *right) {
-    const cl_str *a = &((const terminal *)left)->name, *b = &((const terminal *)right)->name;
-    const int order = memcmp(a->data, b->data, a->size < b->size ? a->size : b->size);
-    return order != 0 ? order : (a->size > b->size) - (a->size < b->size);
-}
-
-/* The bytes of a terminal with those that stand in it, up to the first number beyond the limit. */
-static size_t full_size(lark *l, terminal *t) {
-    if (t->known || t->open) return t->size;
-    t->open = true;
-    for (size_t i = 0; i < t->n_uses && t->size <= CL_LIMIT_PATTERN; i++) {
-        const terminal wanted = {.name = l->uses[t->first_use + i]};
-        terminal *found = bsearch(&wanted, l->terminals, l->n, sizeof *l->terminals, compare_names);
-        if (found) t->size += full_size(l, found);
-    }
-    t->open = false;
-    t->known = true;
-    return t->size;
+/* Count what is in the schema behind a %json, which the grammar goes on behind. */
+static void count_json(void *ctx, const char *json, size_t size) {
+    counts *c = ctx;
+    json_error_t problem;
+    bool no_memory;
+    const size_t flags = JSON_DISABLE_EOF_CHECK | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL;
+    count_schema(cl_json_parse(json, size, flags, &problem, &no_memory), c);
+    c->no_memory |= no_memory;
 }
 
 static cl_status check_lark(const char *text, size_t size, cl_error *error) {
+    counts c = {0};
+    cl_lark_counts lark;
     if (size > CL_LIMIT_LARK_BYTES)
         return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "has %zu bytes; in Lark it may have %d: simplify it", size,
                              CL_LIMIT_LARK_BYTES);
-    lark l = {.terminals = calloc(size + 1, sizeof *l.terminals), .uses = calloc(size + 1, sizeof *l.uses)};
-    cl_status status = l.terminals && l.uses ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for a grammar");
-    if (status == CL_OK) {
-        read_lark(&l, text, size);
-        qsort(l.terminals, l.n, sizeof *l.terminals, compare_names);
-        for (size_t i = 0; i < l.n; i++) {
-            const size_t n = full_size(&l, &l.terminals[i]);
-            if (n > l.longest) l.longest = n;
-        }
-        status = check_pattern(l.longest, error);
-    }
-    free(l.terminals);
-    free(l.uses);
-    return status;
+    if (!cl_count_lark(text, size, count_json, &c, &lark)) return fail_memory(error);
+    c.pattern = fmax(c.pattern, lark.pattern);
+    c.nested = fmax(c.nested, lark.nested);
+    return check_counts(&c, error);
 }
 
 cl_status cl_grammar_check(cl_grammar_kind kind, const char *text, size_t size, cl_error *error) {
     if (cl_utf8_valid(text, size) < size || memchr(text, 0, size))
         return cl_refuse(error, "grammar", "is not UTF-8, or contains a zero character");
     if (kind == CL_GRAMMAR_JSON_SCHEMA) return check_schema(text, size, error);
-    return kind == CL_GRAMMAR_LARK ? check_lark(text, size, error) : check_pattern(size, error);
+    if (kind == CL_GRAMMAR_LARK) return check_lark(text, size, error);
+    const cl_status status = check_pattern((double)size, error);
+    return status == CL_OK ? check_nested(cl_nested_counts_of_regex(text, size), error) : status;
 }

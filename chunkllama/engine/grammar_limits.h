@@ -1,7 +1,8 @@
 /*
  * Limits of grammars' texts beyond those of their engine. Its time grows with the square of some numbers: of the properties of
  * an object in a JSON schema, and of the bytes of a regular expression. A terminal of a Lark grammar is a regular expression in
- * which other terminals stand, and may be exponentially longer than its text.
+ * which other terminals stand, and may be exponentially longer than its text. Numbers that multiply each other
+ * (grammar_counts.h) multiply the time and the memory of a compilation, which nothing in the engine interrupts.
  */
 #ifndef CHUNKLLAMA_ENGINE_GRAMMAR_LIMITS_H
 #define CHUNKLLAMA_ENGINE_GRAMMAR_LIMITS_H
@@ -15,6 +16,8 @@ enum {
     CL_LIMIT_PATTERN = 4 * 1024,     /* bytes of one regular expression, with the terminals that stand in it */
     CL_LIMIT_PATTERNS = 16 * 1024,   /* bytes of all patterns in a schema */
     CL_LIMIT_LARK_BYTES = 64 * 1024, /* bytes of a Lark grammar */
+    CL_LIMIT_MULTIPLE = 10000,       /* least common multiple of all multipleOf of one value, of which each unit is a state */
+    CL_LIMIT_COUNTS = 100000,        /* product of counts that stand in each other */
 };
 
 /*

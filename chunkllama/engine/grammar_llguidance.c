@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkllama/common/json_doc.h"
+#include "chunkllama/schema/schema.h"
 #include "deep_thread.h"
 #include "grammar_limits.h"
 #include "watchdog.h"
@@ -94,8 +96,9 @@ typedef struct library {
     llg_tokenizer *tokenizer;
     const cl_tokenizer *tok; /* borrowed */
     int32_t n_vocab;
-    cl_deep_thread *compiler; /* owned; llguidance recurses along chains of definitions */
-    cl_watchdog *watchdog;    /* of all matchers; owned */
+    /* Owned; NULL in a process that does nothing else. llguidance recurses along chains of definitions. */
+    cl_deep_thread *compiler;
+    cl_watchdog *watchdog; /* of all matchers */
 } library;
 
 static const char *const usual_name = "libllguidance.so";
@@ -150,8 +153,10 @@ static cl_status load(library *l, const char *path, cl_error *error) {
 }
 
 bool cl_grammar_find(const char **name) {
+    void *object;
+    cl_error error;
     *name = usual_name;
-    return open_object(usual_name);
+    return open_with_python(usual_name, &object, &error) == CL_OK;
 }
 
 /* ---- The vocabulary ---- */
@@ -233,8 +238,8 @@ static const struct {
     {"fuel", NULL},
 };
 
-/* Make an error of llguidance's message, whose first paragraph is for people. */
-static cl_status fail(const char *message, cl_error *error) {
+/* Make an error of llguidance's message, whose first paragraph is for people. what: the grammar cannot be "compiled", ... */
+static cl_status fail(const char *what, const char *message, cl_error *error) {
     char text[400];
     size_t n = 0;
     for (const char *c = message ? message : "it failed"; *c && n + 1 < sizeof text; c++) {
@@ -245,9 +250,9 @@ static cl_status fail(const char *message, cl_error *error) {
     if (strcmp(text, "NoExtensionBias") == 0) return cl_refuse(error, "grammar", "matches no text");
     for (size_t i = 0; i < sizeof limit_messages / sizeof *limit_messages; i++)
         if (strstr(text, limit_messages[i].word))
-            return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "cannot be compiled: %s",
+            return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "cannot be %s: %s", what,
                                  limit_messages[i].message ? limit_messages[i].message : text);
-    return cl_refuse(error, "grammar", "cannot be compiled: %s", text);
+    return cl_refuse(error, "grammar", "cannot be %s: %s", what, text);
 }
 
 /* ---- Matchers ---- */
@@ -264,14 +269,14 @@ typedef struct matcher {
     const library *l;
     llg_matcher *m;                 /* owned */
     llg_cancellation *cancellation; /* of m; owned */
-    cl_watched watched;             /* its calls */
+    cl_watched watched;             /* its calls, unless there is no watchdog */
 } matcher;
 
 /* Call a function of llguidance with a matcher, within the time limit, and put its value into `value`. */
 #define WATCHED(m, value, function, ...)                                                                                       \
-    cl_watched_begin(&(m)->watched);                                                                                           \
+    if ((m)->l->watchdog) cl_watched_begin(&(m)->watched);                                                                     \
     (value) = (m)->l->f.function((m)->m __VA_OPT__(, ) __VA_ARGS__);                                                           \
-    cl_watched_end(&(m)->watched)
+    if ((m)->l->watchdog) cl_watched_end(&(m)->watched)
 
 /* A call of a matcher takes too long. */
 static void stop(cl_watched *w) {
@@ -295,10 +300,10 @@ static bool advance(cl_matcher *base, int32_t token) {
     return !failed;
 }
 
-static int32_t get_forced(cl_matcher *base, int32_t *tokens, int32_t n_max) {
+static int32_t get_forced(cl_matcher *base, int32_t *tokens) {
     matcher *m = (matcher *)base;
     int32_t n;
-    WATCHED(m, n, llg_matcher_compute_ff_tokens, (uint32_t *)tokens, (size_t)n_max);
+    WATCHED(m, n, llg_matcher_compute_ff_tokens, (uint32_t *)tokens, CL_FORCED_MAX);
     return m->l->f.llg_matcher_is_error(m->m) ? -1 : n;
 }
 
@@ -309,6 +314,11 @@ static int32_t count_valid(cl_matcher *base, const int32_t *tokens, int32_t n) {
     return n_valid > 0 ? n_valid : 0;
 }
 
+static bool try_advance(cl_matcher *base, int32_t token, bool *allowed) {
+    *allowed = count_valid(base, &token, 1) == 1;
+    return !*allowed || advance(base, token);
+}
+
 static bool is_complete(cl_matcher *base) {
     const matcher *m = (matcher *)base;
     return m->l->f.llg_matcher_is_stopped(m->m) && !m->l->f.llg_matcher_is_error(m->m);
@@ -316,12 +326,12 @@ static bool is_complete(cl_matcher *base) {
 
 static cl_status explain(cl_matcher *base, cl_error *error) {
     const matcher *m = (matcher *)base;
-    return fail(m->l->f.llg_matcher_get_error(m->m), error);
+    return fail("followed", m->l->f.llg_matcher_get_error(m->m), error);
 }
 
 static void free_matcher(cl_matcher *base) {
     matcher *m = (matcher *)base;
-    cl_watchdog_remove(m->l->watchdog, &m->watched);
+    if (m->l->watchdog) cl_watchdog_remove(m->l->watchdog, &m->watched);
     m->l->f.llg_free_cancellation_handle(m->cancellation);
     m->l->f.llg_free_matcher(m->m);
     free(m);
@@ -331,14 +341,14 @@ static cl_matcher *start(cl_grammar *base) {
     grammar *g = (grammar *)base;
     matcher *m = calloc(1, sizeof *m);
     if (!m) return NULL;
-    m->base = (cl_matcher){get_mask, advance, get_forced, count_valid, is_complete, explain, free_matcher};
+    m->base = (cl_matcher){get_mask, advance, try_advance, get_forced, count_valid, is_complete, explain, free_matcher, NULL};
     m->l = g->l;
     pthread_mutex_lock(&g->mutex);
     m->m = g->l->f.llg_clone_matcher(g->first);
     pthread_mutex_unlock(&g->mutex);
     m->cancellation = g->l->f.llg_matcher_get_cancellation_handle(m->m);
     m->watched.stop = stop;
-    cl_watchdog_add(g->l->watchdog, &m->watched);
+    if (g->l->watchdog) cl_watchdog_add(g->l->watchdog, &m->watched);
     return &m->base;
 }
 
@@ -373,24 +383,43 @@ static void free_grammar(cl_grammar *base) {
     free(g);
 }
 
-/* The beginning of a JSON schema, unless it says itself how JSON is written: whitespace is bounded, so that no model gets lost.
- */
-static const char json_options[] = "{\"x-guidance\":{\"whitespace_pattern\":\" |(\\\\r?\\\\n){1,2}[ \\\\t]{0,40}\"}";
+/* {"x-guidance": ...}, which says how JSON is written; for the caller to free. NULL if memory is lacking. */
+static char *write_options(void) {
+    json_t *options = json_pack("{s{ss}}", "x-guidance", "whitespace_pattern", CL_SCHEMA_SPACE);
+    char *text = options ? json_dumps(options, JSON_COMPACT) : NULL;
+    json_decref(options);
+    return text;
+}
 
-/* A terminated copy of a grammar's text, with json_options for a schema that is an object. NULL if memory is lacking. */
-static char *copy_text(cl_grammar_kind kind, const char *text, size_t size) {
-    char *copy = malloc(sizeof json_options + size + 1);
+/* A terminated copy of a schema that is an object, with further members before its own. NULL if memory is lacking. */
+static char *insert_members(const char *members, const char *text, size_t size, bool is_empty) {
+    char *copy = malloc(strlen(members) + size + 1);
+    const char *rest = (const char *)memchr(text, '{', size) + 1;
+    const size_t n_rest = size - (size_t)(rest - text);
     if (!copy) return NULL;
-    memcpy(copy, text, size);
-    copy[size] = 0;
-    const size_t n_blank = strspn(copy, " \t\r\n");
-    if (kind != CL_GRAMMAR_JSON_SCHEMA || copy[n_blank] != '{' || strstr(copy, "\"x-guidance\"")) return copy;
-    const char *rest = text + n_blank + 1, *const end = text + size;
-    const bool is_empty = copy[n_blank + 1 + strspn(copy + n_blank + 1, " \t\r\n")] == '}';
-    char *at = stpcpy(copy, json_options);
+    char *at = stpcpy(copy, members) - 1; /* its brace */
     if (!is_empty) *at++ = ',';
-    memcpy(at, rest, (size_t)(end - rest));
-    at[end - rest] = 0;
+    memcpy(at, rest, n_rest);
+    at[n_rest] = 0;
+    return copy;
+}
+
+/*
+ * A terminated copy of a grammar's text. White space is bounded in schemas that do not say themselves how JSON is written, so
+ * that no model gets lost in it. NULL if memory is lacking.
+ */
+static char *copy_text(cl_grammar_kind kind, const char *text, size_t size) {
+    json_error_t wrong;
+    bool no_memory;
+    if (kind != CL_GRAMMAR_JSON_SCHEMA) return strndup(text, size);
+    json_t *schema = cl_json_parse(text, size, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &wrong, &no_memory);
+    char *options = no_memory ? NULL : write_options(), *copy = NULL;
+    if (options && json_is_object(schema) && !json_object_get(schema, "x-guidance"))
+        copy = insert_members(options, text, size, json_object_size(schema) == 0);
+    else if (options)
+        copy = strndup(text, size);
+    free(options);
+    json_decref(schema);
     return copy;
 }
 
@@ -423,15 +452,19 @@ static void cancel(void *arg) {
 static cl_status compile_text(const library *l, const char *kind, const char *text, grammar *g, cl_error *error) {
     compilation j = {.l = l, .kind = kind, .text = text, .mask = calloc(1, mask_bytes(l))};
     if (!j.mask) return cl_fail(error, CL_ERR_NOMEM, "no memory for a grammar");
-    cl_deep_thread_call(l->compiler, run, &j, FIRST_MASK_SECONDS, cancel);
+    if (l->compiler)
+        cl_deep_thread_call(l->compiler, run, &j, FIRST_MASK_SECONDS, cancel);
+    else
+        run(&j);
     free(j.mask);
     if (j.cancellation) l->f.llg_free_cancellation_handle(j.cancellation);
     g->first = j.m;
-    return l->f.llg_matcher_is_error(g->first) ? fail(l->f.llg_matcher_get_error(g->first), error) : CL_OK;
+    return l->f.llg_matcher_is_error(g->first) ? fail("compiled", l->f.llg_matcher_get_error(g->first), error) : CL_OK;
 }
 
-static cl_status compile(cl_grammar_library *base, cl_grammar_kind kind, const char *text, size_t size, cl_grammar **out,
-                         cl_error *error) {
+static cl_status compile(cl_grammar_library *base, uint32_t domain, cl_grammar_kind kind, const char *text, size_t size,
+                         cl_grammar **out, cl_error *error) {
+    (void)domain;
     static const char *const kinds[] = {
         [CL_GRAMMAR_JSON_SCHEMA] = "json_schema", [CL_GRAMMAR_REGEX] = "regex", [CL_GRAMMAR_LARK] = "lark"};
     const library *l = (library *)base;
@@ -473,7 +506,7 @@ static cl_status start_threads(library *l, cl_error *error) {
     return l->compiler && l->watchdog ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "the threads of grammars cannot be started");
 }
 
-cl_status cl_grammar_open(const char *path, const cl_tokenizer *tok, int32_t n_vocab, cl_grammar_library **out,
+cl_status cl_grammar_open(const char *path, const cl_tokenizer *tok, int32_t n_vocab, bool is_alone, cl_grammar_library **out,
                           cl_error *error) {
     *out = NULL;
     library *l = calloc(1, sizeof *l);
@@ -483,7 +516,7 @@ cl_status cl_grammar_open(const char *path, const cl_tokenizer *tok, int32_t n_v
     cl_status status = load(l, path, error);
     if (status == CL_OK && !list_vocabulary(&v, l)) status = cl_fail(error, CL_ERR_NOMEM, "no memory for grammars");
     if (status == CL_OK) status = make_tokenizer(l, &v, error);
-    if (status == CL_OK) status = start_threads(l, error);
+    if (status == CL_OK && !is_alone) status = start_threads(l, error);
     free(v.sizes);
     free(v.end_tokens);
     free(v.bytes);

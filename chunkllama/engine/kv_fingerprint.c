@@ -53,6 +53,8 @@ static int add_object(struct dl_phdr_info *info, size_t size, void *ctx) {
 
 cl_status cl_kv_fingerprint(const cl_model *model, uint64_t fingerprint[2], cl_error *error) {
     code c = {.first = true};
+    fingerprint[0] = fingerprint[1] = 0;
+    if (!model->has_fingerprint) return CL_OK;
     XXH3_128bits_reset(&c.state);
     XXH3_128bits_update(&c.state, model->fingerprint, sizeof model->fingerprint);
     const char *level = cl_kernels_level(model->kernels);

@@ -22,9 +22,8 @@ static bool is_cached(const cl_admission *a, const cl_request *r) {
     cattn_join_options_init(&options);
     options.domain = cl_request_kv_domain(r);
     cattn_join_result result = {0};
-    if (r->params.prompt_logprobs) return false;
     cattn_cache_match(a->cache, r->params.prompt, r->params.n_prompt, &options, &result, NULL);
-    return 2 * result.n_matched >= r->params.n_prompt;
+    return 2 * cl_request_n_found(r, &result) >= r->params.n_prompt;
 }
 
 cl_request *cl_overtake_choose(const cl_admission *a, cl_request *first) {

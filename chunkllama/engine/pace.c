@@ -1,31 +1,43 @@
 /* Follows the time of steps: see pace.h. */
 #include "pace.h"
 
+#include <math.h>
 #include <stdbool.h>
 
 /* Where nothing is known, a step begins with this many rows. */
 static const double FIRST_ROWS = 32;
-/* The least target, over the time of decoding alone. */
-static const double LEAST_OVER_DECODING = 1.25;
+/* Multiples of the time of decoding alone: the least target beside a time that is set, and the target if that is negative. */
+static const double LEAST_OVER_DECODING = 1.25, TARGET_OVER_DECODING = 3;
 
 void cl_pace_init(cl_pace *p, double target_s, int32_t max_rows) {
-    *p = (cl_pace){.target_s = target_s, .rows = target_s > 0 ? FIRST_ROWS : max_rows, .max_rows = max_rows};
+    *p = (cl_pace){.rows = FIRST_ROWS, .max_rows = max_rows};
+    if (target_s > 0) p->target_s = target_s;
+    if (target_s != 0) p->least = target_s > 0 ? LEAST_OVER_DECODING : TARGET_OVER_DECODING;
 }
 
+/* Whether what was timed says nothing about the step of n choices. */
+static bool is_untimed(const cl_pace *p, int32_t n) { return n > 2 * p->n_timed || 2 * n < p->n_timed; }
+
 int32_t cl_pace_rows(const cl_pace *p, int32_t n_decoding) {
-    if (p->target_s <= 0 || n_decoding == 0) return (int32_t)p->max_rows;
-    if (p->n_mixed >= CL_PACE_MOST_MIXED) return n_decoding;
+    if (p->least <= 0 || n_decoding == 0) return (int32_t)p->max_rows;
+    if (p->n_mixed >= CL_PACE_MOST_MIXED || is_untimed(p, n_decoding)) return n_decoding;
     return p->rows + n_decoding < p->max_rows ? n_decoding + (int32_t)p->rows : (int32_t)p->max_rows;
 }
 
 static double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 
-/* The last steps without prefill count most, but a single slow one cannot double the time. */
-static void learn_decoding(cl_pace *p, double seconds) {
-    if (p->decode_s > 0)
-        p->decode_s += (clamp(seconds, 0, 2 * p->decode_s) - p->decode_s) / 2;
-    else
+/*
+ * The last steps without prefill count most, but a single slow one cannot double the time. With another number of choices the
+ * time is another one, and with it what it leaves for rows.
+ */
+static void learn_decoding(cl_pace *p, double seconds, int32_t n_decoding) {
+    if (p->n_timed > 0 && is_untimed(p, n_decoding))
+        p->rows = clamp(p->rows * seconds / p->decode_s, CL_PACE_MIN_ROWS, p->max_rows);
+    if (is_untimed(p, n_decoding))
         p->decode_s = seconds;
+    else
+        p->decode_s += (clamp(seconds, 0, 2 * p->decode_s) - p->decode_s) / 2;
+    p->n_timed = n_decoding;
     p->n_mixed = 0;
 }
 
@@ -35,13 +47,14 @@ static void learn_decoding(cl_pace *p, double seconds) {
  * that it was late.
  */
 void cl_pace_learn(cl_pace *p, double seconds, int32_t n_decoding, int32_t n_prefill) {
-    if (p->target_s <= 0 || n_decoding == 0) return;
+    if (p->least <= 0 || n_decoding == 0) return;
+    seconds = fmax(seconds, 1e-9); /* a clock may stand still, or go back */
     if (n_prefill == 0) {
-        learn_decoding(p, seconds);
+        learn_decoding(p, seconds, n_decoding);
         return;
     }
     p->n_mixed++;
-    const double least = LEAST_OVER_DECODING * p->decode_s, target = p->target_s > least ? p->target_s : least;
+    const double least = p->least * p->decode_s, target = p->target_s > least ? p->target_s : least;
     const bool full = n_prefill >= (int32_t)p->rows, late = seconds > target;
     const double n = full ? p->rows : n_prefill; /* a fraction of a row counts, or one row would never become two */
     if (full || late) p->rows = clamp(n * clamp(target / seconds, 0.5, 2), CL_PACE_MIN_ROWS, p->max_rows);

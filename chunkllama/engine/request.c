@@ -53,6 +53,17 @@ static const char *const *copy_strings(const char *const *from, size_t n) {
     return to;
 }
 
+/* Replace what the budget of reasoning points to, if there is one, by copies. False if memory is lacking for one of them. */
+static bool own_reasoning(cl_engine_request *p) {
+    const cl_engine_request from = *p;
+    const bool limited = p->max_reasoning_tokens >= 0;
+    p->reasoning_begin = limited ? strdup(from.reasoning_begin) : NULL;
+    p->reasoning_end = limited ? strdup(from.reasoning_end) : NULL;
+    p->reasoning_end_tokens =
+        copy(from.reasoning_end_tokens, limited ? (size_t)p->n_reasoning_end_tokens : 0, sizeof *p->reasoning_end_tokens);
+    return !limited || (p->reasoning_begin && p->reasoning_end && p->reasoning_end_tokens);
+}
+
 /* Replace what a request's parameters point to by copies that it owns. False if memory is lacking for one of them. */
 static bool own_params(cl_engine_request *p) {
     const cl_engine_request from = *p;
@@ -67,10 +78,13 @@ static bool own_params(cl_engine_request *p) {
     p->bad_word_sizes = copy(from.bad_word_sizes, (size_t)p->n_bad_words, sizeof *p->bad_word_sizes);
     p->shown_tokens = copy(from.shown_tokens, (size_t)p->n_shown_tokens, sizeof *p->shown_tokens);
     p->salt = copy(from.salt, p->salt_size, 1);
-    return p->prompt && (p->stop || p->n_stop == 0) && (p->stop_tokens || p->n_stop_tokens == 0) &&
+    const bool has_top = from.top_tokens && p->n_top > 0;
+    p->top_tokens = copy(from.top_tokens, has_top ? (size_t)p->n_top : 0, sizeof *p->top_tokens);
+    const bool reasoning_owned = own_reasoning(p);
+    return reasoning_owned && p->prompt && (p->stop || p->n_stop == 0) && (p->stop_tokens || p->n_stop_tokens == 0) &&
            (p->logit_bias || p->n_logit_bias == 0) && (p->allowed_tokens || p->n_allowed_tokens == 0) &&
            ((p->bad_words && p->bad_word_sizes) || p->n_bad_words == 0) && (p->shown_tokens || p->n_shown_tokens == 0) &&
-           (p->salt || p->salt_size == 0);
+           (p->salt || p->salt_size == 0) && (p->top_tokens || !has_top);
 }
 
 cl_request *cl_request_create(const cl_engine_request *params) {
@@ -79,6 +93,7 @@ cl_request *cl_request_create(const cl_engine_request *params) {
     r->params = *params;
     r->params.grammar = NULL;
     r->n_unfinished = params->n;
+    r->n_scored = params->prompt_logprobs_from;
     atomic_init(&r->cancelled, false);
     r->choices = calloc((size_t)params->n, sizeof *r->choices);
     if (!own_params(&r->params) || !r->choices) {
@@ -102,6 +117,9 @@ cl_request *cl_request_create(const cl_engine_request *params) {
         c->text.stop = r->params.stop;
         c->text.n_stop = params->n_stop;
         c->text.include_stop = params->include_stop;
+        c->text.min_indent = params->min_indent;
+        c->text.indent = -1;
+        c->reasoning = cl_reasoning_begin(&r->params);
     }
     return r;
 }
@@ -126,6 +144,12 @@ bool cl_request_set_grammar(cl_request *r, cl_grammar *grammar) {
     return r->constraints;
 }
 
+bool cl_request_set_events(cl_request *r, cl_event_queue *queue) {
+    r->events = queue;
+    r->reserve = cl_event_reserve(r->params.n);
+    return r->reserve;
+}
+
 void cl_request_free(cl_request *r) {
     if (!r) return;
     for (int32_t i = 0; r->choices && i < r->params.n; i++) {
@@ -133,6 +157,7 @@ void cl_request_free(cl_request *r) {
         cl_constraint_end(&r->choices[i]);
         cl_text_free(&r->choices[i].text);
     }
+    cl_event_reserve_free(&r->reserve);
     cl_beams_free(&r->beams);
     if (r->grammar) r->grammar->free(r->grammar);
     free(r->constraints);
@@ -146,6 +171,10 @@ void cl_request_free(cl_request *r) {
     free((void *)r->params.bad_word_sizes);
     free((void *)r->params.shown_tokens);
     free((void *)r->params.salt);
+    free((void *)r->params.top_tokens);
+    free((void *)r->params.reasoning_begin);
+    free((void *)r->params.reasoning_end);
+    free((void *)r->params.reasoning_end_tokens);
     free((void *)r->rules.ends);
     free((void *)r->params.prompt);
     free(r);
@@ -195,10 +224,27 @@ static cl_engine_event event_of(const cl_choice *c) {
         .n_pinned = r->n_pinned,
         .queued_s = fmax(0, (r->admitted ? r->admitted_at : cl_now()) - r->submitted), /* a virtual clock may go back */
         .n_sharing = r->n_sharing,
+        .ctx = r->params.ctx,
     };
 }
 
-static void report(const cl_request *r, const cl_engine_event *event) { r->params.on_event(r->params.ctx, event); }
+/* Queue an event, or end the request because it cannot be queued. */
+static void queue(cl_request *r, const cl_engine_event *event) {
+    if (!r->lost_event && cl_event_queue_add(r->events, event)) return;
+    r->lost_event = true;
+    if (event->kind == CL_EVENT_END)
+        cl_event_queue_add_failure(r->events, event, &r->reserve);
+    else
+        atomic_store_explicit(&r->cancelled, true, memory_order_relaxed);
+    atomic_store(&r->events->lost, true);
+}
+
+static void report(cl_request *r, const cl_engine_event *event) {
+    if (r->params.on_event)
+        r->params.on_event(r->params.ctx, event);
+    else
+        queue(r, event);
+}
 
 static void add_draw(cl_engine_event *event, cl_event_kind kind, const cl_draw *d) {
     event->kind = kind;
@@ -260,7 +306,8 @@ static bool completes_stop(cl_choice *c, const cl_tokenizer *tok, const int32_t 
 
 bool cl_choice_would_end(cl_choice *c, const cl_tokenizer *tok, int32_t n) {
     const int32_t *next = c->tokens + c->n_tokens;
-    return cl_request_is_end(c->owner, tok, next[n - 1]) || (c->text.n_stop > 0 && completes_stop(c, tok, next, n));
+    return cl_request_is_end(c->owner, tok, next[n - 1]) ||
+           ((c->text.n_stop > 0 || c->text.min_indent > 0) && completes_stop(c, tok, next, n));
 }
 
 void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d) {
@@ -277,14 +324,23 @@ void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d) {
     }
     c->tokens[c->n_tokens++] = d->token;
     r->n_completion++;
+    cl_reasoning_add(&c->reasoning, params, tok, d->token);
     cl_engine_event event = event_of(c);
     add_draw(&event, CL_EVENT_TOKEN, d);
     if (has_text) add_text(&event, &c->text);
     report(r, &event);
-    if (stopped || ends || d->completes)
+    if ((stopped && !c->text.outdented) || ends || d->completes)
         cl_choice_end(c, CL_ENGINE_STOP, NULL);
-    else if (c->n_tokens == params->n_prompt + params->max_tokens)
+    else if (c->text.outdented || c->n_tokens == params->n_prompt + params->max_tokens)
         cl_choice_end(c, CL_ENGINE_LENGTH, NULL);
+}
+
+bool cl_choice_is_late(cl_choice *c, double now) {
+    const cl_engine_request *params = &c->owner->params;
+    const cl_text_bytes *shown = &c->text.out;
+    if (c->n_tokens == params->n_prompt + 1) c->first_token_at = now;
+    c->has_line_break = c->has_line_break || (shown->size > 0 && memchr(shown->data, '\n', shown->size));
+    return c->has_line_break && now - c->first_token_at > params->generation_s;
 }
 
 void cl_choice_end(cl_choice *c, cl_engine_finish finish, const cl_error *error) {

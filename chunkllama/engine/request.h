@@ -19,6 +19,8 @@
 #include "completion_text.h"
 #include "embedding.h"
 #include "engine.h"
+#include "event_queue.h"
+#include "reasoning.h"
 #include "salts.h"
 
 typedef struct cl_request cl_request;
@@ -39,6 +41,9 @@ typedef struct cl_draft_seq {
     int32_t drafted[CL_DRAFT_MAX]; /* [n_drafted] */
 } cl_draft_seq;
 
+/* Why a request ends before its choices have. */
+typedef enum cl_drop { CL_DROP_NONE = 0, CL_DROP_CANCELLED, CL_DROP_LATE, CL_DROP_NOT_ADMITTED } cl_drop;
+
 typedef struct cl_choice {
     cl_request *owner;
     int32_t index; /* in owner->choices */
@@ -58,6 +63,9 @@ typedef struct cl_choice {
     cl_draft_seq model_seq;
     cl_constraint *constraint; /* in owner->constraints; NULL: no grammar */
     cl_text text;
+    cl_reasoning reasoning; /* after n_tokens */
+    double first_token_at;  /* cl_now() when its first token was added */
+    bool has_line_break;    /* in its text; noted with generation_s alone */
 } cl_choice;
 
 struct cl_request {
@@ -89,9 +97,15 @@ struct cl_request {
     int32_t n_unfinished;           /* choices that have not ended */
     int32_t n_in_cache;             /* those of them that are in the cache */
     bool admitted;                  /* one of its choices has been in the cache */
+    bool is_counted;                /* in the statistics of prompts */
+    cl_drop dropped;                /* why it has left the queue and the cache, although its end was not reported yet */
     uint32_t own_domain;            /* in which its choices join, if it computes its whole prompt; 0: none yet */
-    int64_t n_scored;               /* positions of the prompt whose logprobs are reported, with prompt_logprobs */
+    int64_t n_scored;               /* with prompt_logprobs: the position of the next token of the prompt to report */
     int64_t n_cached, n_completion; /* as in cl_engine_event */
+    int64_t n_computed;             /* tokens of its prompt; those that are computed again do not count */
+    cl_event_queue *events;         /* without on_event; borrowed */
+    cl_queued_event *reserve;       /* of its events, as event_queue.h says; owned */
+    bool lost_event;                /* there was no memory for one; the others are left out, but for the last of each choice */
 };
 
 /* The number of choices that wait. */
@@ -104,16 +118,32 @@ static inline bool cl_request_is_unpinned(const cl_request *r) {
 /* The domain of its K/V and drafts, unless it has a domain of its own. */
 static inline uint32_t cl_request_kv_domain(const cl_request *r) { return r->salt ? r->salt->kv_domain : r->params.domain; }
 
-/* Whether the whole prompt is computed, whatever the cache holds, and shared with nobody: its logits or states are needed. */
-static inline bool cl_request_computes_all(const cl_request *r) {
-    return r->params.prompt_logprobs || r->params.pooling == CL_ENGINE_POOL_MEAN;
+/*
+ * The tokens of its sequences, the first ones, that it may share with other requests. The others are computed whatever the
+ * cache holds: the logits of their rows are needed, those from the one before the first token with a logprob on, or their
+ * states.
+ */
+static inline int64_t cl_request_n_shareable(const cl_request *r) {
+    const cl_engine_request *p = &r->params;
+    if (p->pooling == CL_ENGINE_POOL_MEAN) return 0;
+    if (!p->prompt_logprobs || p->prompt_logprobs_from >= p->n_prompt) return INT64_MAX;
+    return p->prompt_logprobs_from > 0 ? p->prompt_logprobs_from - 1 : 0;
 }
+
+/* The leading tokens that it may share of those that a search of the cache has matched. */
+static inline int64_t cl_request_n_found(const cl_request *r, const cattn_join_result *match) {
+    const int64_t most = cl_request_n_shareable(r);
+    return match->n_matched < most ? match->n_matched : most;
+}
+
+/* Whether the whole prompt is computed, whatever the cache holds, and shared with nobody. */
+static inline bool cl_request_computes_all(const cl_request *r) { return cl_request_n_shareable(r) == 0; }
 
 /* The number of choices that join the cache, or leave it before they end, together: beams do. */
 static inline int32_t cl_request_n_together(const cl_request *r) { return r->beams ? r->params.n : 1; }
 /* Whether a request is in the queue: a choice waits. While beams advance, some have no sequence and do not wait. */
 static inline bool cl_request_is_queued(const cl_request *r) {
-    return r->beams ? r->n_in_cache == 0 : cl_request_n_waiting(r) > 0;
+    return !r->dropped && (r->beams ? r->n_in_cache == 0 : cl_request_n_waiting(r) > 0);
 }
 /* The first choice that waits; there must be one. */
 cl_choice *cl_request_first_waiting(const cl_request *r);
@@ -153,6 +183,8 @@ bool cl_request_list_ends(cl_request *r, const int32_t *end_tokens, int32_t n_en
  * lacking.
  */
 bool cl_request_set_grammar(cl_request *r, cl_grammar *grammar);
+/* Let the events of a new request without on_event wait in a queue, which is borrowed. False if memory is lacking. */
+bool cl_request_set_events(cl_request *r, cl_event_queue *queue);
 void cl_request_free(cl_request *r);
 
 /*
@@ -161,11 +193,20 @@ void cl_request_free(cl_request *r);
  */
 bool cl_choice_start(cl_choice *c);
 
+/* The tokens before `position` that penalties count. */
+static inline cl_sampler_history cl_choice_history(const cl_choice *c, int64_t position) {
+    const cl_engine_request *params = &c->owner->params;
+    return cl_sampler_history_of(c->tokens, params->n_prompt, position, params->penalty_window);
+}
+
 /* Whether a token ends a choice of the request. */
 bool cl_request_is_end(const cl_request *r, const cl_tokenizer *tok, int32_t token);
 
 /* Add a choice's next token: reports it, and ends the choice if it is the last. */
 void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d);
+
+/* Whether the time of a choice with generation_s has passed, now that a token was added; called after each one. */
+bool cl_choice_is_late(cl_choice *c, double now);
 
 /*
  * Whether a choice would end with the last of its next n tokens, which follow the known ones in `tokens`, for another reason

@@ -6,6 +6,7 @@
 
 #include "beam.h"
 #include "overtake.h"
+#include "turns.h"
 
 bool cl_roster_init(cl_roster *ro, cattn_cache *cache, cl_speculation *sp, const cl_engine_config *config,
                     cl_engine_stats *stats) {
@@ -34,7 +35,15 @@ static void list_ended(cl_roster *ro, cl_request *r) {
     cl_request_list_add(r->pin ? &ro->pinned : &ro->finished, r);
 }
 
+void cl_roster_count_prompt(cl_roster *ro, cl_request *r, int64_t n_cached) {
+    if (!r->admitted || r->is_counted) return;
+    r->is_counted = true;
+    ro->stats->prompt_tokens += r->params.n_prompt;
+    ro->stats->cached_tokens += n_cached;
+}
+
 static void finish(cl_roster *ro, cl_request *r) {
+    cl_roster_count_prompt(ro, r, r->n_cached);
     list_ended(ro, r);
     ro->stats->requests_finished++;
 }
@@ -42,7 +51,7 @@ static void finish(cl_roster *ro, cl_request *r) {
 void cl_roster_let_go(cl_roster *ro, cl_choice *c) {
     cl_admission_leave(&ro->admission, c);
     if (c->owner->n_unfinished > 0) return;
-    if (!c->owner->admitted) ro->waiting_tokens -= c->owner->params.n_prompt;
+    if (!c->owner->admitted && !c->owner->dropped) ro->waiting_tokens -= c->owner->params.n_prompt;
     cl_queue_forget(&ro->queue, c->owner);
     finish(ro, c->owner);
 }
@@ -88,7 +97,8 @@ static cl_request *find_replaced(const cl_roster *ro, const cl_request *r) {
 void cl_roster_pin_prefix(cl_roster *ro, cl_choice *c) {
     cl_error ignored;
     cl_request *r = c->owner;
-    if (r->params.pin_tokens == 0 || r->pin_tried || c->shares_none || cl_request_computes_all(r)) return;
+    if (r->params.pin_tokens == 0 || r->pin_tried || c->shares_none) return;
+    if (r->params.pin_tokens > cl_request_n_shareable(r)) return;
     r->pin_tried = true;
     cl_request *old = find_replaced(ro, r);
     if (old) cattn_cache_unpin(ro->admission.cache, &old->pin, NULL);
@@ -125,12 +135,34 @@ static bool is_dropped(cl_roster *ro, const cl_request *r, bool all, double now)
     return false;
 }
 
-static void drop(cl_roster *ro, cl_request *r, double now) {
-    cl_error error;
-    const bool late = r->deadline <= now;
-    if (late) cl_fail(&error, CL_ERR_TIMEOUT, "the request did not end within timeout_s, %g s", r->params.timeout_s);
-    cl_roster_end_request(ro, r, late ? CL_ENGINE_ERROR : CL_ENGINE_CANCELLED, late ? &error : NULL);
+/*
+ * Let a request leave whose end is reported later: by then the statistics do not count it any more, so that a client that has
+ * its answer does not find its request there.
+ */
+static void drop(cl_roster *ro, cl_request *r, cl_drop why) {
+    if (cl_request_is_queued(r)) cl_queue_remove(&ro->queue, r);
+    for (int32_t i = 0; i < r->params.n; i++) cl_admission_leave(&ro->admission, &r->choices[i]);
+    if (!r->admitted) ro->waiting_tokens -= r->params.n_prompt;
+    r->dropped = why;
+    cl_request_list_add(&ro->dropped, r);
 }
+
+static void report_dropped(cl_roster *ro, cl_request *r) {
+    cl_error error;
+    if (r->dropped == CL_DROP_LATE)
+        cl_fail(&error, CL_ERR_TIMEOUT, "the request did not end within timeout_s, %g s", r->params.timeout_s);
+    if (r->dropped == CL_DROP_NOT_ADMITTED)
+        cl_fail(&error, CL_ERR_BUSY, "the request was not admitted within queue_timeout_s, %g s: try again later",
+                r->params.queue_timeout_s);
+    const bool cancelled = r->dropped == CL_DROP_CANCELLED;
+    cl_roster_end_request(ro, r, cancelled ? CL_ENGINE_CANCELLED : CL_ENGINE_ERROR, cancelled ? NULL : &error);
+}
+
+void cl_roster_report_dropped(cl_roster *ro) {
+    while (ro->dropped.n > 0) report_dropped(ro, cl_request_list_take(&ro->dropped));
+}
+
+static cl_drop reason_of(const cl_request *r, double now) { return r->deadline <= now ? CL_DROP_LATE : CL_DROP_CANCELLED; }
 
 void cl_roster_drop(cl_roster *ro, bool cancels, bool all) {
     const double now = isinf(ro->first_deadline) ? 0 : cl_now();
@@ -140,7 +172,7 @@ void cl_roster_drop(cl_roster *ro, bool cancels, bool all) {
     for (int32_t i = 0; i < ro->admission.n_seqs;) {
         cl_request *r = ro->admission.choices[i]->owner;
         if (is_dropped(ro, r, all, now))
-            drop(ro, r, now); /* its choices are neighbours */
+            drop(ro, r, reason_of(r, now)); /* its choices are neighbours */
         else
             i++;
     }
@@ -149,7 +181,7 @@ void cl_roster_drop(cl_roster *ro, bool cancels, bool all) {
         for (size_t k = 0; k < t->n_waiting; k++)
             if (is_dropped(ro, t->waiting[k], all, now)) cl_request_list_add(&dropped, t->waiting[k]);
     }
-    while (dropped.n > 0) drop(ro, cl_request_list_take(&dropped), now);
+    for (cl_request *r; dropped.n > 0; drop(ro, r, reason_of(r, now))) r = cl_request_list_take(&dropped);
     unpin(ro, all);
 }
 
@@ -203,33 +235,33 @@ static bool make_place(cl_roster *ro, const cl_request *r) {
 }
 
 static void note_admission(cl_roster *ro, cl_request *r) {
-    cl_overtake_note(r);
     if (cl_request_n_waiting(r) == 0) cl_queue_remove(&ro->queue, r);
     if (r->admitted) return;
     r->admitted = true;
     r->admitted_at = cl_now();
     ro->waiting_tokens -= r->params.n_prompt;
     ro->recent_tokens += (double)r->params.n_prompt;
-    ro->stats->prompt_tokens += r->params.n_prompt;
-    ro->stats->cached_tokens += r->n_cached;
 }
 
 /* Admit the choice that is next, or end its request if it can never run. False: it goes on waiting, or there is none. */
 static bool admit_next(cl_roster *ro) {
-    cl_request *r = cl_queue_first(&ro->queue);
-    if (!r) return false;
-    r = cl_overtake_choose(&ro->admission, r);
+    cl_request *first = cl_queue_first(&ro->queue);
+    if (!first) return false;
+    cl_request *r = cl_turns_choose(&ro->admission, first);
+    const bool by_rank = r == first;
+    if (by_rank) r = cl_overtake_choose(&ro->admission, r);
     cl_choice *c = cl_request_first_waiting(r);
     cl_admission_answer answer;
     cl_error error;
     do answer = cl_admission_join(&ro->admission, c, &error);
     while (answer == CL_ADMISSION_WAITS && make_place(ro, r));
+    if (answer == CL_ADMISSION_JOINED && by_rank) cl_overtake_note(r);
     if (answer == CL_ADMISSION_JOINED) note_admission(ro, r);
     if (answer == CL_ADMISSION_NEVER) cl_roster_end_request(ro, r, CL_ENGINE_ERROR, &error);
     return answer != CL_ADMISSION_WAITS;
 }
 
-/* End the requests that have waited too long for their first place. */
+/* Drop the requests that have waited too long for their first place. */
 static void drop_unadmitted(cl_roster *ro) {
     const double now = isinf(ro->first_queue_deadline) ? 0 : cl_now();
     if (now < ro->first_queue_deadline) return;
@@ -245,13 +277,7 @@ static void drop_unadmitted(cl_roster *ro) {
                 ro->first_queue_deadline = fmin(ro->first_queue_deadline, t->waiting[k]->queue_deadline);
         }
     }
-    while (dropped.n > 0) {
-        cl_error error;
-        cl_request *r = cl_request_list_take(&dropped);
-        cl_fail(&error, CL_ERR_BUSY, "the request was not admitted within queue_timeout_s, %g s: try again later",
-                r->params.queue_timeout_s);
-        cl_roster_end_request(ro, r, CL_ENGINE_ERROR, &error);
-    }
+    while (dropped.n > 0) drop(ro, cl_request_list_take(&dropped), CL_DROP_NOT_ADMITTED);
 }
 
 /* A request may have come during a long step, so it is dropped only if this finds no place for it. */

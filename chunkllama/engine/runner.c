@@ -36,10 +36,9 @@ static cl_status create_cache(cl_runner *r, ca_pool *pool, const cl_engine_confi
     cc.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};
     cc.tier_dir = config->kv_tier_dir;
     cc.tier_bytes = config->kv_tier_bytes;
-    if (cc.tier_dir) {
-        const cl_status known = cl_kv_fingerprint(r->model, cc.tier_fingerprint, error);
-        if (known != CL_OK) return known;
-    }
+    const cl_status known = cl_kv_fingerprint(r->model, cc.tier_fingerprint, cc.tier_dir ? error : NULL);
+    if (cc.tier_dir && known != CL_OK) return known;
+    r->has_fingerprint = known == CL_OK && (cc.tier_fingerprint[0] || cc.tier_fingerprint[1]);
     cattn_error cause;
     const cattn_status status = cattn_cache_create(&cc, &r->cache, &cause);
     return status == CATTN_OK ? CL_OK : cl_kv_fail(status, &cause, error);

@@ -21,6 +21,7 @@ typedef struct cl_runner {
     const cl_model *model; /* borrowed */
     cattn_cache *cache;    /* owned */
     cl_forward *forward;   /* owned */
+    bool has_fingerprint;  /* the cache knows of what model and program its K/V are */
     int32_t max_rows;
 
     /* The sequences of the step. cl_runner_step fills in first_pos and n_rows of each entry. */

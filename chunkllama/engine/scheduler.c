@@ -12,10 +12,17 @@
 #include "roster.h"
 #include "runner.h"
 #include "speculation.h"
+#include "turns.h"
 
 static const double MOST_WAIT = 0.01; /* seconds for which a step waits for K/V */
 /* Bounds of the time to retry, in seconds; the rate may be next to nothing after a step that took long. */
 static const double LEAST_RETRY = 1, MOST_RETRY = 86400;
+
+/* A choice whose prompt lacks rows. */
+typedef struct prefill {
+    cl_choice *choice;
+    bool has_half; /* cl_turns_has_half */
+} prefill;
 
 struct cl_scheduler {
     const cl_model *model;
@@ -29,7 +36,7 @@ struct cl_scheduler {
     int32_t *end_tokens; /* [n_end_tokens] of the vocabulary; owned */
     int32_t n_end_tokens;
     int32_t max_rows;      /* of the current step */
-    cl_choice **prefills;  /* [max_seqs] owned; the choices of a step whose prompts lack rows */
+    prefill *prefills;     /* [max_seqs] owned; of a step */
     double recent_seconds; /* of steps: those of the last minute, since older ones decay, as roster.recent_tokens */
     cl_engine_stats stats;
 };
@@ -75,7 +82,7 @@ cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_
           cl_draw_list_init(&s->draws, pool, m->tok, m->params.n_vocab, cl_step_max_draws(config->max_seqs))))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for the logits of %d sequences", config->max_seqs);
     if (status == CL_OK && config->speculate) status = create_speculation(s, pool, config, error);
-    s->prefills = calloc((size_t)config->max_seqs, sizeof(cl_choice *));
+    s->prefills = calloc((size_t)config->max_seqs, sizeof *s->prefills);
     if (status == CL_OK &&
         !(s->prefills && find_end_tokens(s) && cl_roster_init(&s->roster, s->runner.cache, s->speculation, config, &s->stats)))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for %d sequences", config->max_seqs);
@@ -91,7 +98,7 @@ void cl_scheduler_free(cl_scheduler **sp) {
     if (!s) return;
     assert(cl_scheduler_idle(s) && s->roster.finished.n + s->roster.pinned.n == 0);
     cl_roster_free(&s->roster);
-    free((void *)s->prefills);
+    free(s->prefills);
     free(s->end_tokens);
     cl_speculation_free(&s->speculation);
     cl_step_free(&s->step);
@@ -109,10 +116,12 @@ cl_engine_limits cl_scheduler_limits(const cl_scheduler *s) {
         .max_queued_requests = s->config.max_queued_requests,
         .max_queued_tokens = s->config.max_queued_tokens,
         .n_ctx = s->config.n_ctx,
+        .context_reason = "",
         .cache = s->runner.cache,
         .kv_budget_bytes = s->config.kv_budget_bytes,
         .kv_headroom_bytes = s->config.kv_budget_bytes / 8 + s->config.pin_bytes,
         .can_pin = s->config.pin_bytes > 0,
+        .embeddings_only = s->model->params.embeddings_only,
     };
 }
 
@@ -127,13 +136,17 @@ void cl_scheduler_get_stats(const cl_scheduler *s, cl_engine_stats *stats, cattn
     *stats = s->stats;
     stats->struct_size = sizeof *stats;
     stats->n_running = s->roster.admission.n_requests;
-    stats->n_waiting = (int64_t)s->roster.queue.n_live - stats->n_running;
+    stats->n_waiting = (int64_t)s->roster.queue.n_live - s->roster.dropped.n - stats->n_running;
     stats->waiting_tokens = s->roster.waiting_tokens;
     stats->n_pins = s->roster.pinned.n;
     stats->retry_after_s = retry_after(s);
     if (s->speculation) stats->drafts = cl_speculation_get_counts(s->speculation);
     *kv_stats = (cattn_stats){.struct_size = sizeof *kv_stats};
     cattn_cache_stats(s->runner.cache, kv_stats);
+}
+
+int32_t cl_scheduler_n_free(const cl_scheduler *s) {
+    return cl_queue_first(&s->roster.queue) ? 0 : s->config.max_seqs - s->roster.admission.n_seqs;
 }
 
 bool cl_scheduler_idle(const cl_scheduler *s) { return s->roster.queue.n_live == 0; }
@@ -145,7 +158,12 @@ void cl_scheduler_add(cl_scheduler *s, cl_request *r) {
     cl_roster_add(&s->roster, r, complete && cl_request_list_ends(r, s->end_tokens, s->n_end_tokens));
 }
 
-void cl_scheduler_drop(cl_scheduler *s, bool cancels, bool all) { cl_roster_drop(&s->roster, cancels, all); }
+bool cl_scheduler_drop(cl_scheduler *s, bool cancels, bool all) {
+    cl_roster_drop(&s->roster, cancels, all);
+    return s->roster.dropped.n > 0;
+}
+
+void cl_scheduler_report_dropped(cl_scheduler *s) { cl_roster_report_dropped(&s->roster); }
 
 cl_request_list *cl_scheduler_finished(cl_scheduler *s) { return &s->roster.finished; }
 
@@ -164,6 +182,10 @@ void cl_scheduler_set_budget(cl_scheduler *s, uint64_t budget_bytes) {
     cl_admission_set_budget(&s->roster.admission, budget_bytes);
     if (s->speculation) cl_speculation_set_budget(s->speculation, (double)budget_bytes / (double)s->config.kv_budget_bytes);
 }
+
+void cl_scheduler_abandon(cl_scheduler *s) { cattn_cache_destroy(&s->runner.cache); }
+
+bool cl_scheduler_has_fingerprint(const cl_scheduler *s) { return s->runner.has_fingerprint; }
 
 const cattn_cache *cl_scheduler_cache(const cl_scheduler *s) { return s->runner.cache; }
 
@@ -253,15 +275,22 @@ static double turn_of(const cl_scheduler *s, const cl_choice *c) {
     return t->served + 2.0 * s->config.max_step_rows * t->n_in_cache / s->roster.admission.n_seqs;
 }
 
-/* List the choices whose prompts lack rows by their tenants' turn, then by rank. */
+/* Whether the prompt of a gets rows before that of b, which precedes it by rank. */
+static bool has_turn_before(const cl_scheduler *s, const prefill *a, const prefill *b) {
+    if (a->choice->owner->tenant != b->choice->owner->tenant) return turn_of(s, a->choice) < turn_of(s, b->choice);
+    return b->has_half && !a->has_half;
+}
+
+/* List the choices whose prompts lack rows by their tenants' turn, then by that of their requests (turns.h), then by rank. */
 static int32_t list_prefills(cl_scheduler *s) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->roster.admission.n_seqs; i++) {
         cl_choice *c = s->roster.admission.choices[i];
         if (c->decoding || !computes(c)) continue;
+        const prefill p = {c, cl_turns_has_half(&s->roster.admission, c->owner)};
         int32_t k = n++;
-        for (; k > 0 && turn_of(s, c) < turn_of(s, s->prefills[k - 1]); k--) s->prefills[k] = s->prefills[k - 1];
-        s->prefills[k] = c;
+        for (; k > 0 && has_turn_before(s, &p, &s->prefills[k - 1]); k--) s->prefills[k] = s->prefills[k - 1];
+        s->prefills[k] = p;
     }
     return n;
 }
@@ -274,8 +303,8 @@ static int32_t rows_of_step(const cl_scheduler *s, int32_t n_prefills) {
     int64_t n = 0;
     for (int32_t i = 0; i < s->step.n_entries; i++) n += 1 + s->step.entries[i].choice->n_drafted;
     for (int32_t i = 0; i + 1 < n_prefills; i++) {
-        const cl_tenant *t = s->prefills[i]->owner->tenant, *next = s->prefills[i + 1]->owner->tenant;
-        const int64_t n_missing = cl_step_n_missing(&s->step, s->prefills[i]), segment = prefill_segment(s);
+        const cl_tenant *t = s->prefills[i].choice->owner->tenant, *next = s->prefills[i + 1].choice->owner->tenant;
+        const int64_t n_missing = cl_step_n_missing(&s->step, s->prefills[i].choice), segment = prefill_segment(s);
         n += n_missing < segment ? n_missing : segment;
         if (n >= s->max_rows) break;
         if (n_missing <= segment && cl_tenant_share(next, next->n_in_cache) >= 2 * cl_tenant_share(t, t->n_in_cache))
@@ -290,7 +319,7 @@ static void list_entries(cl_scheduler *s) {
         if (decodes(a->choices[i])) cl_step_add(&s->step, a->choices[i], 1 + a->choices[i]->n_drafted);
     const int32_t n_prefills = list_prefills(s);
     s->max_rows = rows_of_step(s, n_prefills);
-    for (int32_t i = 0; i < n_prefills; i++) cl_step_add(&s->step, s->prefills[i], prefill_segment(s));
+    for (int32_t i = 0; i < n_prefills; i++) cl_step_add(&s->step, s->prefills[i].choice, prefill_segment(s));
 }
 
 /* End a choice because the cache failed. */
@@ -344,6 +373,23 @@ static int64_t rows_below(const cl_step_entry *e, int64_t end) {
     return n < 0 ? 0 : n < e->n_rows ? n : e->n_rows;
 }
 
+/*
+ * A prompt's token that was taken for cached is computed after all: its record in the file tier is damaged, or the request that
+ * was to compute it has left. What events have said of the request stands: a later choice may find less in the cache.
+ */
+static void correct_cached(const cl_step_entry *e) {
+    cl_request *r = e->choice->owner;
+    const int64_t first = e->first_pos > e->choice->n_lost ? e->first_pos : e->choice->n_lost;
+    if (r->n_completion == 0 && first < e->first_pos + e->n_rows && first < r->n_cached) r->n_cached = first;
+}
+
+/* Note that n tokens of a request's prompt were computed, after which the choice may decode. */
+static void note_computed(cl_scheduler *s, const cl_choice *c, int64_t n) {
+    cl_request *r = c->owner;
+    r->n_computed += n;
+    if (c->decoding) cl_roster_count_prompt(&s->roster, r, r->params.n_prompt - r->n_computed);
+}
+
 /* The class of a step by its rows: see cl_engine_stats. */
 static int size_class(int32_t n_rows) {
     int i = n_rows > 1;
@@ -359,6 +405,8 @@ static void count_step(cl_scheduler *s, double seconds, int32_t n_decoding) {
         const int64_t n_again = rows_below(e, e->choice->n_lost), n_below = rows_below(e, e->choice->owner->params.n_prompt);
         n_recomputed += n_again;
         const int64_t n_first = n_below > n_again ? n_below - n_again : 0;
+        correct_cached(e);
+        note_computed(s, e->choice, n_first);
         n_prompt += n_first;
         cl_tenant_charge(e->choice->owner->tenant, n_first);
     }
@@ -383,11 +431,15 @@ static void count_step(cl_scheduler *s, double seconds, int32_t n_decoding) {
     }
 }
 
+void cl_scheduler_admit(cl_scheduler *s) {
+    cl_roster_extend(&s->roster);
+    cl_roster_admit(&s->roster);
+}
+
 void cl_scheduler_step(cl_scheduler *s) {
     cl_step_clear(&s->step);
     cl_draw_list_clear(&s->draws);
-    cl_roster_extend(&s->roster);
-    cl_roster_admit(&s->roster);
+    cl_scheduler_admit(s);
     if (s->roster.admission.n_seqs == 0) return;
     const double start = cl_now();
     const int32_t n_decoding = count_decoding(s);
@@ -436,6 +488,8 @@ static void report(cl_scheduler *s, const cl_draw *d) {
         return;
     }
     cl_choice_add(c, s->model->tok, d);
+    if (c->owner->params.generation_s > 0 && c->finish == CL_ENGINE_RUNNING && cl_choice_is_late(c, cl_now()))
+        cl_choice_end(c, CL_ENGINE_LENGTH, NULL);
     if (c->finish != CL_ENGINE_RUNNING) {
         cl_roster_let_go(&s->roster, c);
         return;
@@ -467,6 +521,7 @@ static void follow_beams(cl_scheduler *s, cl_request *r, cl_beams_answer pending
 
 void cl_scheduler_report(cl_scheduler *s) {
     static const cl_beams_answer order[] = {CL_BEAMS_END, CL_BEAMS_FAIL, CL_BEAMS_ADVANCE}; /* the last may preempt others */
+    cl_roster_report_dropped(&s->roster);
     for (int32_t i = 0; i < s->step.n_entries; i++)
         if (s->step.entries[i].choice->decoding) cl_roster_pin_prefix(&s->roster, s->step.entries[i].choice);
     for (int32_t i = 0; i < s->draws.n; i++) report(s, &s->draws.draws[i]);

@@ -3,9 +3,9 @@
  *
  * If the budget does not hold a step's workspace, the step becomes smaller; if it still fails, the worst choice is preempted.
  *
- * A step gives rows first to the choices that decode, then to prompts in the order of their tenants' counters, then of rank.
- * Some prompts wait for a prefix that another request is computing: they get no rows until it is ready, or the remaining rows
- * of it if that request ends early.
+ * A step gives rows first to the choices that decode, then to prompts in the order of their tenants' counters, then of turns
+ * (turns.h), then of rank. Some prompts wait for a prefix that another request is computing: they get no rows until it is
+ * ready, or the remaining rows of it if that request ends early.
  *
  * Used by the engine's thread only.
  */
@@ -22,6 +22,8 @@ cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_
                               cl_error *error);
 /* No request may be in the scheduler. */
 void cl_scheduler_free(cl_scheduler **s);
+/* In a child of fork(2), where the engine's thread is not: free the cache's memory. */
+void cl_scheduler_abandon(cl_scheduler *s);
 
 cl_engine_limits cl_scheduler_limits(const cl_scheduler *s);
 
@@ -29,14 +31,24 @@ cl_engine_limits cl_scheduler_limits(const cl_scheduler *s);
  */
 void cl_scheduler_add(cl_scheduler *s, cl_request *r);
 
+/* Choices that find a place in the next step, as far as max_seqs goes; 0: some wait already, so more than that is lacking. */
+int32_t cl_scheduler_n_free(const cl_scheduler *s);
+
 /* Whether no request waits or runs. */
 bool cl_scheduler_idle(const cl_scheduler *s);
 
 /*
- * End the requests whose time is over. cancels: and those that were cancelled, and the pins that were ended, since the last
- * call; all: and all others. Costs nothing if no deadline has passed and nothing was cancelled.
+ * Let the requests leave whose time is over. cancels: and those that were cancelled, and the pins that were ended, since the
+ * last call; all: and all others. Costs nothing if no deadline has passed and nothing was cancelled. Returns whether the end of
+ * a request is to be reported.
  */
-void cl_scheduler_drop(cl_scheduler *s, bool cancels, bool all);
+bool cl_scheduler_drop(cl_scheduler *s, bool cancels, bool all);
+
+/* Report the ends of requests that were dropped; cl_scheduler_report does so, too. */
+void cl_scheduler_report_dropped(cl_scheduler *s);
+
+/* Admit the requests that fit, as a step does, too. Reports nothing. */
+void cl_scheduler_admit(cl_scheduler *s);
 
 /* Admit the requests that fit, compute one step, draw and count its tokens. Reports nothing. */
 void cl_scheduler_step(cl_scheduler *s);
@@ -52,6 +64,9 @@ bool cl_scheduler_prefault(cl_scheduler *s);
 
 /* Lower the K/V budget, or raise it again up to the configured one. */
 void cl_scheduler_set_budget(cl_scheduler *s, uint64_t budget_bytes);
+
+/* Whether exports and imports of the cache know of what model and program it is. */
+bool cl_scheduler_has_fingerprint(const cl_scheduler *s);
 
 /* The K/V cache, for inspections between steps. */
 const cattn_cache *cl_scheduler_cache(const cl_scheduler *s);

@@ -36,6 +36,7 @@ static void look_at(const cl_watchdog *d, cl_watched *w) {
 
 static void *watch(void *arg) {
     cl_watchdog *d = arg;
+    thread_set_name("cl-watchdog");
     pthread_mutex_lock(&d->mutex);
     while (!d->stops) {
         if (!d->first) {

@@ -20,6 +20,7 @@ struct cl_sampler {
     int32_t n_vocab;
     const cl_row_ops *ops; /* static */
     float *edited;         /* [n_vocab] logits under rules and penalties */
+    float *copied;         /* [n_vocab] of cl_sampler_copy */
     float *logits;         /* [n_vocab] logits of the candidates, in their order */
     float *weights;        /* [n_vocab] their unnormalised probabilities */
     double *sums;          /* [n_vocab / CL_OPS_WEIGHTS, rounded up] of weights */
@@ -44,6 +45,7 @@ cl_sampler *cl_sampler_create(int32_t n_vocab) {
     s->n_vocab = n_vocab;
     s->ops = &cl_kernels_find(NULL)->row_ops;
     s->edited = malloc(n * sizeof *s->edited);
+    s->copied = malloc(n * sizeof *s->copied);
     s->logits = malloc(n * sizeof *s->logits);
     s->weights = malloc(n * sizeof *s->weights);
     s->sums = malloc((n / CL_OPS_WEIGHTS + 1) * sizeof *s->sums);
@@ -52,8 +54,8 @@ cl_sampler *cl_sampler_create(int32_t n_vocab) {
     s->classes = malloc(n * sizeof *s->classes);
     s->counts = calloc(n, sizeof *s->counts);
     s->seen = calloc(n, sizeof *s->seen);
-    if (!s->edited || !s->logits || !s->weights || !s->sums || !s->candidates || !s->border || !s->classes || !s->counts ||
-        !s->seen)
+    if (!s->edited || !s->copied || !s->logits || !s->weights || !s->sums || !s->candidates || !s->border || !s->classes ||
+        !s->counts || !s->seen)
         cl_sampler_free(&s);
     return s;
 }
@@ -61,6 +63,7 @@ cl_sampler *cl_sampler_create(int32_t n_vocab) {
 void cl_sampler_free(cl_sampler **s) {
     if (!*s) return;
     free((*s)->edited);
+    free((*s)->copied);
     free((*s)->logits);
     free((*s)->weights);
     free((*s)->sums);
@@ -94,11 +97,22 @@ static float *edit(cl_sampler *s, const float *logits) {
     return s->edited;
 }
 
-/* The logits with penalties for the tokens of the sequence. */
-static const float *penalise(cl_sampler *s, const cl_sampler_params *p, const float *logits, const int32_t *history,
-                             int64_t n_prompt, int64_t n_history) {
+float *cl_sampler_copy(cl_sampler *s, const float *logits) {
+    return memcpy(s->copied, logits, (size_t)s->n_vocab * sizeof *logits);
+}
+
+cl_sampler_history cl_sampler_history_of(const int32_t *tokens, int64_t n_prompt, int64_t n, int32_t window) {
+    if (window < 0) return (cl_sampler_history){tokens, n_prompt, n};
+    const int64_t n_counted = n < window ? n : window;
+    return (cl_sampler_history){tokens + n - n_counted, 0, n_counted};
+}
+
+/* The logits with penalties for the tokens of the history. */
+static const float *penalise(cl_sampler *s, const cl_sampler_params *p, const float *logits, cl_sampler_history h) {
     const bool repetition = p->repetition_penalty != 1;
     if (!repetition && p->presence_penalty == 0 && p->frequency_penalty == 0) return logits;
+    const int32_t *history = h.tokens;
+    const int64_t n_prompt = h.n_prompt, n_history = h.n;
     float *edited = edit(s, logits);
     const int64_t first = repetition ? 0 : n_prompt;
     for (int64_t i = n_prompt; i < n_history; i++)
@@ -299,17 +313,103 @@ static double uniform(uint64_t seed, place at) {
     return (double)(((uint64_t)bits[0] << 32 | bits[1]) >> 11) * 0x1p-53;
 }
 
-/* List the candidates that the parameters leave of tokens ids [n_ids]; NULL: of all. Returns their number. */
-static int32_t cut(cl_sampler *s, const cl_sampler_params *params, const float *logits, const int32_t *ids, int32_t n_ids,
-                   float max, float inverse_temperature) {
-    float least = -FLT_MAX;
-    if (params->min_p > 0) least = fmaxf(least, fminf(max, max + params->temperature * logf(params->min_p)));
-    int32_t n = ids ? collect_among(s, logits, ids, n_ids, least) : collect(s, logits, least);
-    if (params->top_k > 0 && params->top_k < n) {
-        rank(s->candidates, n, params->top_k);
-        n = params->top_k;
+/* ---- Steps ---- */
+
+static const cl_sampler_cuts all_steps = {
+    .n_steps = CL_SAMPLER_MAX_STEPS,
+    .steps = {CL_SAMPLER_TEMPERATURE, CL_SAMPLER_MIN_P, CL_SAMPLER_TOP_K, CL_SAMPLER_TOP_P},
+};
+
+/* The steps of a draw. */
+typedef struct plan {
+    const cl_sampler_params *params; /* borrowed, as is `steps` */
+    const cl_sampler_step *steps;    /* [n_steps] */
+    int32_t n_steps, min_keep;
+    float max;                 /* the largest logit */
+    float temperature;         /* that the logits have so far; in the end that of the draw */
+    float inverse_temperature; /* of it */
+} plan;
+
+static void set_temperature(plan *p, float temperature) {
+    p->temperature = temperature;
+    p->inverse_temperature = fminf(1 / temperature, 1e30f);
+}
+
+static plan plan_of(const cl_sampler_params *params, const cl_sampler_cuts *cuts, float max) {
+    const cl_sampler_cuts *listed = cuts && cuts->n_steps > 0 ? cuts : &all_steps;
+    return (plan){params, listed->steps, listed->n_steps, cuts ? cuts->min_keep : 0, max, 1, 1};
+}
+
+static bool has_step(const plan *p, cl_sampler_step step) {
+    for (int32_t i = 0; i < p->n_steps; i++)
+        if (p->steps[i] == step) return true;
+    return false;
+}
+
+/* Whether a step leaves out tokens. */
+static bool cuts_any(const plan *p) {
+    return (p->params->min_p > 0 && has_step(p, CL_SAMPLER_MIN_P)) || (p->params->top_k > 0 && has_step(p, CL_SAMPLER_TOP_K)) ||
+           (p->params->top_p < 1 && has_step(p, CL_SAMPLER_TOP_P));
+}
+
+/* The least logit that min_p leaves. */
+static float least_logit(const plan *p) {
+    if (!(p->params->min_p > 0)) return -FLT_MAX;
+    return fmaxf(-FLT_MAX, fminf(p->max, p->max + p->temperature * logf(p->params->min_p)));
+}
+
+static int32_t keep_likeliest(cl_sampler *s, int32_t n, int32_t k) {
+    if (k >= n) return n;
+    rank(s->candidates, n, k);
+    return k;
+}
+
+static int32_t cut_min_p(cl_sampler *s, const plan *p, int32_t n) {
+    const float least = least_logit(p);
+    int32_t n_kept = 0;
+    for (int32_t i = 0; i < n; i++) n_kept += s->candidates[i].logit >= least;
+    if (n_kept < p->min_keep) return keep_likeliest(s, n, p->min_keep);
+    n_kept = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (s->candidates[i].logit >= least) s->candidates[n_kept++] = s->candidates[i];
+    return n_kept;
+}
+
+/* As cut_top_p, with at least min_keep candidates. */
+static int32_t cut_top_p_to(cl_sampler *s, const plan *p, int32_t n) {
+    const double target = (double)p->params->top_p * weigh_candidates(s, n, p->max, p->inverse_temperature);
+    double reached = 0;
+    int32_t n_kept = 0;
+    rank(s->candidates, n, n);
+    while (n_kept < n && (n_kept < p->min_keep || reached < target))
+        reached += (double)cl_ops_weight((s->candidates[n_kept++].logit - p->max) * p->inverse_temperature);
+    return n_kept;
+}
+
+/* Take a step over n candidates; returns how many it leaves. */
+static int32_t take_step(cl_sampler *s, plan *p, cl_sampler_step step, int32_t n) {
+    switch (step) {
+    case CL_SAMPLER_TEMPERATURE: set_temperature(p, p->params->temperature); return n;
+    case CL_SAMPLER_MIN_P: return p->params->min_p > 0 ? cut_min_p(s, p, n) : n;
+    case CL_SAMPLER_TOP_K: return p->params->top_k > 0 ? keep_likeliest(s, n, p->params->top_k) : n;
+    case CL_SAMPLER_TOP_P: break;
     }
-    return params->top_p < 1 ? cut_top_p(s, n, params->top_p, max, inverse_temperature) : n;
+    if (!(p->params->top_p < 1)) return n;
+    return p->min_keep > 1 ? cut_top_p_to(s, p, n) : cut_top_p(s, n, p->params->top_p, p->max, p->inverse_temperature);
+}
+
+/*
+ * List the candidates that the steps leave of tokens ids [n_ids]; NULL: of all. Returns their number. Where min_p comes first,
+ * tokens that it leaves out are not even listed.
+ */
+static int32_t cut(cl_sampler *s, plan *p, const float *logits, const int32_t *ids, int32_t n_ids) {
+    int32_t i = 0;
+    if (p->steps[0] == CL_SAMPLER_TEMPERATURE) take_step(s, p, p->steps[i++], 0);
+    const bool listed = i < p->n_steps && p->steps[i] == CL_SAMPLER_MIN_P && p->min_keep <= 1;
+    const float least = listed ? least_logit(p) : -FLT_MAX;
+    int32_t n = ids ? collect_among(s, logits, ids, n_ids, least) : collect(s, logits, least);
+    for (i += listed; i < p->n_steps; i++) n = take_step(s, p, p->steps[i], n);
+    return n;
 }
 
 /*
@@ -334,27 +434,30 @@ static int32_t pick(cl_sampler *s, uint64_t seed, place at) {
 }
 
 /* Draw among tokens ids [n_ids]; NULL: among all. best: the first of those with the largest logit. */
-static int32_t draw(cl_sampler *s, const cl_sampler_params *params, const float *logits, const int32_t *ids, int32_t n_ids,
-                    int32_t best, place at) {
-    const float max = logits[best];
+static int32_t draw(cl_sampler *s, const cl_sampler_params *params, const cl_sampler_cuts *cuts, const float *logits,
+                    const int32_t *ids, int32_t n_ids, int32_t best, place at) {
+    plan p = plan_of(params, cuts, logits[best]);
     s->n_weights = 0;
     /* With infinite logits, or none, there is nothing to draw from. */
-    if (!(params->temperature > 0) || !(fabsf(max) < INFINITY)) return best;
+    if (!(params->temperature > 0) || !(fabsf(p.max) < INFINITY)) return best;
 
-    const float inverse_temperature = fminf(1 / params->temperature, 1e30f);
-    s->has_candidates = ids || params->min_p > 0 || params->top_k > 0 || params->top_p < 1;
-    if (s->has_candidates)
-        weigh_candidates(s, cut(s, params, logits, ids, n_ids, max, inverse_temperature), max, inverse_temperature);
-    else
-        weigh(s, logits, s->n_vocab, max, inverse_temperature);
+    s->has_candidates = ids || cuts_any(&p);
+    if (s->has_candidates) {
+        const int32_t n = cut(s, &p, logits, ids, n_ids);
+        weigh_candidates(s, n, p.max, p.inverse_temperature);
+    } else {
+        if (has_step(&p, CL_SAMPLER_TEMPERATURE)) set_temperature(&p, params->temperature);
+        weigh(s, logits, s->n_vocab, p.max, p.inverse_temperature);
+    }
     const int32_t token = pick(s, params->seed, at);
     return token < 0 ? best : token;
 }
 
-int32_t cl_sampler_draw(cl_sampler *s, const cl_sampler_params *params, const float *logits, const int32_t *history,
-                        int64_t n_prompt, int64_t n_history, int32_t choice, int64_t position) {
-    logits = penalise(s, params, logits, history, n_prompt, n_history);
-    return draw(s, params, logits, NULL, 0, s->ops->argmax(logits, s->n_vocab), (place){position, choice, 0});
+int32_t cl_sampler_draw(cl_sampler *s, const cl_sampler_params *params, const cl_sampler_cuts *cuts, const float *logits,
+                        cl_sampler_history history, int32_t choice, int64_t position) {
+    logits = penalise(s, params, logits, history);
+    const int32_t best = s->ops->argmax(logits, s->n_vocab);
+    return draw(s, params, cuts, logits, NULL, 0, best, (place){position, choice, 0});
 }
 
 int32_t cl_sampler_draw_other(cl_sampler *s, const cl_sampler_params *params, int32_t choice, int64_t position,
@@ -381,12 +484,11 @@ static int32_t argmax_among(const float *logits, const int32_t *ids, int32_t n) 
     return best;
 }
 
-int32_t cl_sampler_redraw(cl_sampler *s, const cl_sampler_params *params, const float *logits, const int32_t *ids,
-                          int32_t n_ids, const int32_t *history, int64_t n_prompt, int64_t n_history, int32_t choice,
-                          int64_t position) {
-    logits = penalise(s, params, logits, history, n_prompt, n_history);
+int32_t cl_sampler_redraw(cl_sampler *s, const cl_sampler_params *params, const cl_sampler_cuts *cuts, const float *logits,
+                          const int32_t *ids, int32_t n_ids, cl_sampler_history history, int32_t choice, int64_t position) {
+    logits = penalise(s, params, logits, history);
     const int32_t best = ids ? argmax_among(logits, ids, n_ids) : s->ops->argmax(logits, s->n_vocab);
-    return draw(s, params, logits, ids, n_ids, best, (place){position, choice, UINT32_MAX});
+    return draw(s, params, cuts, logits, ids, n_ids, best, (place){position, choice, UINT32_MAX});
 }
 
 void cl_sampler_logprobs(cl_sampler *s, const float *logits, int32_t id, cl_sampler_logprob *chosen, int32_t n_top,

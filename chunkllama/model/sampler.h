@@ -3,7 +3,8 @@
  * sequence, and never of the batch.
  *
  * The order is vLLM's: rules, penalties, temperature, min-p, top-k, top-p. (Temperature comes first, so that min-p and top-p
- * cut the distribution that is drawn from.) Equal logits rank by id, the lower first; NaN counts as minus infinity.
+ * cut the distribution that is drawn from.) cl_sampler_cuts may change it behind the penalties. Equal logits rank by id, the
+ * lower first; NaN counts as minus infinity.
  */
 #ifndef CHUNKLLAMA_MODEL_SAMPLER_H
 #define CHUNKLLAMA_MODEL_SAMPLER_H
@@ -35,21 +36,34 @@ typedef struct cl_sampler_rules {
     int32_t n_bias, n_allowed, n_bad_words, n_ends;
 } cl_sampler_rules;
 
+/* A copy of logits [n_vocab], which the caller may change and draw from, valid until the sampler's next copy. */
+float *cl_sampler_copy(cl_sampler *s, const float *logits);
+
 /*
- * The logits [n_vocab] to draw from under rules, after a history as in cl_sampler_draw: those that were passed, if no rule
- * applies here, or a copy in the sampler's scratch, valid until another draw's logits are made. The logits that were passed may
- * be such a copy, which is changed then. Where bad words and min_tokens leave no token, these two do not apply; where no
- * allowed token is possible, the first one is the only one left.
+ * The logits [n_vocab] to draw from under rules, after a history of n_history tokens, of which the first n_prompt are the
+ * prompt: those that were passed, if no rule applies here, or a copy in the sampler's scratch, valid until another draw's
+ * logits are made. The logits that were passed may be such a copy, which is changed then. Where bad words and min_tokens leave
+ * no token, these two do not apply; where no allowed token is possible, the first one is the only one left.
  */
 const float *cl_sampler_restrict(cl_sampler *s, const cl_sampler_rules *rules, const float *logits, const int32_t *history,
                                  int64_t n_prompt, int64_t n_history);
 
+/* The tokens before a draw that penalties count. Borrowed. */
+typedef struct cl_sampler_history {
+    const int32_t *tokens; /* [n] */
+    int64_t n_prompt;      /* of these, the first ones, which only the repetition penalty counts */
+    int64_t n;
+} cl_sampler_history;
+
+/* That of a sequence [n] whose first n_prompt tokens are its prompt, and of which `window` count (cl_engine_request). */
+cl_sampler_history cl_sampler_history_of(const int32_t *tokens, int64_t n_prompt, int64_t n, int32_t window);
+
 /*
- * Draw the token at `position` of choice `choice`. history: [n_history] the n_prompt tokens of the prompt, then those of the
- * completion so far. logits: [n_vocab], not changed unless they are cl_sampler_restrict's copy.
+ * Draw the token at `position` of choice `choice`. logits: [n_vocab], not changed unless they are cl_sampler_restrict's copy.
+ * cuts: NULL: all zero.
  */
-int32_t cl_sampler_draw(cl_sampler *s, const cl_sampler_params *params, const float *logits, const int32_t *history,
-                        int64_t n_prompt, int64_t n_history, int32_t choice, int64_t position);
+int32_t cl_sampler_draw(cl_sampler *s, const cl_sampler_params *params, const cl_sampler_cuts *cuts, const float *logits,
+                        cl_sampler_history history, int32_t choice, int64_t position);
 
 /*
  * Draw another token in place of the one that cl_sampler_draw, or this function, has just drawn with the same sampler, since
@@ -65,9 +79,8 @@ int32_t cl_sampler_draw_other(cl_sampler *s, const cl_sampler_params *params, in
  * list gives what minus infinity for all other logits would give, in a time that depends on its length; if all of its logits
  * are NaN or minus infinity, it gives its first token.
  */
-int32_t cl_sampler_redraw(cl_sampler *s, const cl_sampler_params *params, const float *logits, const int32_t *ids,
-                          int32_t n_ids, const int32_t *history, int64_t n_prompt, int64_t n_history, int32_t choice,
-                          int64_t position);
+int32_t cl_sampler_redraw(cl_sampler *s, const cl_sampler_params *params, const cl_sampler_cuts *cuts, const float *logits,
+                          const int32_t *ids, int32_t n_ids, cl_sampler_history history, int32_t choice, int64_t position);
 
 /*
  * Logprobs from logits [n_vocab]: of token `id` to *chosen, and of the n_top likeliest tokens to top [n_top], likeliest first,

@@ -33,8 +33,25 @@ static bool has_overtaken(const client *c, const client *other) {
     return c != other && other->r && other->n_waiting > 0 && cl_request_n_waiting(other->r) > 0 && is_next(other, c);
 }
 
+/*
+ * Whether a request, which is a family of its own here, may have had half of what its tenant had in the cache when choices
+ * joined in this step: it took turns then (turns.h). At least those choices were in the cache that are so before and after the
+ * step.
+ */
+static bool takes_turns(const world *w, const client *c) {
+    const int32_t n = c->n_in_cache > c->r->n_in_cache ? c->n_in_cache : c->r->n_in_cache;
+    int32_t n_of_tenant = 0;
+    for (int64_t i = 0; i < w->n_submitted; i++) {
+        const client *k = &w->clients[i];
+        if (!k->r || k->r->tenant != c->r->tenant) continue;
+        n_of_tenant += k->n_in_cache < k->r->n_in_cache ? k->n_in_cache : k->r->n_in_cache;
+    }
+    return n > 0 && 2 * n >= n_of_tenant;
+}
+
 /* Count the choices of c that have overtaken another request of its tenant, within the bound of overtake.h. */
 static void check_overtaken(world *w, const client *c, client *other) {
+    if (takes_turns(w, other)) return;
     other->n_overtaken += c->r->n_in_cache - c->n_in_cache;
     if (other->admitted || other->r->params.priority != c->r->params.priority || other->n_overtaken > CL_OVERTAKE_MAX)
         sim_fail(w, "request %d has overtaken request %d", client_number(c), client_number(other));
@@ -117,10 +134,13 @@ static void check_cached(world *w, const client *c) {
     }
     if (most > c->request.n_prompt - 1) most = c->request.n_prompt - 1;
     if (least > c->request.n_prompt - 1) least = c->request.n_prompt - 1;
-    if (w->config.sharing == CATTN_PRIVATE || c->request.prompt_logprobs) most = least = 0;
+    const int64_t n_shareable = w->config.sharing == CATTN_PRIVATE ? 0 : cl_request_n_shareable(c->r);
+    if (most > n_shareable) most = n_shareable;
+    if (least > n_shareable) least = n_shareable;
     int64_t n_pinned = events_n_pinned(w, cl_request_kv_domain(c->r), c->prompt, c->request.n_prompt - 1);
+    if (n_pinned > n_shareable) n_pinned = n_shareable;
     for (int32_t k = 0; k < c->request.n; k++)
-        if (c->request.prompt_logprobs || c->r->choices[k].shares_none) n_pinned = 0;
+        if (c->r->choices[k].shares_none) n_pinned = 0;
     /*
      * With a lower budget, a longer prefix that is retained may be found instead, which leaves the pinned one within its last
      * chunk, and is then given up for lack of chunks.

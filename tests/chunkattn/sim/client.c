@@ -120,6 +120,7 @@ static void make_request(client *c) {
     to->ignore_eos = q->ignore_eos;
     to->logprobs = q->logprobs;
     to->prompt_logprobs = q->prompt_logprobs;
+    to->prompt_logprobs_from = q->prompt_logprobs_from;
     to->n_top = (int32_t)q->n_top;
     to->beam_search = q->beam_search;
     to->early_stopping = q->early_stopping;
@@ -144,21 +145,23 @@ static cl_status check_queue(const world *w, const cl_engine_limits *limits, int
     cl_engine_stats stats;
     cattn_stats kv;
     cl_scheduler_get_stats(w->scheduler, &stats, &kv);
-    int64_t n_waiting = 0, n_tokens = 0, n_free = limits->max_seqs;
+    int64_t n_waiting = 0, n_tokens = 0, n_in_cache = 0, n_choices = 0;
     for (int64_t i = 0; i < w->n_submitted; i++) {
         const cl_request *r = w->clients[i].r;
         if (!r || r->n_unfinished == 0) continue; /* it may have ended for lack of memory when it was added */
         n_waiting += r->n_in_cache == 0;
-        n_free -= r->n_in_cache;
+        n_choices += cl_request_n_waiting(r);
+        n_in_cache += r->n_in_cache;
         if (!r->admitted) n_tokens += r->params.n_prompt;
     }
-    if (n_waiting > 0) n_free = 0;
+    const int32_t n_free = cl_scheduler_n_free(w->scheduler);
+    CHECK(w, n_free == (n_choices > 0 ? 0 : limits->max_seqs - n_in_cache));
+    if (n_free > 0) return CL_OK;
     const cl_queue_load load = {
-        .n_waiting = stats.n_waiting, .n_tokens = stats.waiting_tokens, .n_free = n_free, .retry_after_s = stats.retry_after_s};
-    CHECK(w, stats.n_waiting == 0 || n_free == 0);
+        .n_queued = stats.n_waiting, .n_queued_tokens = stats.waiting_tokens, .retry_after_s = stats.retry_after_s};
     const cl_status status = cl_check_queue(limits, &load, n_prompt, NULL);
-    const bool full = limits->max_queued_requests > 0 && n_waiting >= n_free + limits->max_queued_requests;
-    const bool is_long = limits->max_queued_tokens > 0 && n_waiting > n_free && n_tokens + n_prompt > limits->max_queued_tokens;
+    const bool full = limits->max_queued_requests > 0 && n_waiting >= limits->max_queued_requests;
+    const bool is_long = limits->max_queued_tokens > 0 && n_waiting > 0 && n_tokens + n_prompt > limits->max_queued_tokens;
     if ((status == CL_ERR_BUSY) != (full || is_long)) sim_fail(w, "a request is queued or refused against the queue's limits");
     if (n_waiting == 0 && status != CL_OK) sim_fail(w, "a request is refused although none waits");
     return status;

@@ -21,7 +21,7 @@ typedef struct choice {
 
 struct oracle {
     const cl_engine_request *request;
-    int64_t n_scored; /* tokens of the prompt whose logprobs were reported */
+    int64_t n_scored; /* the position of the prompt's next token whose logprob is due */
     int64_t n_completion, n_cached;
     int32_t n_ended;
     bool done;
@@ -39,6 +39,7 @@ oracle *oracle_create(const cl_engine_request *request) {
     oracle *o = calloc(1, sizeof *o + (size_t)request->n * sizeof *o->choices);
     assert(o && request->n_prompt + request->max_tokens <= SIM_CONTEXT);
     o->request = request;
+    o->n_scored = request->prompt_logprobs_from;
     for (int32_t i = 0; i < request->n; i++) {
         choice *c = &o->choices[i];
         for (; c->n_tokens < request->n_prompt; c->n_tokens++) {
@@ -150,15 +151,16 @@ static void add_token(const cl_engine_request *q, choice *c, int32_t token) {
 static const char *check_token(oracle *o, choice *c, const cl_engine_event *event) {
     const cl_engine_request *q = o->request;
     if (c->must_end) return "a token after the last one";
-    if (q->prompt_logprobs && o->n_scored != q->n_prompt) return "a token before the logprobs of the prompt";
+    if (q->prompt_logprobs && o->n_scored < q->n_prompt) return "a token before the logprobs of the prompt";
     if (event->token.position != c->n_tokens) return "a token at the wrong position";
     float logits[SIM_VOCAB], restricted[SIM_VOCAB];
     sim_logits(&c->sums, c->tokens[c->n_tokens - 1], logits);
     memcpy(restricted, logits, sizeof logits);
     restrict_logits(q, c, restricted);
-    const int32_t token = q->beam_search ? event->token.id
-                                         : cl_sampler_draw(sampler, &q->sampling, restricted, c->tokens, q->n_prompt,
-                                                           c->n_tokens, event->choice, c->n_tokens);
+    const int32_t token =
+        q->beam_search ? event->token.id
+                       : cl_sampler_draw(sampler, &q->sampling, NULL, restricted,
+                                         (cl_sampler_history){c->tokens, q->n_prompt, c->n_tokens}, event->choice, c->n_tokens);
     if (event->token.id != token) return "another token than the one that must be drawn";
     if (!logprobs_agree(o, &event->token, q->logprobs ? logits : NULL)) return "a token with wrong logprobs";
     cl_sampler_logprob chosen;
@@ -207,7 +209,7 @@ static const char *check_finish(oracle *o, choice *c, const cl_event_end *end) {
     if (regular && end->finish != c->must_end) return "an end for a wrong reason";
     if (end->finish == CL_ENGINE_CANCELLED && c->must_end && o->request->max_tokens > 0)
         return "a cancelled choice that was complete";
-    if (regular && o->request->prompt_logprobs && o->n_scored != o->request->n_prompt)
+    if (regular && o->request->prompt_logprobs && o->n_scored < o->request->n_prompt)
         return "an end before the logprobs of the prompt";
     if ((end->error != NULL) != (end->finish == CL_ENGINE_ERROR)) return "an error without a message, or the reverse";
     if (end->finish != CL_ENGINE_ERROR && c->n_reported != c->n_text) return "an end without all of the text";

@@ -21,8 +21,9 @@ static const plan_records records[] = {
     {"request",
      "at n_prompt=1 family n_family own turn_of:request=-1 domain priority max_tokens=1 n=1 temperature "
      "repetition_penalty=1000 "
-     "top_k seed n_stop_tokens n_stop ignore_eos logprobs prompt_logprobs n_top beam_search early_stopping length_penalty "
-     "n_bias "
+     "top_k seed n_stop_tokens n_stop ignore_eos logprobs prompt_logprobs prompt_logprobs_from n_top beam_search "
+     "early_stopping "
+     "length_penalty n_bias "
      "n_bad_words n_allowed min_tokens include_stop salt timeout_ms cancel_at=-1 cancel_at_event",
      sizeof(plan_request), offsetof(plan, requests), offsetof(plan, n_requests), PLAN_REQUESTS},
     {"fault", "at kind n=1 times=1", sizeof(plan_fault), offsetof(plan, faults), offsetof(plan, n_faults), PLAN_FAULTS},
@@ -51,7 +52,7 @@ static void make_engine(plan_engine *e, rng *r) {
         .row_cost = ONE_OF(r, 0, 20, 150),
         .step_us = ONE_OF(r, 10, 1000, 100000, 3000000),
         .row_us = ONE_OF(r, 0, 1, 100, 10000),
-        .target_us = ONE_OF(r, 0, 0, 1, 1000, 100000, 10000000),
+        .target_us = ONE_OF(r, 0, -1, 1, 1000, 100000, 10000000),
         .stop_at = rng_chance(r, 8) ? rng_range(r, 1, 100) : -1,
         .create_fault = rng_chance(r, 4) ? rng_range(r, 1, 60) : 0,
     };
@@ -125,6 +126,7 @@ static void make_request(plan_request *q, int64_t i, int64_t at, const mood *m, 
     if (rng_chance(r, 4)) q->min_tokens = rng_range(r, 0, q->max_tokens < 0 ? 30 : q->max_tokens);
     q->include_stop = rng_chance(r, 3);
     if (rng_chance(r, m->salts)) q->salt = rng_range(r, 1, 2);
+    if (q->prompt_logprobs && rng_chance(r, 2)) q->prompt_logprobs_from = rng_range(r, 0, n_prompt + 1);
 }
 
 static int compare_faults(const void *a, const void *b) {

@@ -20,7 +20,7 @@ typedef struct plan_engine {
     int64_t weights[4];   /* of domains 0 to 3, in thousandths */
     int64_t step_us;      /* duration of a step, in microseconds */
     int64_t row_us;       /* by which each row prolongs it */
-    int64_t target_us;    /* target_itl_s; 0: none */
+    int64_t target_us;    /* target_itl_s; 0: none; < 0: by the time of decoding */
     int64_t stop_at;      /* the step before which the engine is destroyed; -1: when all requests have ended */
     int64_t create_fault; /* the allocation that fails while the engine is created first; 0: none */
     int64_t tier_cells;   /* the file tier's, each for the record of a chunk; 0: there is no tier */
@@ -38,7 +38,7 @@ typedef struct plan_request {
     int64_t domain, priority, max_tokens, n;
     int64_t temperature, repetition_penalty, top_k, seed;
     int64_t n_stop_tokens, n_stop, ignore_eos;
-    int64_t logprobs, prompt_logprobs, n_top;
+    int64_t logprobs, prompt_logprobs, prompt_logprobs_from, n_top;
     int64_t beam_search; /* without stop strings and penalty then, and n is at most max_seqs */
     int64_t early_stopping, length_penalty;
     int64_t n_bias, n_bad_words, n_allowed, min_tokens; /* which tokens may be drawn, and those depend on `own` */

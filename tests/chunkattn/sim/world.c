@@ -50,6 +50,7 @@ static void cancel_due(world *w) {
 static void drop(world *w, bool all) {
     enter_engine(w);
     cl_scheduler_drop(w->scheduler, w->cancels, all);
+    cl_scheduler_report_dropped(w->scheduler);
     leave_engine();
     w->cancels = false;
     collect_finished(w);

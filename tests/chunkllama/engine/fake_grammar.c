@@ -111,7 +111,7 @@ static int32_t longest_piece(const char *text, int n, int *n_bytes) {
     return longest;
 }
 
-static int32_t get_forced(cl_matcher *base, int32_t *tokens, int32_t n_max) {
+static int32_t get_forced(cl_matcher *base, int32_t *tokens) {
     const fake_matcher *m = (fake_matcher *)base;
     char text[MAX_ELEMENTS];
     int n = 0, byte;
@@ -121,7 +121,8 @@ static int32_t get_forced(cl_matcher *base, int32_t *tokens, int32_t n_max) {
         at = step(m->g, at, (unsigned char)byte);
     }
     int32_t n_tokens = 0;
-    for (int i = 0, size; i < n && n_tokens < n_max; i += size) tokens[n_tokens++] = longest_piece(text + i, n - i, &size);
+    for (int i = 0, size; i < n && n_tokens < CL_FORCED_MAX; i += size)
+        tokens[n_tokens++] = longest_piece(text + i, n - i, &size);
     return m->failed ? -1 : n_tokens;
 }
 
@@ -131,6 +132,11 @@ static int32_t count_valid(cl_matcher *base, const int32_t *tokens, int32_t n) {
     int32_t n_valid = 0;
     while (n_valid < n && (at = follow(m->g, at, tokens[n_valid]))) n_valid++;
     return n_valid;
+}
+
+static bool try_advance(cl_matcher *base, int32_t token, bool *allowed) {
+    *allowed = count_valid(base, &token, 1) == 1;
+    return !*allowed || advance(base, token);
 }
 
 static bool is_complete(cl_matcher *base) {
@@ -149,8 +155,10 @@ static cl_matcher *start(cl_grammar *base) {
     const fake_grammar *g = (fake_grammar *)base;
     fake_matcher *m = g->elements[0].c == '!' ? NULL : malloc(sizeof *m);
     if (!m) return NULL;
-    *m = (fake_matcher){
-        {get_mask, advance, get_forced, count_valid, is_complete, explain, free_matcher}, g, reach(g, 0, 0), false};
+    *m = (fake_matcher){{get_mask, advance, try_advance, get_forced, count_valid, is_complete, explain, free_matcher, NULL},
+                        g,
+                        reach(g, 0, 0),
+                        false};
     return &m->base;
 }
 
@@ -158,12 +166,12 @@ static cl_matcher *start(cl_grammar *base) {
 
 static void free_grammar(cl_grammar *base) { free(base); }
 
-static cl_status compile(cl_grammar_library *l, cl_grammar_kind kind, const char *text, size_t size, cl_grammar **grammar,
-                         cl_error *error) {
+static cl_status compile(cl_grammar_library *l, uint32_t domain, cl_grammar_kind kind, const char *text, size_t size,
+                         cl_grammar **grammar, cl_error *error) {
     (void)l;
     (void)kind;
     *grammar = NULL;
-    if (text[0] == '(' || size > MAX_ELEMENTS) return cl_refuse(error, "grammar", "is not a pattern");
+    if (text[0] == '(' || size > MAX_ELEMENTS) return cl_refuse(error, "grammar", "is not a pattern, for domain %u", domain);
     fake_grammar *g = calloc(1, sizeof *g);
     if (!g) return cl_fail(error, CL_ERR_NOMEM, "no memory for a grammar");
     g->base = (cl_grammar){start, free_grammar};
@@ -180,10 +188,11 @@ static cl_status compile(cl_grammar_library *l, cl_grammar_kind kind, const char
 
 static void free_library(cl_grammar_library *l) { free(l); }
 
-cl_status cl_grammar_open(const char *path, const cl_tokenizer *tok, int32_t n_vocab, cl_grammar_library **library,
-                          cl_error *error) {
+cl_status cl_grammar_open(const char *path, const cl_tokenizer *tok, int32_t n_vocab, bool is_alone,
+                          cl_grammar_library **library, cl_error *error) {
     (void)tok;
     (void)n_vocab;
+    (void)is_alone;
     *library = NULL;
     if (strcmp(path, "fake") != 0)
         return cl_fail_field(error, CL_ERR_FILE, "grammar_library", "is '%s', which does not exist", path);

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+bool fixture_has_processes;
+
 cl_engine_config fixture_config(void) {
     cl_engine_config config;
     cl_engine_config_init(&config);
@@ -16,6 +18,7 @@ cl_engine_config fixture_config(void) {
     config.chunk_size = 16;
     config.speculate = false;
     config.grammar_library = "fake";
+    config.grammars_in_process = !fixture_has_processes;
     return config;
 }
 

@@ -15,6 +15,9 @@ typedef struct fixture {
 /* Small chunks, f32, a budget that is never short, the fake grammar engine, and no drafts, since rows and steps are counted. */
 cl_engine_config fixture_config(void);
 
+/* Whether fixture_config gives grammars processes of their own. Tests without grammars need none: false at first. */
+extern bool fixture_has_processes;
+
 /* Settings that do not change what is reported; all other fields are those of fixture_config. */
 typedef struct setting {
     cattn_sharing sharing;

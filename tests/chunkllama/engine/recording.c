@@ -44,8 +44,9 @@ static void keep_token(recording *r, recorded_choice *c, const cl_engine_event *
     append_logprob(c, &token->chosen);
     for (int32_t i = 0; i < token->n_top; i++) append_logprob(c, &token->top[i]);
     if (event->kind == CL_EVENT_PROMPT) {
-        assert(token->position == r->n_prompt_events);
-        r->prompt_logprobs[r->n_prompt_events++] = token->chosen.logprob;
+        if (r->n_prompt_events++ == 0) r->first_prompt_event = token->position;
+        assert(token->position == r->first_prompt_event + r->n_prompt_events - 1);
+        r->prompt_logprobs[token->position] = token->chosen.logprob;
     } else {
         assert(c->n_tokens < 1024);
         c->logprobs[c->n_tokens] = token->chosen.logprob;

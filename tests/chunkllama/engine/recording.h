@@ -28,8 +28,8 @@ typedef struct recording {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     recorded_choice choices[RECORDING_CHOICES];
-    float prompt_logprobs[4096];
-    int64_t n_prompt_events;
+    float prompt_logprobs[4096];                 /* by position */
+    int64_t n_prompt_events, first_prompt_event; /* and the position of the first one */
     float embedding[RECORDING_EMBEDDING];
     int32_t n_embedding; /* of the last event */
     uint64_t request;

@@ -460,7 +460,9 @@ static void what_a_search_cannot_do_is_refused(void **state) {
     expect_refused(&f, &wrong, CL_ERR_ARG, "1 tokens of the vocabulary do not end a choice");
     wrong = right;
     wrong.max_tokens = 1000;
-    expect_refused(&f, &wrong, CL_ERR_LIMIT, "160 prompt tokens and 4 beams of 1000 more need");
+    expect_refused(&f, &wrong, CL_ERR_LIMIT, "160 prompt tokens and a completion of 1000 are more");
+    wrong.max_tokens = 400;
+    expect_refused(&f, &wrong, CL_ERR_LIMIT, "160 prompt tokens and beams of 400 are more than the K/V budget holds");
     wrong.n = 1;
     wrong.max_tokens = 200; /* of one beam they fit */
     recording *r = wrong.ctx = recording_create();
@@ -468,7 +470,7 @@ static void what_a_search_cannot_do_is_refused(void **state) {
     recording_wait(r);
     recording_free(r);
     wrong.n = 4;
-    expect_refused(&f, &wrong, CL_ERR_LIMIT, "160 prompt tokens and 4 beams of 200 more need");
+    expect_refused(&f, &wrong, CL_ERR_LIMIT, "160 prompt tokens and beams of 200 are more than the K/V budget holds");
     fixture_stop(&f);
 }
 

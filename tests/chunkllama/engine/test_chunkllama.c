@@ -1,4 +1,5 @@
 /* The public interface of an engine, chunkllama.h, at its edges: over the toy model, on threads of the engine's own. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,8 +50,6 @@ static void null_is_refused_or_ignored(void **state) {
     expect_status(cl_engine_submit(NULL, &request, &id, &error), &error, CL_ERR_ARG, "engine is NULL");
     expect_status(cl_engine_submit(e, NULL, &id, &error), &error, CL_ERR_ARG, "request is NULL");
     assert_int_equal(id, 0);
-    request.on_event = NULL;
-    expect_status(cl_engine_submit(e, &request, NULL, &error), &error, CL_ERR_ARG, "on_event is NULL");
     request = make_request(NULL, N_PROMPT, 1, NULL);
     expect_status(cl_engine_submit(e, &request, NULL, &error), &error, CL_ERR_ARG, "prompt");
     assert_string_equal(error.field, "prompt");
@@ -156,6 +155,45 @@ static void settings_are_checked(void **state) {
         expect_status(cl_engine_create(toy_model(), &config, &e, &error), &error, CL_ERR_ARG, words[i]);
         assert_null(e);
     }
+}
+
+/* A target below 0 is one by the time of decoding, whatever the number; NaN is none. */
+static void a_target_may_be_negative(void **state) {
+    (void)state;
+    static const double targets[] = {-0.5, -1, -2, -INFINITY, 0, 0.5};
+    cl_engine_config config = {0};
+    cl_error error = {.message = ""};
+    cl_engine *e;
+    cl_engine_config_init(&config);
+    config.max_seqs = 4;
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
+        config.target_itl_s = targets[i];
+        if (cl_engine_create(toy_model(), &config, &e, &error) != CL_OK) fail_msg("%g: %s", targets[i], error.message);
+        cl_engine_destroy(&e);
+    }
+    config.target_itl_s = NAN;
+    expect_status(cl_engine_create(toy_model(), &config, &e, &error), &error, CL_ERR_ARG,
+                  "target_itl_s is nan; it must be above 0, 0 for none, or negative");
+}
+
+/* A budget that holds a cache and no request is too small: a context of 0 would mean no limit to others. */
+static void a_budget_holds_a_request(void **state) {
+    (void)state;
+    cl_engine_config config = fixture_config();
+    cl_error error = {.message = ""};
+    cl_engine *e;
+    int n_refused = 0;
+    for (config.kv_budget_bytes = MIB; config.kv_budget_bytes > 1000; config.kv_budget_bytes -= config.kv_budget_bytes / 16) {
+        config.pin_bytes = config.kv_budget_bytes / 2;
+        const cl_status status = cl_engine_create(toy_model(), &config, &e, &error);
+        n_refused += status == CL_ERR_LIMIT && strcmp(error.field, "kv_budget_bytes") == 0;
+        if (status == CL_OK)
+            assert_true(cl_engine_n_ctx(e) >= 2);
+        else
+            assert_int_equal(status, CL_ERR_LIMIT);
+        cl_engine_destroy(&e);
+    }
+    assert_true(n_refused > 0);
 }
 
 static void ids_ascend(void **state) {
@@ -291,7 +329,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(versions_and_names),           cmocka_unit_test(null_is_refused_or_ignored),
         cmocka_unit_test(impossible_sizes_are_refused), cmocka_unit_test(a_newer_caller_may_leave_its_fields_zero),
-        cmocka_unit_test(settings_are_checked),         cmocka_unit_test(ids_ascend),
+        cmocka_unit_test(settings_are_checked),         cmocka_unit_test(a_target_may_be_negative),
+        cmocka_unit_test(a_budget_holds_a_request),     cmocka_unit_test(ids_ascend),
         cmocka_unit_test(events_come_in_order),         cmocka_unit_test(defaults_are_enough),
         cmocka_unit_test(destroying_ends_what_runs),
     };

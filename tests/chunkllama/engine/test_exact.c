@@ -26,6 +26,7 @@ static cl_engine_request variety(int i, int32_t *tokens, recording *r) {
     if (kind % 8 == 6) request.sampling.repetition_penalty = 1.3f;
     if (kind % 8 == 7) request.sampling.top_p = 0.6f;
     if (kind % 6 == 2) request.prompt_logprobs = true;
+    if (kind % 12 == 8) request.prompt_logprobs_from = shared;
     if (kind % 5 == 3) {
         request.stop = stop;
         request.n_stop = 4;
@@ -79,9 +80,9 @@ static void same_bytes_in_every_setting(void **state) {
         {CATTN_SHARED_STORAGE, CATTN_RETAIN_NONE, 4, 0, 9, 1, 64 * MIB, false},
         {CATTN_PRIVATE, CATTN_RETAIN_NONE, 8, 0, 512, 2, MIB, false},
         {CATTN_PRIVATE, CATTN_RETAIN_LRU, 32, 7, 64, 2, 64 * MIB, false},
-        {CATTN_SHARED, CATTN_RETAIN_LRU, 16, 0, 64, 1, MIB / 4, false},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 16, 0, 64, 1, MIB * 4 / 17, false},
         {CATTN_SHARED, CATTN_RETAIN_LRU, 40, 7, 64, 2, MIB / 3, false},
-        {CATTN_SHARED, CATTN_RETAIN_NONE, 16, 0, 19, 1, MIB / 4, false},
+        {CATTN_SHARED, CATTN_RETAIN_NONE, 16, 0, 19, 1, MIB * 4 / 17, false},
         {CATTN_SHARED_STORAGE, CATTN_RETAIN_LRU, 16, 5, 64, 1, MIB * 4 / 17, false},
         {CATTN_PRIVATE, CATTN_RETAIN_NONE, 16, 0, 512, 2, MIB / 3, false},
     };

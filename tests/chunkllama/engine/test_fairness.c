@@ -3,7 +3,17 @@
 
 #include <string.h>
 
+#include "chunkllama/engine/turns.h"
 #include "fixture.h"
+
+/* How often steps asked whether a family has half of a tenant's places. Only the engine's thread writes. */
+static int64_t n_asked;
+bool __real_cl_turns_has_half(const cl_admission *a, const cl_request *r);
+bool __wrap_cl_turns_has_half(const cl_admission *a, const cl_request *r);
+bool __wrap_cl_turns_has_half(const cl_admission *a, const cl_request *r) {
+    n_asked++;
+    return __real_cl_turns_has_half(a, r);
+}
 
 enum { N_TENANTS = 2, N_MOST = 120, N_PROMPT = 24 };
 
@@ -213,6 +223,80 @@ static void a_flood_makes_no_prompt_slower(void **state) {
     }
 }
 
+/*
+ * A family, which fills all places and queues far more, and others of the same tenant that come at set events: they start
+ * when choices of the family end, whether the family is one request of many choices or many parts, and whether it computes
+ * prompts or completions.
+ */
+static void a_family_takes_turns_with_others(void **state) {
+    (void)state;
+    static const struct { int n_parts, n, max_tokens; } families[] = {{1, 64, 60}, {64, 1, 60}, {8, 8, 60}, {3000, 1, 1}};
+    enum { MOST = 3000 };
+    static int32_t tokens[MOST][N_PROMPT], other_tokens[N_OTHER][N_PROMPT];
+    static recording *other[N_OTHER];
+    for (size_t k = 0; k < sizeof families / sizeof *families; k++) {
+        cl_engine_config config = fixture_config();
+        config.max_seqs = 4;
+        fixture f;
+        fixture_start(&f, &config, 1);
+        deluge d = {.f = &f};
+        for (int i = 0; i < N_OTHER; i++) {
+            make_prompt(other_tokens[i], N_PROMPT, 0, 1, (uint32_t)(10000 + i));
+            other[i] = recording_create();
+            other[i]->hook = note_wait;
+            other[i]->hook_ctx = &d;
+            d.requests[i] = make_request(other_tokens[i], N_PROMPT, 10, other[i]);
+        }
+        uint64_t first = 0;
+        toy_hold();
+        for (int i = 0; i < families[k].n_parts; i++) {
+            make_prompt(tokens[i], N_PROMPT, 0, 0, (uint32_t)i);
+            cl_engine_request part = make_request(tokens[i], N_PROMPT, families[k].max_tokens, NULL);
+            part.on_event = arrive;
+            part.ctx = &d;
+            part.n = families[k].n;
+            part.part_of = first;
+            const uint64_t id = submit(&f, &part);
+            if (i == 0) first = id;
+        }
+        toy_release();
+        for (int i = 0; i < N_OTHER; i++) recording_wait(other[i]);
+        stats_when_idle(&f);
+        for (int i = 0; i < N_OTHER; i++) assert_in_range(d.waited[i], 0, config.max_seqs * (families[k].max_tokens + 4));
+        for (int i = 0; i < N_OTHER; i++) recording_free(other[i]);
+        fixture_stop(&f);
+    }
+}
+
+/* It takes time to count a family, so a step does it once for each prompt, however many prompts it orders. */
+static void a_family_is_counted_once_for_each_prompt(void **state) {
+    (void)state;
+    enum { N = 16, LONG = 200 };
+    const cl_engine_config config = fixture_config(); /* of which all have a place */
+    fixture f;
+    fixture_start(&f, &config, 1);
+    static int32_t tokens[N][LONG];
+    recording *r[N];
+    uint64_t first = 0;
+    n_asked = 0;
+    toy_hold();
+    for (int i = 0; i < N; i++) {
+        make_prompt(tokens[i], LONG, 0, 0, (uint32_t)i);
+        r[i] = recording_create();
+        cl_engine_request request = make_request(tokens[i], LONG, 1, r[i]);
+        if (i < N / 2) request.part_of = first;
+        const uint64_t id = submit(&f, &request);
+        if (i == 0) first = id;
+        if (i == 0) toy_pass(0);
+    }
+    toy_release();
+    for (int i = 0; i < N; i++) recording_wait(r[i]);
+    const cl_engine_stats stats = stats_when_idle(&f);
+    assert_in_range(n_asked, stats.steps, stats.steps * N);
+    for (int i = 0; i < N; i++) recording_free(r[i]);
+    fixture_stop(&f);
+}
+
 /* Of one tenant's waiting requests those of smaller priority start first, equal ones in the order of their arrival. */
 static void priority_orders(void **state) {
     (void)state;
@@ -254,6 +338,8 @@ int main(void) {
         cmocka_unit_test(tokens_go_by_weight),
         cmocka_unit_test(a_flood_delays_no_other),
         cmocka_unit_test(a_flood_makes_no_prompt_slower),
+        cmocka_unit_test(a_family_takes_turns_with_others),
+        cmocka_unit_test(a_family_is_counted_once_for_each_prompt),
         cmocka_unit_test(priority_orders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,6 +41,7 @@ static void ranges(void **state) {
     REFUSED("n", "is 4097; it must be from 1 to 4096", r.n = 4097);
     REFUSED("n_top", "is -1; it must be from 0 to 32", r.n_top = -1);
     REFUSED("n_top", "is 33; it must be from 0 to 32", r.n_top = 33);
+    REFUSED("prompt_logprobs_from", "is -1; it must be at least 0", r.prompt_logprobs_from = -1);
     REFUSED("priority", "is 1000001; it must be from -1000000 to 1000000", r.priority = 1000001);
     REFUSED("priority", "is -1000001; it must be from -1000000 to 1000000", r.priority = -1000001);
     REFUSED("timeout_s", "is -1; it must be above 0, or 0 for none", r.timeout_s = -1);
@@ -65,6 +66,33 @@ static void sampling(void **state) {
 }
 
 static const int32_t foreign = VOCAB, none = 0, one = 1;
+
+static void cuts_and_ends(void **state) {
+    (void)state;
+    REFUSED("cuts.min_keep", "is -1; it must be at least 0", r.cuts.min_keep = -1);
+    REFUSED("cuts.n_steps", "is 5; it must be from 0 to 4", r.cuts.n_steps = 5);
+    REFUSED("cuts.steps[0]", "is 4; it must be one of cl_sampler_step", r.cuts.n_steps = 1;
+            r.cuts.steps[0] = (cl_sampler_step)(CL_SAMPLER_TOP_P + 1));
+    REFUSED("cuts.steps[1]", "is there before; list each step once", r.cuts.n_steps = 2);
+    REFUSED("min_indent", "is -1; it must be at least 0", r.min_indent = -1);
+    REFUSED("generation_s", "is -1; it must be above 0, or 0 for none", r.generation_s = -1);
+}
+
+static void reasoning(void **state) {
+    (void)state;
+#define LIMITED(field, reason, ...)                                                                                            \
+    REFUSED(field, reason, r.max_reasoning_tokens = 5; r.reasoning_begin = "a"; r.reasoning_end = "b";                         \
+            r.reasoning_end_tokens = &one; r.n_reasoning_end_tokens = 1; __VA_ARGS__)
+#define SET ", and max_reasoning_tokens is set; it "
+    static const char long_mark[65] = "0123456789012345678901234567890123456789012345678901234567890123";
+    LIMITED("reasoning_begin", "has 0 bytes" SET "must have 1 to 63", r.reasoning_begin = NULL);
+    LIMITED("reasoning_end", "has 64 bytes" SET "must have 1 to 63", r.reasoning_end = long_mark);
+    LIMITED("reasoning_end_tokens", "is empty" SET "needs at least one token", r.n_reasoning_end_tokens = 0);
+    LIMITED("reasoning_end_tokens", "is NULL, but n_reasoning_end_tokens is 1; set both or neither",
+            r.reasoning_end_tokens = NULL);
+    LIMITED("reasoning_end_tokens[0]", "is 272; the model's token ids are 0 to 271", r.reasoning_end_tokens = &foreign);
+    LIMITED("max_reasoning_tokens", "is set, which a beam search does not support: set it to -1", r.beam_search = true);
+}
 
 static void ends(void **state) {
     (void)state;
@@ -100,6 +128,7 @@ static void rules_on_tokens(void **state) {
             r.n_bad_words = 1);
     REFUSED("bad_words[0]", "is 272; the model's token ids are 0 to 271", r.bad_words = &foreign; r.bad_word_sizes = &one;
             r.n_bad_words = 1);
+    REFUSED("top_tokens[0]", "is 272; the model's token ids are 0 to 271", r.top_tokens = &foreign; r.n_top = 1);
     REFUSED("min_tokens", "is 11; it must be at least 0 and at most max_tokens, 10", r.min_tokens = 11);
     REFUSED("min_tokens", "is -1; it must be at least 0 and at most max_tokens, 10", r.min_tokens = -1);
 }
@@ -121,6 +150,7 @@ static void beams(void **state) {
     BEAMS("allowed_tokens", "leave it out", r.allowed_tokens = &one; r.n_allowed_tokens = 1);
     BEAMS("bad_words", "leave it out", r.bad_words = &one; r.bad_word_sizes = &one; r.n_bad_words = 1);
     BEAMS("min_tokens", "set it to 0", r.min_tokens = 1);
+    BEAMS("top_tokens", "leave it NULL", r.top_tokens = &one);
     BEAMS("grammar", "leave it out", r.grammar_kind = CL_GRAMMAR_REGEX; r.grammar = "a"; r.grammar_size = 1);
 }
 
@@ -168,10 +198,11 @@ static void what_is_right_is_accepted(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranges),   cmocka_unit_test(sampling),
-        cmocka_unit_test(ends),     cmocka_unit_test(beams),
-        cmocka_unit_test(poolings), cmocka_unit_test(rules_on_tokens),
-        cmocka_unit_test(grammars), cmocka_unit_test(what_is_right_is_accepted),
+        cmocka_unit_test(ranges),        cmocka_unit_test(sampling),
+        cmocka_unit_test(cuts_and_ends), cmocka_unit_test(reasoning),
+        cmocka_unit_test(ends),          cmocka_unit_test(beams),
+        cmocka_unit_test(poolings),      cmocka_unit_test(rules_on_tokens),
+        cmocka_unit_test(grammars),      cmocka_unit_test(what_is_right_is_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

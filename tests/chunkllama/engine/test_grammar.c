@@ -80,8 +80,8 @@ static cl_engine_request variety(int i, int32_t *tokens, recording *r) {
 static void expect_match(const recorded_choice *c, const char *pattern) {
     cl_grammar_library *library;
     cl_grammar *grammar;
-    assert_int_equal(cl_grammar_open("fake", NULL, TOY_VOCAB, &library, NULL), CL_OK);
-    assert_int_equal(library->compile(library, CL_GRAMMAR_REGEX, pattern, strlen(pattern), &grammar, NULL), CL_OK);
+    assert_int_equal(cl_grammar_open("fake", NULL, TOY_VOCAB, false, &library, NULL), CL_OK);
+    assert_int_equal(library->compile(library, 0, CL_GRAMMAR_REGEX, pattern, strlen(pattern), &grammar, NULL), CL_OK);
     cl_matcher *m = grammar->start(grammar);
     assert_int_equal(m->count_valid(m, c->tokens, (int32_t)c->n_tokens), c->n_tokens);
     m->free(m);
@@ -146,6 +146,25 @@ static void same_bytes_in_every_setting(void **state) {
                                 .check_run = check_run});
     assert_true(n_preempted > 20);
     assert_true(n_accepted > 200);
+}
+
+/* Grammars in processes of their own report the same, with and without drafts, and whatever is preempted. */
+static void processes_change_nothing(void **state) {
+    (void)state;
+    static const setting settings[] = {
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 32, 7, 33, 2, 64 * MIB, false},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 4, 3, 5, 3, MIB / 2, false},
+    };
+    for (int i = 0; i < 2; i++) {
+        recording *r[2][N_REQUESTS];
+        for (int own = 0; own < 2; own++) {
+            fixture_has_processes = own;
+            run_requests(&settings[i], CATTN_F32, &(drafting){i == 0, NULL}, variety, N_REQUESTS, MAX_PROMPT, r[own]);
+        }
+        fixture_has_processes = false;
+        expect_same_reports(r[0], r[1], N_REQUESTS, "in processes");
+        for (int k = 0; k < N_REQUESTS; k++) recording_free(r[0][k]);
+    }
 }
 
 /* Run one request, alone. */
@@ -330,16 +349,17 @@ static void failures_end_their_choice(void **state) {
     }
     submit_together(&f, requests, 3, NULL);
     for (int i = 0; i < 3; i++) recording_wait(r[i]);
+    const int64_t n_before = fixture_has_processes ? 6 : 5; /* a process says with the next answer that it has failed */
     for (int k = 0; k < 3; k++) {
         assert_int_equal(r[0]->choices[k].finish, CL_ENGINE_ERROR);
-        assert_int_equal(r[0]->choices[k].n_tokens, 5);
+        assert_int_equal(r[0]->choices[k].n_tokens, n_before);
     }
     assert_string_equal(r[0]->error, "grammar fails on request");
     assert_int_equal(r[1]->choices[0].finish, CL_ENGINE_ERROR);
     assert_int_equal(r[1]->n_completion, 0);
     assert_string_equal(r[1]->error, "no memory for the grammar of a choice");
     assert_int_equal(r[2]->choices[0].finish, CL_ENGINE_STOP);
-    assert_int_equal(stats_when_idle(&f).completion_tokens, 15 + r[2]->n_completion);
+    assert_int_equal(stats_when_idle(&f).completion_tokens, 3 * n_before + r[2]->n_completion);
     requests[2].ctx = alone;
     submit(&f, &requests[2]);
     recording_wait(alone);
@@ -402,8 +422,10 @@ static void what_cannot_run_is_refused(void **state) {
     recording *r = recording_create();
     const cl_engine_request plain = make_request(tokens, 11, 10, r);
     cl_engine_request request = plain;
+    request.domain = 5;
     set_grammar(&request, "(");
-    expect_refusal(&f, &request, CL_ERR_ARG, "grammar", "is not a pattern");
+    const char *says = fixture_has_processes ? "is not a pattern, for domain 0" : "is not a pattern, for domain 5";
+    expect_refusal(&f, &request, CL_ERR_ARG, "grammar", says);
     fixture_stop(&f);
 
     config.grammar_library = NULL;
@@ -426,16 +448,22 @@ static void what_cannot_run_is_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    const struct CMUnitTest once[] = {
         cmocka_unit_test(same_bytes_in_every_setting),
+        cmocka_unit_test(processes_change_nothing),
+        cmocka_unit_test(the_distribution_is_that_of_masks),
+    };
+    const struct CMUnitTest twice[] = {
         cmocka_unit_test(forced_tokens_are_computed_together),
         cmocka_unit_test(forced_tokens_share_the_rows_of_a_step),
         cmocka_unit_test(forced_tokens_end_where_others_would),
         cmocka_unit_test(end_tokens_follow_the_grammar),
-        cmocka_unit_test(the_distribution_is_that_of_masks),
         cmocka_unit_test(failures_end_their_choice),
         cmocka_unit_test(cancelled_amid_forced_tokens),
         cmocka_unit_test(what_cannot_run_is_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int n_failed = cmocka_run_group_tests(once, NULL, NULL);
+    n_failed += cmocka_run_group_tests_name("in the own process", twice, NULL, NULL);
+    fixture_has_processes = true;
+    return n_failed + cmocka_run_group_tests_name("in processes", twice, NULL, NULL);
 }

@@ -34,6 +34,50 @@ static recording *start(fixture *f, uint32_t individual, int64_t max_tokens, dou
     return start_with(f, individual, max_tokens, (limits){.end_s = timeout_s}, n);
 }
 
+/* How many requests wait, by the statistics that a client of r finds when r has ended. */
+typedef struct end_watch {
+    fixture *f;
+    int64_t n_waiting, waiting_tokens;
+} end_watch;
+
+static void watch_end(void *ctx, const cl_engine_event *event) {
+    end_watch *w = ctx;
+    if (!event->last) return;
+    const cl_engine_stats stats = stats_of(w->f);
+    w->n_waiting = stats.n_waiting;
+    w->waiting_tokens = stats.waiting_tokens;
+}
+
+/* The time for an answer counts from its first token, and ends it once it has a line break. */
+static void answers_end_in_time(void **state) {
+    (void)state;
+    static const int32_t line_break = '\n', other = 'a';
+    for (int breaks = 0; breaks < 2; breaks++) {
+        const cl_engine_config config = fixture_config();
+        fixture f;
+        int32_t tokens[N_PROMPT];
+        make_prompt(tokens, N_PROMPT, 0, 0, 0);
+        fixture_start(&f, &config, 1);
+        toy_hold();
+        recording *r = recording_create();
+        cl_engine_request request = make_request(tokens, N_PROMPT, 50, r);
+        request.allowed_tokens = breaks ? &line_break : &other;
+        request.n_allowed_tokens = 1;
+        request.generation_s = 3;
+        submit(&f, &request);
+        atomic_fetch_add(&milliseconds, 100000); /* before the first token */
+        toy_pass(5);
+        assert_false(r->done);
+        atomic_fetch_add(&milliseconds, 4000);
+        toy_release();
+        recording_wait(r);
+        assert_int_equal(r->choices[0].finish, CL_ENGINE_LENGTH);
+        assert_true(breaks ? r->choices[0].n_tokens < 8 : r->choices[0].n_tokens == 50);
+        recording_free(r);
+        fixture_stop(&f);
+    }
+}
+
 static void expect_timeout(recording *r, int n) {
     recording_wait(r);
     for (int i = 0; i < n; i++) assert_int_equal(r->choices[i].finish, CL_ENGINE_ERROR);
@@ -51,6 +95,9 @@ static void late_requests_end(void **state) {
     toy_hold();
     recording *busy = start(&f, 0, 1000, 0, 1), *running = start(&f, 1, 1000, 5, 1), *waiting = start(&f, 2, 10, 3, 2);
     recording *later = start(&f, 3, 10, 100, 1);
+    end_watch end = {.f = &f};
+    waiting->hook = watch_end;
+    waiting->hook_ctx = &end;
     toy_pass(5);
     atomic_fetch_add(&milliseconds, 2900);
     toy_pass(3);
@@ -58,6 +105,8 @@ static void late_requests_end(void **state) {
     atomic_fetch_add(&milliseconds, 200);
     toy_pass(2);
     assert_true(!running->done && waiting->done);
+    assert_int_equal(end.n_waiting, 1); /* which is `later` */
+    assert_int_equal(end.waiting_tokens, N_PROMPT);
     expect_timeout(waiting, 2);
     atomic_fetch_add(&milliseconds, 2000);
     toy_pass(2);
@@ -88,6 +137,9 @@ static void requests_that_wait_too_long_end(void **state) {
     recording *busy = start_with(&f, 0, 1000, (limits){0}, 1), *quick = start_with(&f, 1, 40, (limits){.queue_s = 3}, 1);
     recording *waiting = start_with(&f, 2, 10, (limits){.end_s = 100, .queue_s = 3}, 2);
     recording *patient = start_with(&f, 3, 10, (limits){.queue_s = 1000}, 1);
+    end_watch end = {.f = &f};
+    waiting->hook = watch_end;
+    waiting->hook_ctx = &end;
     toy_pass(5);
     atomic_fetch_add(&milliseconds, 2900);
     toy_pass(3);
@@ -95,6 +147,8 @@ static void requests_that_wait_too_long_end(void **state) {
     atomic_fetch_add(&milliseconds, 200);
     toy_pass(2);
     assert_true(waiting->done && !quick->done && !patient->done);
+    assert_int_equal(end.n_waiting, 1); /* which is `patient` */
+    assert_int_equal(end.waiting_tokens, N_PROMPT);
     assert_int_equal(waiting->choices[0].finish, CL_ENGINE_ERROR);
     assert_int_equal(waiting->choices[1].finish, CL_ENGINE_ERROR);
     assert_non_null(strstr(waiting->error, "queue_timeout_s, 3 s"));
@@ -246,11 +300,83 @@ static void full_queues_refuse(void **state) {
     }
 }
 
+/* How many requests of n choices an engine accepts after the first one, of which a step is under way or was not begun. */
+static int count_accepted(const cl_engine_config *config, int32_t n, bool is_taken) {
+    fixture f;
+    fixture_start(&f, config, 1);
+    int32_t tokens[N_PROMPT];
+    int n_accepted = 0;
+    cl_error error = {.code = CL_OK};
+    make_prompt(tokens, N_PROMPT, 0, 0, 9);
+    cl_engine_request request = make_request(tokens, N_PROMPT, 3, NULL);
+    request.on_event = ignore_event;
+    request.n = n;
+    toy_hold();
+    submit(&f, &request);
+    if (is_taken) toy_pass(0); /* the statistics do not count it yet */
+    while (cl_engine_submit(f.engine, &request, NULL, &error) == CL_OK) n_accepted++;
+    toy_release();
+    assert_int_equal(error.code, CL_ERR_BUSY);
+    assert_int_equal(stats_when_idle(&f).requests_finished, n_accepted + 1);
+    fixture_stop(&f);
+    return n_accepted;
+}
+
+/* Requests for which a place is free do not count as waiting, however many of them come at once. */
+static void a_burst_finds_all_free_places(void **state) {
+    (void)state;
+    for (int is_taken = 0; is_taken < 2; is_taken++) {
+        cl_engine_config config = fixture_config();
+        config.max_seqs = 8;
+        config.max_queued_requests = 2;
+        assert_int_equal(count_accepted(&config, 1, is_taken), 7 + 2);
+        assert_int_equal(count_accepted(&config, 3, is_taken), 2 + 2); /* the third one finds two places */
+        config.max_queued_requests = 0;
+        config.max_queued_tokens = 2 * N_PROMPT;
+        assert_int_equal(count_accepted(&config, 1, is_taken), 7 + 2);
+    }
+}
+
+/* The same when a request is dropped before those that came with its end have a place. */
+static void a_burst_finds_them_beside_a_cancelled_request(void **state) {
+    (void)state;
+    cl_engine_config config = fixture_config();
+    config.max_seqs = 8;
+    config.max_queued_requests = 2;
+    fixture f;
+    fixture_start(&f, &config, 1);
+    int32_t tokens[200]; /* more than a step computes, so that the end of the first request is its first event */
+    make_prompt(tokens, 200, 0, 0, 9);
+    crowd c = {.f = &f, .request = make_request(tokens, N_PROMPT, 3, NULL)};
+    c.request.on_event = ignore_event;
+    recording *r = recording_create();
+    r->hook = crowd_in;
+    r->hook_ctx = &c;
+    const cl_engine_request first = make_request(tokens, 200, 50, r);
+    toy_hold();
+    const uint64_t id = submit(&f, &first);
+    toy_pass(0);
+    for (int i = 0; i < 3; i++) submit(&f, &c.request);
+    cl_engine_cancel(f.engine, id);
+    toy_release();
+    recording_wait(r);
+    assert_int_equal(r->choices[0].finish, CL_ENGINE_CANCELLED);
+    recording_free(r);
+    assert_int_equal(c.n_accepted[0], 8 - 3 + 2);
+    stats_when_idle(&f);
+    fixture_stop(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(late_requests_end),  cmocka_unit_test(requests_that_wait_too_long_end),
-        cmocka_unit_test(a_clock_may_jump),   cmocka_unit_test(the_time_to_retry_is_finite),
+        cmocka_unit_test(answers_end_in_time),
+        cmocka_unit_test(late_requests_end),
+        cmocka_unit_test(requests_that_wait_too_long_end),
+        cmocka_unit_test(a_clock_may_jump),
+        cmocka_unit_test(the_time_to_retry_is_finite),
         cmocka_unit_test(full_queues_refuse),
+        cmocka_unit_test(a_burst_finds_all_free_places),
+        cmocka_unit_test(a_burst_finds_them_beside_a_cancelled_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

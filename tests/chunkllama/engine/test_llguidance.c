@@ -10,9 +10,10 @@
 #include <string.h>
 
 #include "../model/small_vocab.h"
-#include "chunkllama/engine/grammar.h"
 #include "chunkllama/engine/grammar_limits.h"
+#include "chunkllama/engine/grammar_process.h"
 #include "tests/support/rng.h"
+#include "tests/support/texts.h"
 
 enum { WORDS = (MAX_TOKENS + 31) / 32 };
 
@@ -47,7 +48,7 @@ static int set_up(void **state) {
     s.path = getenv("CHUNKLLAMA_GRAMMAR_LIBRARY");
     if (s.path && !*s.path) s.path = NULL;
     cl_error error;
-    if (s.path && cl_grammar_open(s.path, s.tok, s.n_vocab, &s.library, &error) != CL_OK) fail_msg("%s", error.message);
+    if (s.path && cl_grammar_open(s.path, s.tok, s.n_vocab, false, &s.library, &error) != CL_OK) fail_msg("%s", error.message);
     *state = &s;
     return 0;
 }
@@ -62,7 +63,7 @@ static int tear_down(void **state) {
 }
 
 static cl_status compile(const scene *s, cl_grammar_kind kind, const char *text, cl_grammar **g, cl_error *error) {
-    return s->library->compile(s->library, kind, text, strlen(text), g, error);
+    return s->library->compile(s->library, 0, kind, text, strlen(text), g, error);
 }
 
 static cl_grammar *must_compile(const scene *s, cl_grammar_kind kind, const char *text) {
@@ -114,7 +115,7 @@ static bool follow(const scene *s, cl_grammar *g, rng *r, int n, completion *c, 
     bool ended = false;
     *c = (completion){.size = 0};
     for (int i = 0; i < n && !ended; i++) {
-        const int32_t k = m->get_forced(m, forced, 32);
+        const int32_t k = m->get_forced(m, forced);
         assert_true(k >= 0);
         if (k > 0) assert_int_equal(m->count_valid(m, forced, k), k);
         if (k == 0) {
@@ -171,6 +172,33 @@ static void masks_and_drafts_agree(void **state) {
     assert_true(n_ended > N_GRAMMARS * 4);
 }
 
+/* Of schemas that do not say themselves how JSON is written, whatever else they mention. */
+static void white_space_is_bounded(void **state) {
+    static const struct {
+        const char *text;
+        int32_t n_valid; /* of a bracket and two blanks */
+    } schemas[] = {
+        {"{}", 2},
+        {" \t{ \n}", 2},
+        {"{\"type\":\"array\"}", 2},
+        {"{\"type\":\"array\",\"description\":\"as \\\"x-guidance\\\" says\",\"title\":\"x-guidance\"}", 2},
+        {"{\"type\":\"array\",\"items\":{\"properties\":{\"x-guidance\":{\"type\":\"null\"}}}}", 2},
+        {"{\"type\":\"array\",\"x-guidance\":{\"whitespace_pattern\":\" {1,5}\"}}", 3},
+        {"{\"x-guidance\":{\"whitespace_flexible\":false},\"type\":\"array\"}", 1},
+    };
+    static const int32_t tokens[] = {'[', ' ', ' '};
+    const scene *s = *state;
+    if (!s->path) skip();
+    for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
+        cl_grammar *g = must_compile(s, CL_GRAMMAR_JSON_SCHEMA, schemas[i].text);
+        cl_matcher *m = g->start(g);
+        const int32_t n = m->count_valid(m, tokens, 3);
+        if (n != schemas[i].n_valid) fail_msg("%s: %d", schemas[i].text, n);
+        m->free(m);
+        g->free(g);
+    }
+}
+
 /* A matcher answers the same whether others are between, its draft was validated, or it is a later clone. */
 static void matchers_depend_on_their_tokens_only(void **state) {
     const scene *s = *state;
@@ -188,7 +216,7 @@ static void matchers_depend_on_their_tokens_only(void **state) {
             const int32_t draft[] = {c.tokens[t], 'x', (int32_t)rng_below(&r, s->n_vocab)};
             busy->count_valid(busy, draft, 3);
             if (t % 2) busy->get_mask(busy, mask[0]);
-            assert_int_equal(plain->get_forced(plain, forced[0], 32), busy->get_forced(busy, forced[1], 32));
+            assert_int_equal(plain->get_forced(plain, forced[0]), busy->get_forced(busy, forced[1]));
             assert_memory_equal(forced[0], forced[1], sizeof forced[0]);
             assert_true(plain->get_mask(plain, mask[0]) && busy->get_mask(busy, mask[1]));
             assert_memory_equal(mask[0], mask[1], sizeof mask[0]);
@@ -201,6 +229,55 @@ static void matchers_depend_on_their_tokens_only(void **state) {
     }
 }
 
+static cl_grammar_library *open_processes(const scene *s, const cl_process_limits *limits) {
+    cl_grammar_library *l;
+    cl_error error;
+    if (cl_grammar_open_processes(cl_grammar_open, s->path, s->tok, s->n_vocab, limits, &l, &error) != CL_OK)
+        fail_msg("%s", error.message);
+    return l;
+}
+
+/* A matcher in a process of its own says the same as one in this process. */
+static void processes_answer_alike(void **state) {
+    const scene *s = *state;
+    if (!s->path) skip();
+    rng r = {4};
+    cl_grammar_library *l = open_processes(s, &cl_process_defaults);
+    int n_masks = 0, n_tokens = 0;
+    for (int i = 0; i < N_GRAMMARS; i++) {
+        completion c;
+        int n_forced = 0;
+        cl_grammar *g[2] = {must_compile(s, grammars[i].kind, grammars[i].text), NULL};
+        assert_int_equal(l->compile(l, 0, grammars[i].kind, grammars[i].text, strlen(grammars[i].text), &g[1], NULL), CL_OK);
+        follow(s, g[0], &r, 40, &c, &n_forced);
+        cl_matcher *m[2] = {g[0]->start(g[0]), g[1]->start(g[1])};
+        for (int32_t t = 0; t < c.n; t++) {
+            uint32_t mask[2][WORDS] = {{0}};
+            int32_t forced[2][CL_FORCED_MAX] = {{0}};
+            bool allowed[2];
+            for (int k = 0; k < 2; k++) {
+                if (t % 3 == 0) m[k]->get_forced(m[k], forced[k]);
+                if (t % 2 == 0) assert_true(m[k]->get_mask(m[k], mask[k]));
+                assert_true(m[k]->try_advance(m[k], 'z', &allowed[k]));
+                if (!allowed[k]) assert_true(m[k]->try_advance(m[k], c.tokens[t], &allowed[k]));
+            }
+            assert_memory_equal(forced[0], forced[1], sizeof forced[0]);
+            assert_memory_equal(mask[0], mask[1], sizeof mask[0]);
+            assert_int_equal(allowed[0], allowed[1]);
+            assert_int_equal(m[0]->is_complete(m[0]), m[1]->is_complete(m[1]));
+            n_masks += t % 2 == 0;
+            n_tokens += allowed[0];
+            if (!allowed[0] || m[0]->is_complete(m[0])) break; /* it went another way by a 'z' */
+        }
+        for (int k = 0; k < 2; k++) {
+            m[k]->free(m[k]);
+            g[k]->free(g[k]);
+        }
+    }
+    assert_true(n_masks > N_GRAMMARS * 3 && n_tokens > N_GRAMMARS * 6);
+    l->free(l);
+}
+
 /* Compact JSON of one property has only one beginning, and its tokens are the tokenizer's. */
 static void forced_tokens_are_the_tokenizers(void **state) {
     const scene *s = *state;
@@ -209,7 +286,7 @@ static void forced_tokens_are_the_tokenizers(void **state) {
     cl_matcher *m = g->start(g);
     int32_t forced[32];
     completion c = {.size = 0};
-    const int32_t n = m->get_forced(m, forced, 32);
+    const int32_t n = m->get_forced(m, forced);
     for (int32_t i = 0; i < n; i++) add(s, &c, forced[i]);
     assert_string_equal(c.text, "{\"name\":");
     assert_int_equal(n, 3); /* {" name ": */
@@ -237,29 +314,6 @@ static void what_is_no_grammar_is_refused(void **state) {
     expect_refusal(s, CL_GRAMMAR_LARK, "\xff", CL_ERR_ARG, "UTF-8");
 }
 
-/* A text of n times `part` between two others; the caller frees it. */
-static char *repeated(const char *before, const char *part, size_t n, const char *after) {
-    const size_t size = strlen(part);
-    char *text = malloc(strlen(before) + n * size + strlen(after) + 1), *at = stpcpy(text, before);
-    for (size_t i = 0; i < n; i++) at = stpcpy(at, part);
-    strcpy(at, after);
-    return text;
-}
-
-/* n lines, each with its number for '~' and the next one's for '@', between two texts; the caller frees it. */
-static char *chain(const char *before, const char *line, int n, const char *after) {
-    char *text = malloc(strlen(before) + (size_t)n * (strlen(line) + 16) + strlen(after) + 1), *at = stpcpy(text, before);
-    for (int i = 0; i < n; i++)
-        for (const char *c = line; *c; c++) {
-            if (*c == '~' || *c == '@')
-                at += sprintf(at, "%d", *c == '~' ? i : i + 1);
-            else
-                *at++ = *c;
-        }
-    strcpy(at, after);
-    return text;
-}
-
 /* Definitions, each of which refers to the next by `before`, a reference and `after`, as many as a schema may have. */
 static char *schema_chain(const char *before, const char *after) {
     enum { IN_OBJECT = 900 };
@@ -279,11 +333,11 @@ static void the_largest_object_is_followed(void **state) {
     const scene *s = *state;
     if (!s->path) skip();
     char *const closed =
-        chain("{\"type\":\"object\",\"required\":[\"999\"],\"additionalProperties\":false,\"properties\":{\"0\":{}",
-              ",\"@\":{\"enum\":[0,1]}", CL_LIMIT_MEMBERS - 1, "}}");
+        numbered("{\"type\":\"object\",\"required\":[\"999\"],\"additionalProperties\":false,\"properties\":{\"0\":{}",
+                 ",\"@\":{\"enum\":[0,1]}", CL_LIMIT_MEMBERS - 1, "}}");
     char *const open =
-        chain("{\"type\":\"object\",\"properties\":{\"0\":{}", ",\"@\":{\"type\":\"string\"}", CL_LIMIT_MEMBERS - 1, "}}");
-    char *const too_large = chain("{\"type\":\"object\",\"properties\":{\"0\":{}", ",\"@\":{}", CL_LIMIT_MEMBERS, "}}");
+        numbered("{\"type\":\"object\",\"properties\":{\"0\":{}", ",\"@\":{\"type\":\"string\"}", CL_LIMIT_MEMBERS - 1, "}}");
+    char *const too_large = numbered("{\"type\":\"object\",\"properties\":{\"0\":{}", ",\"@\":{}", CL_LIMIT_MEMBERS, "}}");
     char *const schemas[] = {closed, open};
     for (int i = 0; i < 20; i++) {
         uint32_t mask[WORDS];
@@ -315,8 +369,11 @@ static void expect_end(const scene *s, cl_grammar_kind kind, char *text, const c
         uint32_t mask[WORDS];
         rng r = {3};
         cl_matcher *m = g->start(g);
-        for (int i = 0; i < 20 && m->get_mask(m, mask) && !m->is_complete(m); i++)
-            if (!m->advance(m, random_token(mask, s->n_vocab, &r))) break;
+        bool ok = true;
+        for (int i = 0; i < 20 && ok && !m->is_complete(m); i++)
+            ok = m->get_mask(m, mask) && m->advance(m, random_token(mask, s->n_vocab, &r));
+        if (!ok) m->explain(m, &error);
+        if (!ok && !strstr(error.message, "grammar cannot be followed: ")) fail_msg("%s: %s", name, error.message);
         m->free(m);
         g->free(g);
     }
@@ -332,7 +389,7 @@ static void hostile_grammars_end(void **state) {
     expect_end(s, json, repeated("", "[", 250000, ""), "deep array");
     expect_end(s, json, repeated("{\"properties\":", "{\"a\":{\"properties\":", 40, "{}"), "unclosed schema");
     expect_end(s, json, repeated("{\"enum\":[0", ",\"abcdefgh\"", 23000, "]}"), "equal strings");
-    expect_end(s, json, chain("{\"enum\":[0", ",\"~abc\"", 26000, "]}"), "different strings");
+    expect_end(s, json, numbered("{\"enum\":[0", ",\"~abc\"", 26000, "]}"), "different strings");
     expect_end(s, json, repeated("{\"const\":\"", "abcdefghij", 26000, "\"}"), "a long string");
     expect_end(s, json, strdup("{\"type\":\"string\",\"minLength\":1000000000}"), "least length");
     expect_end(s, json, strdup("{\"type\":\"string\",\"maxLength\":1000000000}"), "most length");
@@ -348,8 +405,9 @@ static void hostile_grammars_end(void **state) {
     expect_end(s, json, repeated("{\"anyOf\":[{}", ",{\"properties\":{\"a\":{\"minimum\":1}}}", 6000, "]}"), "many of any");
     expect_end(s, json, repeated("{\"allOf\":[{}", ",{\"oneOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"]}]}", 30, "]}"),
                "products of alternatives");
-    expect_end(s, json, chain("{\"properties\":{\"a\":{}", ",\"~\":{\"type\":\"string\"}", 999, "}}"), "many properties");
-    expect_end(s, json, chain("{\"properties\":{\"a\":{}", ",\"~\":{\"type\":\"string\"}", 1000, "}}"), "too many properties");
+    expect_end(s, json, numbered("{\"properties\":{\"a\":{}", ",\"~\":{\"type\":\"string\"}", 999, "}}"), "many properties");
+    expect_end(s, json, numbered("{\"properties\":{\"a\":{}", ",\"~\":{\"type\":\"string\"}", 1000, "}}"),
+               "too many properties");
     expect_end(s, json, repeated("{\"type\":\"string\",\"pattern\":\"^", "(a|b|ab)*c?", 370, "$\"}"), "long pattern");
     expect_end(s, json, repeated("{\"patternProperties\":{\"^", "(a|b|ab)*c?", 1600, "$\":{}}}"), "too long pattern");
     expect_end(s, json, strdup("{\"type\":\"string\",\"pattern\":\"^(([a-z])+.)+[A-Z]([a-z])+$\"}"), "ambiguous pattern");
@@ -368,36 +426,110 @@ static void hostile_grammars_end(void **state) {
     expect_end(s, lark, strdup("start: \"a\" start"), "endless text");
     expect_end(s, lark, strdup("start: start start | \"a\" |"), "infinitely ambiguous");
     expect_end(s, lark, strdup("start: a\na: b | \"x\"\nb: a | \"y\""), "circular");
-    expect_end(s, lark, chain("start: r0", "\nr~: r@ \"x\"?", 3500, "\nr3500: \"y\""), "a chain of rules");
-    expect_end(s, lark, chain("start: T0", "\nT~: T@", 700, "\nT700: \"y\""), "a chain of terminals");
+    expect_end(s, lark, numbered("start: r0", "\nr~: r@ \"x\"?", 3500, "\nr3500: \"y\""), "a chain of rules");
+    expect_end(s, lark, numbered("start: T0", "\nT~: T@", 700, "\nT700: \"y\""), "a chain of terminals");
     expect_end(s, lark, strdup("start: a{1000000}\na: b{1000000}\nb: \"x\""), "large rule repetition");
     expect_end(s, lark, repeated("start: \"a\"", "\nr: \"a\"", 8000, ""), "rules of one name");
     expect_end(s, lark, repeated("start: ", "/[a-z]+/ | ", 5900, "\"x\""), "many terminals");
     expect_end(s, lark, repeated("start: /", "(a|b|ab)*c?", 370, "/"), "long terminal");
     expect_end(s, lark, repeated("start: /", "(a|b|ab)*c?", 5900, "/"), "too long terminal");
-    expect_end(s, lark, chain("start: T0", "\nT~: T@ T@", 30, "\nT30: /.?/"), "terminals that double");
-    expect_end(s, lark, chain("start: t0", "\nt~: t@ t@", 30, "\nt30: /.?/"), "rules that double");
+    expect_end(s, lark, numbered("start: T0", "\nT~: T@ T@", 30, "\nT30: /.?/"), "terminals that double");
+    expect_end(s, lark, numbered("start: t0", "\nt~: t@ t@", 30, "\nt30: /.?/"), "rules that double");
     expect_end(s, lark, repeated("start: ", "%json {\"enum\":[", 60, "1"), "nested schemas");
+}
+
+/* Grammars whose cost no limit of their text bounds, with a process whose limits are low: the next one works again. */
+static void bombs_end_with_their_processes(void **state) {
+    const scene *s = *state;
+    if (!s->path) skip();
+    cl_process_limits limits = cl_process_defaults;
+    limits.compile_s = limits.answer_s = limits.first_s = 0.05;
+    limits.turn_s = 1e-4;
+    limits.compile_wait_s = limits.answer_wait_s = 1e9;
+    char *const multiples = numbered("{\"properties\":{\"a\":{}", ",\"~\":{\"multipleOf\":9973}", 300, "}}");
+    const struct {
+        cl_grammar_kind kind;
+        const char *text;
+    } bombs[] = {
+        {CL_GRAMMAR_JSON_SCHEMA, multiples},
+        {CL_GRAMMAR_LARK, "start: (\"a\"?){1,50000}"},
+        {CL_GRAMMAR_LARK, "start: x{300}\nx: \"a\"{300} | \"a\"?"},
+    };
+    cl_grammar_library *l = open_processes(s, &limits);
+    for (size_t i = 0; i < sizeof bombs / sizeof *bombs; i++) {
+        cl_grammar *g;
+        cl_error error = {.code = CL_OK};
+        if (l->compile(l, 0, bombs[i].kind, bombs[i].text, strlen(bombs[i].text), &g, &error) == CL_OK) {
+            uint32_t mask[WORDS];
+            cl_matcher *m = g->start(g);
+            rng r = {5};
+            for (int n = 0; n < 300 && m->get_mask(m, mask); n++) {
+                mask[s->eos / 32] &= ~(1u << s->eos % 32);
+                mask[s->im_end / 32] &= ~(1u << s->im_end % 32);
+                m->advance(m, random_token(mask, s->n_vocab, &r));
+            }
+            m->explain(m, &error);
+            m->free(m);
+            g->free(g);
+        }
+        if (error.code != CL_ERR_LIMIT || strcmp(error.field, "grammar") != 0)
+            fail_msg("%.60s: %d, \"%s\"", bombs[i].text, error.code, error.message);
+        print_message("%-28.28s %s\n", bombs[i].text, error.message);
+        assert_int_equal(l->compile(l, 0, CL_GRAMMAR_REGEX, "a+", 2, &g, &error), CL_OK);
+        g->free(g);
+    }
+    free(multiples);
+    l->free(l);
+}
+
+/* llguidance ends its process if memory is lacking, as Rust programs do. */
+static void a_lack_of_memory_ends_the_process_alone(void **state) {
+    const scene *s = *state;
+#ifdef __SANITIZE_ADDRESS__
+    skip(); /* its allocator ends the process in a way of its own */
+#endif
+    if (!s->path) skip();
+    cl_process_limits limits = cl_process_defaults;
+    static const char large[] = "{\"allOf\":[{\"properties\":{\"a\":{\"type\":\"integer\",\"multipleOf\":9973}}},"
+                                "{\"properties\":{\"a\":{\"type\":\"integer\",\"multipleOf\":9967}}}]}";
+    limits.memory_bytes = (size_t)1 << 20;
+    limits.compile_s = 1e9;
+    cl_grammar_library *l = open_processes(s, &limits);
+    cl_grammar *g;
+    cl_error error;
+    assert_int_equal(l->compile(l, 0, CL_GRAMMAR_JSON_SCHEMA, large, strlen(large), &g, &error), CL_ERR_LIMIT);
+    assert_string_equal(error.message,
+                        "grammar cannot be compiled: it needs more than the 1 MiB of memory that it may; simplify it");
+    assert_int_equal(l->compile(l, 0, CL_GRAMMAR_REGEX, "a+", 2, &g, &error), CL_OK);
+    g->free(g);
+    l->free(l);
 }
 
 static void a_missing_library_is_named(void **state) {
     const scene *s = *state;
     cl_grammar_library *l;
     cl_error error;
-    assert_int_equal(cl_grammar_open("/no/such/library.so", s->tok, s->n_vocab, &l, &error), CL_ERR_FILE);
+    assert_int_equal(cl_grammar_open("/no/such/library.so", s->tok, s->n_vocab, false, &l, &error), CL_ERR_FILE);
     assert_null(l);
     assert_non_null(strstr(error.message, "/no/such/library.so"));
-    assert_int_equal(cl_grammar_open("libm.so.6", s->tok, s->n_vocab, &l, &error), CL_ERR_UNSUPPORTED);
+    assert_int_equal(cl_grammar_open("libm.so.6", s->tok, s->n_vocab, false, &l, &error), CL_ERR_UNSUPPORTED);
     assert_null(l);
     assert_non_null(strstr(error.message, "libm.so.6, which lacks llg_"));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_missing_library_is_named),           cmocka_unit_test(masks_and_drafts_agree),
-        cmocka_unit_test(matchers_depend_on_their_tokens_only), cmocka_unit_test(forced_tokens_are_the_tokenizers),
-        cmocka_unit_test(what_is_no_grammar_is_refused),        cmocka_unit_test(hostile_grammars_end),
+        cmocka_unit_test(a_missing_library_is_named),
+        cmocka_unit_test(masks_and_drafts_agree),
+        cmocka_unit_test(white_space_is_bounded),
+        cmocka_unit_test(matchers_depend_on_their_tokens_only),
+        cmocka_unit_test(forced_tokens_are_the_tokenizers),
+        cmocka_unit_test(what_is_no_grammar_is_refused),
+        cmocka_unit_test(hostile_grammars_end),
         cmocka_unit_test(the_largest_object_is_followed),
+        cmocka_unit_test(processes_answer_alike),
+        cmocka_unit_test(bombs_end_with_their_processes),
+        cmocka_unit_test(a_lack_of_memory_ends_the_process_alone),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -157,6 +157,7 @@ static cl_status start(const cl_model *m, int n_threads, cl_engine **e, cl_error
     config.speculate = true;
     config.kv_type = CATTN_I8;
     config.grammar_library = library;
+    config.grammars_in_process = true; /* since allocations fail in this process */
     return cl_engine_create(m, &config, e, error);
 }
 

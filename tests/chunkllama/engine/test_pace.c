@@ -21,8 +21,7 @@ static void steps_take_the_target(void **state) {
         for (int step = 0; depth < 16384; step++) {
             const int32_t n_prefill = cl_pace_rows(&p, 16) - 16;
             const double s = fixed[i / 3] + row[i % 3] * 16 + step_s(0, row[i % 3], depth, n_prefill);
-            assert_in_range(n_prefill, step % (CL_PACE_MOST_MIXED + 1) == CL_PACE_MOST_MIXED ? 0 : CL_PACE_MIN_ROWS,
-                            MAX_ROWS - 16);
+            assert_in_range(n_prefill, step % (CL_PACE_MOST_MIXED + 1) == 0 ? 0 : CL_PACE_MIN_ROWS, MAX_ROWS - 16);
             if (step > 12 && n_prefill > 0) {
                 assert_true(s < 0.05 * 1.1);
                 if (n_prefill < MAX_ROWS - 16) assert_true(s > 0.05 * 0.8);
@@ -82,7 +81,31 @@ static void no_target_no_limit(void **state) {
     cl_pace_init(&p, 0.01, MAX_ROWS);
     cl_pace_learn(&p, 10, 0, 100);
     assert_int_equal(cl_pace_rows(&p, 0), MAX_ROWS);
+    cl_pace_learn(&p, 0.001, 4, 0);
     assert_true(cl_pace_rows(&p, 4) < 100);
+}
+
+/*
+ * By default steps take three times what decoding takes, however many choices there are: when their number changes, one step
+ * is timed without prefill, and the next ones have about as many rows as they may.
+ */
+static void by_default_decoding_is_the_measure(void **state) {
+    (void)state;
+    static const int32_t n_decoding[] = {1, 16, 3, 32, 1};
+    cl_pace p;
+    cl_pace_init(&p, -1, MAX_ROWS);
+    for (int phase = 0; phase < 5; phase++) {
+        const int32_t n = n_decoding[phase];
+        const double decode_s = step_s(0.004, 0.0005, 0, n);
+        for (int step = 0; step < 100; step++) {
+            const int32_t n_prefill = cl_pace_rows(&p, n) - n;
+            const double s = decode_s + 0.0003 * n_prefill;
+            assert_true(step % (CL_PACE_MOST_MIXED + 1) == 0 ? n_prefill == 0 : n_prefill > 0);
+            assert_true(s < 4 * decode_s);
+            if (step > 10 && n_prefill > 0) assert_true(s > 2.8 * decode_s && s < 3.1 * decode_s);
+            cl_pace_learn(&p, s, n, n_prefill);
+        }
+    }
 }
 
 /* A target that no step can keep leaves the smallest number of rows; one slow step is forgotten after a few. */
@@ -90,7 +113,10 @@ static void prefill_always_progresses(void **state) {
     (void)state;
     cl_pace p;
     cl_pace_init(&p, 0.001, MAX_ROWS);
-    for (int i = 0; i < 20; i++) cl_pace_learn(&p, 1, 4, cl_pace_rows(&p, 4) - 4);
+    for (int i = 0; i < 20; i++) {
+        const int32_t n_prefill = cl_pace_rows(&p, 4) - 4;
+        cl_pace_learn(&p, n_prefill > 0 ? 1 : 0.1, 4, n_prefill);
+    }
     assert_int_equal(cl_pace_rows(&p, 4), 4 + CL_PACE_MIN_ROWS);
     cl_pace_init(&p, 0.05, MAX_ROWS);
     for (int i = 0; i < 30; i++)
@@ -102,7 +128,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_take_the_target),       cmocka_unit_test(deep_rows_are_few),
         cmocka_unit_test(decoding_exceeds_the_target), cmocka_unit_test(no_target_no_limit),
-        cmocka_unit_test(prefill_always_progresses),
+        cmocka_unit_test(prefill_always_progresses),   cmocka_unit_test(by_default_decoding_is_the_measure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,8 @@ static uint64_t pin(fixture *f, const int32_t *tokens, int64_t n, cl_engine_fini
     return id;
 }
 
-/* Prompts of no family, whose K/V together are several times the budget. */
+/* Prompts of no family, whose K/V together are several times the budget, so that they evict all that is older and not pinned.
+ */
 static void flood(fixture *f) {
     for (uint32_t i = 0; i < 40; i++) {
         int32_t tokens[150];
@@ -45,6 +46,7 @@ static cl_engine_config small_config(void) {
     cl_engine_config config = fixture_config();
     config.kv_budget_bytes = MIB / 2;
     config.pin_bytes = MIB / 8;
+    config.retention = CATTN_RETAIN_LRU; /* the default prefers prompts that have come back, pinned or not */
     return config;
 }
 

@@ -12,7 +12,8 @@ static void ignore_event(void *ctx, const cl_engine_event *event) {
 
 static cl_request *request_of(uint64_t id, uint32_t domain, double submitted, int32_t priority) {
     const int32_t token = 1;
-    const cl_engine_request params = {.prompt = &token, .n_prompt = 1, .n = 1, .domain = domain, .on_event = ignore_event};
+    const cl_engine_request params = {
+        .prompt = &token, .n_prompt = 1, .n = 1, .max_reasoning_tokens = -1, .domain = domain, .on_event = ignore_event};
     cl_request *r = cl_request_create(&params);
     r->id = id;
     r->due = cl_request_due(submitted, priority);

@@ -24,10 +24,38 @@ static int64_t usable_chunks(fixture *f) {
     return capacity - capacity / 8;
 }
 
-static void what_can_never_run_is_refused(void **state) {
+/* A context is no longer than what the K/V budget holds, exactly, and messages say so. */
+static void the_budget_cuts_the_context(void **state) {
     (void)state;
     cl_engine_config config = fixture_config();
     config.kv_budget_bytes = 1 << 20;
+    fixture f;
+    fixture_start(&f, &config, 1);
+    static int32_t tokens[TOY_CONTEXT];
+    make_prompt(tokens, TOY_CONTEXT, 0, 0, 1);
+    const int64_t n_ctx = cl_engine_n_ctx(f.engine);
+    assert_in_range(n_ctx, 16 * (usable_chunks(&f) * 9 / 10), 16 * usable_chunks(&f));
+    recording *r = recording_create();
+    cl_engine_request request = make_request(tokens, n_ctx - 1, 2, r);
+    char context[64];
+    snprintf(context, sizeof context, "length is %lld tokens, as many as the K/V budget", (long long)n_ctx);
+    expect_refusal(&f, &request, CL_ERR_LIMIT, context, "--kv-budget");
+    request.max_tokens = 1;
+    request.n = 2;
+    request.beam_search = true;
+    expect_refusal(&f, &request, CL_ERR_LIMIT, "beams of 1 are more than the K/V budget holds", "lower n");
+    request.n = 1;
+    request.beam_search = false;
+    submit(&f, &request);
+    recording_wait(r);
+    assert_int_equal(r->choices[0].n_tokens, 1);
+    recording_free(r);
+    fixture_stop(&f);
+}
+
+static void what_can_never_run_is_refused(void **state) {
+    (void)state;
+    cl_engine_config config = fixture_config();
     config.n_ctx = 3000;
     fixture f;
     fixture_start(&f, &config, 1);
@@ -41,10 +69,6 @@ static void what_can_never_run_is_refused(void **state) {
     request.n_prompt = 3000;
     request.max_tokens = -1;
     expect_refusal(&f, &request, CL_ERR_LIMIT, "3000", "1");
-    request = make_request(tokens, 2000, 60, r); /* 129 chunks of 16 */
-    char needed[32];
-    snprintf(needed, sizeof needed, "%d bytes", 129 * (int)kv_stats_of(&f).chunk_bytes);
-    expect_refusal(&f, &request, CL_ERR_LIMIT, needed, "K/V budget holds");
     request = make_request(tokens, 0, 1, r);
     expect_refusal(&f, &request, CL_ERR_ARG, "prompt", "empty");
     tokens[3] = TOY_VOCAB;
@@ -201,8 +225,7 @@ static void open_end_is_bounded(void **state) {
         const int64_t n = r->choices[0].n_tokens;
         if (by_budget) {
             assert_in_range(n, 16 * (capacity * 9 / 10) - 100, 16 * capacity - 100); /* whole chunks of 16 tokens */
-            cl_engine_request more = make_request(tokens, 100, n + 1, r);
-            expect_refusal(&f, &more, CL_ERR_LIMIT, "K/V budget", "100 prompt tokens");
+            assert_int_equal(n, cl_engine_n_ctx(f.engine) - 100);
         } else {
             assert_int_equal(n, 300 - 100);
         }
@@ -258,8 +281,14 @@ static void tokens_without_memory(void **state) {
     stop[2 * N] = '\0';
     const char *const stops[] = {stop};
     const int32_t prompt = 1;
-    const cl_engine_request params = {
-        .prompt = &prompt, .n_prompt = 1, .max_tokens = N, .n = 1, .stop = stops, .n_stop = 1, .on_event = count_event};
+    const cl_engine_request params = {.prompt = &prompt,
+                                      .n_prompt = 1,
+                                      .max_tokens = N,
+                                      .n = 1,
+                                      .max_reasoning_tokens = -1,
+                                      .stop = stops,
+                                      .n_stop = 1,
+                                      .on_event = count_event};
     for (int nth = 0; nth < 5; nth++) {
         tally t = {0};
         cl_request *r = cl_request_create(&params);
@@ -280,13 +309,10 @@ static void tokens_without_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_can_never_run_is_refused),
-        cmocka_unit_test(wrong_settings_are_refused),
-        cmocka_unit_test(ends_and_texts),
-        cmocka_unit_test(choices_of_nothing_take_no_chunks),
-        cmocka_unit_test(open_end_is_bounded),
-        cmocka_unit_test(memory_is_ready_before_requests),
-        cmocka_unit_test(tokens_without_memory),
+        cmocka_unit_test(the_budget_cuts_the_context),       cmocka_unit_test(what_can_never_run_is_refused),
+        cmocka_unit_test(wrong_settings_are_refused),        cmocka_unit_test(ends_and_texts),
+        cmocka_unit_test(choices_of_nothing_take_no_chunks), cmocka_unit_test(open_end_is_bounded),
+        cmocka_unit_test(memory_is_ready_before_requests),   cmocka_unit_test(tokens_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

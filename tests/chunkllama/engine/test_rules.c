@@ -77,7 +77,7 @@ static void same_bytes_under_rules(void **state) {
     static const setting settings[] = {
         {CATTN_SHARED, CATTN_RETAIN_LRU, 3, 0, 64, 1, 64 * MIB, true},
         {CATTN_SHARED, CATTN_RETAIN_LRU, 40, 7, 64, 2, 64 * MIB, false},
-        {CATTN_SHARED, CATTN_RETAIN_LRU, 16, 0, 64, 1, MIB / 4, false},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 16, 0, 64, 1, MIB * 2 / 9, false},
         {CATTN_SHARED_STORAGE, CATTN_RETAIN_LRU, 32, 5, 64, 2, MIB / 3, false},
     };
     static const cattn_type types[] = {CATTN_F32, CATTN_I8};

@@ -116,6 +116,8 @@ static void waiting_request_takes_over(void **state) {
             assert_int_equal(r[cancelled]->choices[0].finish, CL_ENGINE_CANCELLED);
             assert_int_equal(r[1 - cancelled]->choices[0].finish, CL_ENGINE_LENGTH);
             const cl_engine_stats stats = stats_when_idle(&f);
+            /* what the other one had not computed when it went away was not in the cache */
+            if (!cancelled && cancel_after < 4) assert_in_range(stats.cached_tokens, 0, PREFIX - 1);
             /* the prefix once, the other's own end, and of the cancelled one's own end all or nothing, if it got that far */
             const int64_t computed = stats.prefill_tokens_computed - 4;
             if (computed != N_PROMPT) assert_in_range(computed, N_PROMPT + 1, 2 * N_PROMPT - PREFIX);

@@ -271,8 +271,13 @@ static void ignore_event(void *ctx, const cl_engine_event *event) {
 
 /* A request of one choice that has these tokens, the first of them its prompt. */
 static cl_request *with_tokens(const int32_t *tokens, int64_t n, uint32_t domain) {
-    const cl_engine_request params = {
-        .prompt = tokens, .n_prompt = 1, .n = 1, .max_tokens = 100, .domain = domain, .on_event = ignore_event};
+    const cl_engine_request params = {.prompt = tokens,
+                                      .n_prompt = 1,
+                                      .n = 1,
+                                      .max_tokens = 100,
+                                      .max_reasoning_tokens = -1,
+                                      .domain = domain,
+                                      .on_event = ignore_event};
     cl_request *r = cl_request_create(&params);
     assert_true(cl_choice_start(&r->choices[0]));
     memcpy(r->choices[0].tokens, tokens, (size_t)n * sizeof *tokens);

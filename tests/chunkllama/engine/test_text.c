@@ -113,6 +113,43 @@ static void early_stop_strings_do_not_count(void **state) {
     check_early(false, LIST("ab"), 9, LIST("ab", "ab"), "abab");
 }
 
+/* A line with too few blanks ends the text; the first line, and blanks at the end, do not. "!" at the end: it stopped. */
+static void lines_may_be_indented_too_little(void **state) {
+    (void)state;
+    static const struct {
+        const char *pieces[6], *shown;
+        int32_t min_indent;
+    } cases[] = {
+        {{"a\n  b", "\n c"}, "a\n  b\n !", 2},
+        {{"a\n", " ", " ", "b", "\nc"}, "a\n  b\n!", 2},
+        {{"a\n\tb\n", "c"}, "a\n\tb\n!", 1},
+        {{"a\n  b\n  c"}, "a\n  b\n  c", 2},
+        {{"a\n\n  b"}, "a\n!", 2}, /* an empty line has none */
+        {{"a", "\n "}, "a\n ", 2},
+        {{"a\n\xe2", "\x82\xac"}, "a\n!", 1},
+        {{"a\n EN", "D"}, "a\n !", 1}, /* a stop string */
+        {{"a\nEN", "D"}, "a\n!", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cl_text t = {.stop = LIST("END"), .n_stop = 1, .min_indent = cases[i].min_indent, .indent = -1};
+        char shown[64] = "";
+        bool stopped = false;
+        for (int k = 0; cases[i].pieces[k] && !stopped; k++) {
+            const size_t n = strlen(cases[i].pieces[k]);
+            memcpy(cl_text_reserve(&t, n), cases[i].pieces[k], n);
+            const bool completes = cl_text_completes(&t, n, 0);
+            stopped = cl_text_added(&t, n, true);
+            assert_int_equal(completes, stopped);
+            strncat(shown, t.out.data, t.out.size);
+        }
+        cl_text_finish(&t);
+        if (t.out.size > 0) strncat(shown, t.out.data, t.out.size);
+        if (stopped) strcat(shown, "!");
+        assert_string_equal(shown, cases[i].shown);
+        cl_text_free(&t);
+    }
+}
+
 /* A draft's tokens may begin before the first stoppable one. */
 static void drafts_pass_early_tokens(void **state) {
     (void)state;
@@ -168,9 +205,13 @@ static void any_cut_gives_the_same(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(utf8_across_tokens),          cmocka_unit_test(stop_across_tokens),
-        cmocka_unit_test(the_stop_string_is_included), cmocka_unit_test(early_stop_strings_do_not_count),
-        cmocka_unit_test(drafts_pass_early_tokens),    cmocka_unit_test(any_cut_gives_the_same),
+        cmocka_unit_test(utf8_across_tokens),
+        cmocka_unit_test(stop_across_tokens),
+        cmocka_unit_test(the_stop_string_is_included),
+        cmocka_unit_test(early_stop_strings_do_not_count),
+        cmocka_unit_test(lines_may_be_indented_too_little),
+        cmocka_unit_test(drafts_pass_early_tokens),
+        cmocka_unit_test(any_cut_gives_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

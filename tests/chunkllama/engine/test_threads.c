@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "fixture.h"
+#include "tests/support/folder.h"
 
 enum { N_THREADS = 4, N_ROUNDS = 30, N_KINDS = 12, N_PROMPT = 90, N_TIER_CHUNKS = 200, TIER_CHUNK = 16 };
 
@@ -163,7 +164,7 @@ static void *wait_for_writes(void *f) {
 static void idle_engine_reports_its_tier(void **state) {
     (void)state;
     static int32_t prompt[N_TIER_CHUNKS * TIER_CHUNK];
-    char dir[] = "/tmp/chunkllama-engine-XXXXXX", command[64];
+    char dir[] = "/tmp/chunkllama-engine-XXXXXX";
     assert_non_null(mkdtemp(dir));
     fixture f;
     cl_engine_config config = fixture_config();
@@ -183,8 +184,7 @@ static void idle_engine_reports_its_tier(void **state) {
     for (int i = 0; i < N_THREADS; i++) pthread_join(readers[i], NULL);
     recording_free(r);
     fixture_stop(&f);
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(remove_folder(dir), 0);
 }
 
 int main(void) {

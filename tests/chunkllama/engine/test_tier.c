@@ -229,11 +229,30 @@ static void the_engine_stops_while_a_request_waits(void **state) {
     teardown(&t);
 }
 
+/* What is computed because its record is damaged was not cached; what comes before it was. */
+static void a_damaged_record_is_not_cached(void **state) {
+    (void)state;
+    for (int lies = 0; lies < 2; lies++) {
+        tier_test t;
+        recording *r;
+        setup(&t);
+        gate.disk.lies_at = lies ? 5000 : SIZE_MAX; /* behind the header of each record that is read */
+        set_gate(false);
+        ask(&t, t.prompt, 0, &r);
+        recording_wait(r);
+        assert_int_equal(r->n_cached, lies ? 0 : N_RESTORED);
+        assert_int_equal(kv_stats_of(&t.f).tier_refused > 0, lies);
+        assert_true(recording_equal(t.expected, r));
+        recording_free(r);
+        teardown(&t);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_is_cancelled_while_it_waits),  cmocka_unit_test(time_is_over_while_a_request_waits),
         cmocka_unit_test(the_only_request_is_cancelled),          cmocka_unit_test(the_only_requests_time_is_over),
-        cmocka_unit_test(the_engine_stops_while_a_request_waits),
+        cmocka_unit_test(the_engine_stops_while_a_request_waits), cmocka_unit_test(a_damaged_record_is_not_cached),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

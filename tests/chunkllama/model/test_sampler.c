@@ -21,7 +21,7 @@ static cl_sampler_params params_with(float temperature) {
 }
 
 static int32_t draw(cl_sampler *s, const cl_sampler_params *p, const float *logits, int64_t position) {
-    return cl_sampler_draw(s, p, logits, NULL, 0, 0, 0, position);
+    return cl_sampler_draw(s, p, NULL, logits, (cl_sampler_history){0}, 0, position);
 }
 
 /* A list of tokens is the same as minus infinity for all others, with all that params have. */
@@ -49,8 +49,8 @@ static void among_few_is_among_all(void **state) {
         if (i % 6 == 0) p.min_p = 0.05f;
         if (i % 7 == 0) p.repetition_penalty = 1.3f;
         if (i % 8 == 0) p.presence_penalty = 0.5f;
-        const int32_t all = cl_sampler_redraw(s, &p, masked, NULL, 0, history, 4, 8, i % 3, i);
-        const int32_t few = cl_sampler_redraw(s, &p, logits, ids, n, history, 4, 8, i % 3, i);
+        const int32_t all = cl_sampler_redraw(s, &p, NULL, masked, NULL, 0, (cl_sampler_history){history, 4, 8}, i % 3, i);
+        const int32_t few = cl_sampler_redraw(s, &p, NULL, logits, ids, n, (cl_sampler_history){history, 4, 8}, i % 3, i);
         if (masked[all] > -INFINITY) /* otherwise nothing was to be drawn from */
             assert_int_equal(few, all);
         else
@@ -79,7 +79,7 @@ static int32_t draw_even(cl_sampler *s, const cl_sampler_params *p, const float 
         if (id % 2 == 0) return id;
         id = cl_sampler_draw_other(s, p, 0, position, attempt);
     }
-    return cl_sampler_redraw(s, p, logits, even, 5, NULL, 0, 0, 0, position);
+    return cl_sampler_redraw(s, p, NULL, logits, even, 5, (cl_sampler_history){0}, 0, position);
 }
 
 /* Draw many times; chi-square against the expected probabilities. */
@@ -274,7 +274,8 @@ static void odd_logits_do_not_crash(void **state) {
             if (variant & 4) p.top_p = 0.5f;
             if (variant & 8) p.min_p = 0.1f;
             if (variant & 16) p.repetition_penalty = 1.5f;
-            const int32_t id = cl_sampler_draw(s, &p, odd[i], (const int32_t[]){3, -1, 4}, 2, 3, 0, variant);
+            const int32_t id =
+                cl_sampler_draw(s, &p, NULL, odd[i], (cl_sampler_history){(const int32_t[]){3, -1, 4}, 2, 3}, 0, variant);
             assert_in_range(id, 0, 3);
             if (!(variant & 1)) assert_int_equal(id, greedy[i]);
             if (i == 0 || i == 4) assert_false(isnan(odd[i][id]));
@@ -295,27 +296,108 @@ static void penalties(void **state) {
     cl_sampler_params p = params_with(0);
     /* Greedy shows the order of the penalised logits. */
     const float a[4] = {2, 1.5f, 1, 0};
-    assert_int_equal(cl_sampler_draw(s, &p, a, history, 2, 4, 0, 0), 0);
+    assert_int_equal(cl_sampler_draw(s, &p, NULL, a, (cl_sampler_history){history, 2, 4}, 0, 0), 0);
     p.repetition_penalty = 4; /* 0.5 0.375 1 0: the prompt counts */
-    assert_int_equal(cl_sampler_draw(s, &p, a, history, 2, 4, 0, 0), 2);
+    assert_int_equal(cl_sampler_draw(s, &p, NULL, a, (cl_sampler_history){history, 2, 4}, 0, 0), 2);
     const float b[4] = {-1, -1, -3.5f, -1};
-    assert_int_equal(cl_sampler_draw(s, &p, b, history, 2, 4, 0, 0), 2); /* negative ones are multiplied */
+    assert_int_equal(cl_sampler_draw(s, &p, NULL, b, (cl_sampler_history){history, 2, 4}, 0, 0),
+                     2); /* negative ones are multiplied */
     p = params_with(0);
     p.presence_penalty = 1; /* output only, once */
     const float c[4] = {0.5f, 2.25f, 1, 0};
-    assert_int_equal(cl_sampler_draw(s, &p, c, history, 2, 4, 0, 0), 1);
+    assert_int_equal(cl_sampler_draw(s, &p, NULL, c, (cl_sampler_history){history, 2, 4}, 0, 0), 1);
     p.presence_penalty = 1.5f;
-    assert_int_equal(cl_sampler_draw(s, &p, c, history, 2, 4, 0, 0), 2);
+    assert_int_equal(cl_sampler_draw(s, &p, NULL, c, (cl_sampler_history){history, 2, 4}, 0, 0), 2);
     p.presence_penalty = 0;
     p.frequency_penalty = 0.7f; /* 2.25 - 1.4 < 1 */
-    assert_int_equal(cl_sampler_draw(s, &p, c, history, 2, 4, 0, 0), 2);
-    assert_int_equal(cl_sampler_draw(s, &p, c, history, 3, 4, 0, 0), 1); /* one of them in the prompt */
-    p.frequency_penalty = -2;                                            /* negative ones encourage */
-    assert_int_equal(cl_sampler_draw(s, &p, a, history, 2, 4, 0, 0), 1);
+    assert_int_equal(cl_sampler_draw(s, &p, NULL, c, (cl_sampler_history){history, 2, 4}, 0, 0), 2);
+    assert_int_equal(cl_sampler_draw(s, &p, NULL, c, (cl_sampler_history){history, 3, 4}, 0, 0),
+                     1);      /* one of them in the prompt */
+    p.frequency_penalty = -2; /* negative ones encourage */
+    assert_int_equal(cl_sampler_draw(s, &p, NULL, a, (cl_sampler_history){history, 2, 4}, 0, 0), 1);
     p = params_with(0); /* the scratch keeps nothing from earlier draws */
-    assert_int_equal(cl_sampler_draw(s, &p, a, history, 2, 4, 0, 0), 0);
+    assert_int_equal(cl_sampler_draw(s, &p, NULL, a, (cl_sampler_history){history, 2, 4}, 0, 0), 0);
     p.presence_penalty = 0.25f;
-    assert_int_equal(cl_sampler_draw(s, &p, a, history, 4, 4, 0, 0), 0);
+    assert_int_equal(cl_sampler_draw(s, &p, NULL, a, (cl_sampler_history){history, 4, 4}, 0, 0), 0);
+    cl_sampler_free(&s);
+}
+
+/* A window counts prompt and output alike, for all three penalties. */
+static void penalties_have_a_window(void **state) {
+    (void)state;
+    static const struct {
+        int32_t window;
+        float repetition, presence, frequency;
+        int32_t drawn;
+    } cases[] = {
+        {-1, 4, 0, 0, 2}, {0, 4, 0, 0, 0},    {1, 4, 0, 0, 0},    {3, 4, 0, 0, 0},    {4, 4, 0, 0, 2},     {9, 4, 0, 0, 2},
+        {-1, 1, 2, 0, 0}, {4, 1, 1.5f, 0, 2}, {3, 1, 1.5f, 0, 0}, {4, 1, 0, 1.5f, 2}, {-1, 1, 0, 1.5f, 0}, {0, 1, 2, 2, 0},
+    };
+    cl_sampler *s = cl_sampler_create(4);
+    const int32_t history[] = {0, 3, 1, 1}; /* the first two are the prompt */
+    const float logits[4] = {2, 1.5f, 1, 0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cl_sampler_params p = params_with(0);
+        p.repetition_penalty = cases[i].repetition;
+        p.presence_penalty = cases[i].presence;
+        p.frequency_penalty = cases[i].frequency;
+        const cl_sampler_history h = cl_sampler_history_of(history, 2, 4, cases[i].window);
+        const int32_t id = cl_sampler_draw(s, &p, NULL, logits, h, 0, 0);
+        if (id != cases[i].drawn) fail_msg("case %zu: %d", i, id);
+    }
+    cl_sampler_free(&s);
+}
+
+/* How many different tokens 2000 draws give. */
+static int count_drawn(cl_sampler *s, const cl_sampler_params *p, const cl_sampler_cuts *cuts, const float *logits, int n) {
+    bool drawn[16] = {0};
+    int n_drawn = 0;
+    for (int i = 0; i < 2000; i++) drawn[cl_sampler_draw(s, p, cuts, logits, (cl_sampler_history){0}, 0, i)] = true;
+    for (int i = 0; i < n; i++) n_drawn += drawn[i];
+    return n_drawn;
+}
+
+#define STEP_T CL_SAMPLER_TEMPERATURE
+#define STEP_M CL_SAMPLER_MIN_P
+#define STEP_K CL_SAMPLER_TOP_K
+#define STEP_P CL_SAMPLER_TOP_P
+
+/* The order of steps decides what they leave, those that are not listed do nothing, and min_keep keeps some. */
+static void steps_have_an_order(void **state) {
+    (void)state;
+    enum { N = 10 };
+    static const float logits[N] = {5, 4, 3, 2, 1, 0, -1, -2, -3, -4};
+    static const struct {
+        cl_sampler_cuts cuts;
+        float temperature, top_p, min_p;
+        int32_t top_k;
+        int n; /* tokens that may be drawn */
+    } cases[] = {
+        {{0, 0, {STEP_T}}, 5, 0.6f, 0, 0, 4},                  /* at temperature 5 the distribution is flat */
+        {{0, 2, {STEP_T, STEP_P}}, 5, 0.6f, 0, 0, 4},          /* the same */
+        {{0, 2, {STEP_P, STEP_T}}, 5, 0.6f, 0, 0, 1},          /* at 1 the first token has 0.63 */
+        {{0, 2, {STEP_M, STEP_T}}, 5, 1, 0.3f, 0, 2},          /* e^-1 is above 0.3, e^-2 is not */
+        {{0, 2, {STEP_T, STEP_M}}, 5, 1, 0.3f, 0, 7},          /* e^(-6/5) is */
+        {{0, 1, {STEP_T}}, 5, 0.6f, 0.3f, 3, N},               /* no cuts */
+        {{0, 1, {STEP_K}}, 0.001f, 0.6f, 0.3f, 3, 3},          /* no temperature */
+        {{0, 3, {STEP_K, STEP_P, STEP_T}}, 5, 0.99f, 0, 3, 3}, /* of three all are needed */
+        {{0, 3, {STEP_P, STEP_K, STEP_T}}, 5, 0.6f, 0, 3, 1},
+        {{4, 2, {STEP_P, STEP_T}}, 5, 0.6f, 0, 0, 4}, /* min_keep */
+        {{4, 2, {STEP_M, STEP_T}}, 5, 1, 0.3f, 0, 4},
+        {{4, 0, {STEP_T}}, 5, 1, 0.9f, 0, 4},
+        {{99, 0, {STEP_T}}, 5, 1, 0.9f, 0, N},
+        {{1, 0, {STEP_T}}, 5, 0.6f, 0, 0, 4},
+        {{6, 0, {STEP_T}}, 5, 0.1f, 0.9f, 3, 3}, /* top_k keeps as many as it says */
+    };
+    cl_sampler *s = cl_sampler_create(N);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cl_sampler_params p = params_with(cases[i].temperature);
+        p.top_p = cases[i].top_p;
+        p.min_p = cases[i].min_p;
+        p.top_k = cases[i].top_k;
+        const int n = count_drawn(s, &p, &cases[i].cuts, logits, N);
+        if (n != cases[i].n) fail_msg("case %zu: %d tokens were drawn", i, n);
+    }
     cl_sampler_free(&s);
 }
 
@@ -323,7 +405,7 @@ static void penalties(void **state) {
 static int32_t restricted(cl_sampler *s, const cl_sampler_params *p, const cl_sampler_rules *r, const float *logits,
                           const int32_t *history, int64_t n_prompt, int64_t n_history) {
     const float *left = cl_sampler_restrict(s, r, logits, history, n_prompt, n_history);
-    return cl_sampler_draw(s, p, left, history, n_prompt, n_history, 0, 0);
+    return cl_sampler_draw(s, p, NULL, left, (cl_sampler_history){history, n_prompt, n_history}, 0, 0);
 }
 
 static void rules_restrict_draws(void **state) {
@@ -414,22 +496,23 @@ static void draws_depend_on_nothing_else(void **state) {
         random_logits(logits[row], N, &x);
         cl_sampler *s = cl_sampler_create(N);
         p.top_k = row % 3 ? 50 * row : 0, p.top_p = row % 2 ? 0.9f : 1, p.repetition_penalty = row % 5 ? 1 : 1.2f;
-        alone[row] = cl_sampler_draw(s, &p, logits[row], history, 10, row, row % 4, row);
+        alone[row] = cl_sampler_draw(s, &p, NULL, logits[row], (cl_sampler_history){history, 10, row}, row % 4, row);
         cl_sampler_free(&s);
     }
     cl_sampler *s = cl_sampler_create(N);
     for (int row = ROWS - 1; row >= 0; row--) {
         p.top_k = row % 3 ? 50 * row : 0, p.top_p = row % 2 ? 0.9f : 1, p.repetition_penalty = row % 5 ? 1 : 1.2f;
-        assert_int_equal(cl_sampler_draw(s, &p, logits[row], history, 10, row, row % 4, row), alone[row]);
+        assert_int_equal(cl_sampler_draw(s, &p, NULL, logits[row], (cl_sampler_history){history, 10, row}, row % 4, row),
+                         alone[row]);
     }
     int differ_choice = 0, differ_seed = 0, differ_position = 0;
     p = params_with(2);
     for (int row = 0; row < ROWS; row++) {
-        const int32_t id = cl_sampler_draw(s, &p, logits[row], NULL, 0, 0, 0, row);
-        differ_choice += cl_sampler_draw(s, &p, logits[row], NULL, 0, 0, 1, row) != id;
-        differ_position += cl_sampler_draw(s, &p, logits[row], NULL, 0, 0, 0, row + (1ll << 32)) != id;
+        const int32_t id = cl_sampler_draw(s, &p, NULL, logits[row], (cl_sampler_history){0}, 0, row);
+        differ_choice += cl_sampler_draw(s, &p, NULL, logits[row], (cl_sampler_history){0}, 1, row) != id;
+        differ_position += cl_sampler_draw(s, &p, NULL, logits[row], (cl_sampler_history){0}, 0, row + (1ll << 32)) != id;
         p.seed ^= 1ull << 63;
-        differ_seed += cl_sampler_draw(s, &p, logits[row], NULL, 0, 0, 0, row) != id;
+        differ_seed += cl_sampler_draw(s, &p, NULL, logits[row], (cl_sampler_history){0}, 0, row) != id;
         p.seed ^= 1ull << 63;
     }
     assert_true(differ_choice > ROWS / 2 && differ_seed > ROWS / 2 && differ_position > ROWS / 2);
@@ -526,6 +609,8 @@ int main(void) {
         cmocka_unit_test(edges_of_options),
         cmocka_unit_test(odd_logits_do_not_crash),
         cmocka_unit_test(penalties),
+        cmocka_unit_test(penalties_have_a_window),
+        cmocka_unit_test(steps_have_an_order),
         cmocka_unit_test(rules_restrict_draws),
         cmocka_unit_test(rules_leave_a_token),
         cmocka_unit_test(rules_have_their_order),
