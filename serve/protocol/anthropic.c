@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "messages.h"
+
 /* ---- Tools ---- */
 
 /* Tools of other types are defined by Anthropic, and have no schema here. */
@@ -43,14 +45,15 @@ static bool read_thinking(openai_translation *t) {
     const json_t *type = translation_string(t, thinking, "thinking", "type");
     if (!type) return false;
     const bool on = json_is(type, "enabled") || json_is(type, "adaptive");
-    int64_t budget = 1024;
+    int64_t budget = -1;
     if (!on && !json_is(type, "disabled"))
         return openai_refuse(t->error, "thinking.type", "must be \"enabled\", \"adaptive\" or \"disabled\"");
     if (!field_int(thinking, "budget_tokens", 1, INT32_MAX, &budget, t->error)) {
         snprintf(t->error->param, sizeof t->error->param, "thinking.budget_tokens");
         return false;
     }
-    return translation_set_thinking(t, on);
+    return translation_set_thinking(t, on) &&
+           (!on || budget < 0 || translation_set(t, t->chat, "thinking_token_budget", json_integer(budget)));
 }
 
 /* The effort of reasoning, and the schema that the answer must follow, which earlier clients send as `output_format`. */
@@ -65,7 +68,7 @@ static bool read_output(openai_translation *t) {
     if (!format) return true;
     t->format = where;
     const json_t *schema = json_object_get(format, "schema");
-    if (!json_is(json_object_get(format, "type"), "json_schema") || !json_is_object(schema))
+    if (!json_is(json_object_get(format, "type"), "json_schema") || !cl_json_is_object(schema))
         return openai_refuse(t->error, where, "must be {\"type\": \"json_schema\", \"schema\": {...}}");
     return translation_set(t, t->chat, "response_format",
                            json_pack("{s:s, s:{s:s, s:b, s:O}}", "type", "json_schema", "json_schema", "name", "output",
@@ -77,12 +80,10 @@ static bool read_output(openai_translation *t) {
 
 /* The fields of the body that do not reach the chat as they are. Those that are read nowhere change no answer. */
 static const char *const own_fields[] = {
-    "best_of",        "cache_control", "container",       "context_management",
-    "diagnostics",    "inference_geo", "logprobs",        "max_tokens",
-    "mcp_servers",    "messages",      "metadata",        "n",
-    "output_config",  "output_format", "service_tier",    "speed",
-    "stop_sequences", "system",        "thinking",        "tool_choice",
-    "tools",          "top_logprobs",  "user_profile_id", "workspace_id",
+    "best_of",       "cache_control", "container",       "context_management", "diagnostics", "inference_geo", "logprobs",
+    "max_tokens",    "mcp_servers",   "messages",        "metadata",           "n",           "n_cmpl",        "output_config",
+    "output_format", "service_tier",  "speed",           "stop_sequences",     "system",      "thinking",      "tool_choice",
+    "tools",         "top_logprobs",  "user_profile_id", "workspace_id",
 };
 
 bool anthropic_translate(openai_translation *t, const json_t *body, anthropic_marks *marks, openai_error *error) {
@@ -97,8 +98,12 @@ static bool parse(const openai_context *context, const json_t *body, openai_requ
     openai_translation t;
     anthropic_marks marks;
     *request = (openai_request){.endpoint = OPENAI_CHAT};
-    const bool ok = anthropic_translate(&t, body, &marks, error) && translation_parse(&t, context, request);
+    if (!openai_check_texts(context, body, error)) return false;
+    const bool translated = anthropic_translate(&t, body, &marks, error);
+    t.max_tool_name = ANTHROPIC_MAX_TOOL_NAME;
+    const bool ok = translated && translation_parse(&t, context, request);
     if (ok) request->id_prefix = "msg_";
+    if (ok) request->call_prefix = "toolu_";
     if (ok) anthropic_set_pin(&t, &marks, context, request);
     translation_free(&t);
     return ok;

@@ -44,11 +44,36 @@ static bool fail_kind(conversation *c, const char *where, const char *type) {
     return openai_refuse(c->t->error, where, "is of type \"%.64s\"; this model accepts only text", type);
 }
 
-/* A document is accepted if it is text. */
+/* Add a content, a string or an array of text blocks, to a message. */
+static bool add_blocks(conversation *c, json_t *message, const json_t *content, const char *where) {
+    size_t i;
+    const json_t *part;
+    if (json_is_string(content)) return translation_add_text(c->t, message, json_incref((json_t *)content));
+    if (!json_is_array(content)) return fail_kind(c, where, "document");
+    json_array_foreach(content, i, part) {
+        const json_t *text = json_object_get(part, "text");
+        if (!json_is_string(text)) return fail_kind(c, where, "document");
+        if (!translation_add_text(c->t, message, json_incref((json_t *)text))) return false;
+    }
+    return true;
+}
+
+/* Add a document or a search result if it is text: its title and what else describes it, and its content. */
+static bool add_document(conversation *c, json_t *message, const json_t *value, const char *where) {
+    static const char *const names[] = {"title", "context", "source"};
+    const json_t *source = json_object_get(value, "source"), *type = json_object_get(source, "type");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const json_t *text = json_object_get(value, names[i]);
+        if (json_is_string(text) && !translation_add_text(c->t, message, json_incref((json_t *)text))) return false;
+    }
+    if (!cl_json_is_object(source)) return add_blocks(c, message, json_object_get(value, "content"), where);
+    const char *member = json_is(type, "text") ? "data" : json_is(type, "content") ? "content" : "";
+    return add_blocks(c, message, json_object_get(source, member), where);
+}
+
 static bool read_document(conversation *c, const block *b) {
-    const json_t *source = json_object_get(b->value, "source"), *data = json_object_get(source, "data");
-    if (json_is(json_object_get(source, "type"), "text") && json_is_string(data)) return add_text(c, b, (json_t *)data);
-    return fail_kind(c, b->where, "document");
+    json_t *message = message_of(c, b->role, b->message);
+    return message && add_document(c, message, b->value, b->where);
 }
 
 static bool refuse_image(conversation *c, const block *b) { return fail_kind(c, b->where, "image"); }
@@ -62,17 +87,22 @@ static bool read_thinking(conversation *c, const block *b) {
 static bool read_tool_use(conversation *c, const block *b) {
     const json_t *id = translation_string(c->t, b->value, b->where, "id");
     const json_t *name = id ? translation_string(c->t, b->value, b->where, "name") : NULL;
-    const json_t *input = json_object_get(b->value, "input");
-    if (!name) return false;
-    if (!json_is_object(input)) {
-        const field_path param = path_of("%s.input", b->where);
-        return openai_refuse(c->t->error, param.text, "must be an object");
-    }
-    json_t *message = message_of(c, b->role, b->message);
-    return message && translation_add_call(c->t, message, id, name, translation_text_of(input), b->where);
+    json_t *message = name ? message_of(c, b->role, b->message) : NULL;
+    return message && translation_add_call(c->t, message, id, name, translation_arguments(field_get(b->value, "input")),
+                                           b->where, "input");
 }
 
-/* The text blocks of a result; those that refer to something else are skipped. */
+/* Add a block of a result; those that refer to something else are skipped. */
+static bool add_result_block(conversation *c, json_t *message, const json_t *value, const char *where) {
+    const json_t *type = json_object_get(value, "type");
+    if (json_is(type, "image")) return fail_kind(c, where, "image");
+    if (json_is(type, "document") || json_is(type, "search_result")) return add_document(c, message, value, where);
+    if (!json_is(type, "text")) return true;
+    const json_t *text = translation_string(c->t, value, where, "text");
+    return text && translation_add_text(c->t, message, json_incref((json_t *)text));
+}
+
+/* Add the texts of a result. */
 static bool add_result(conversation *c, json_t *message, const json_t *content, const char *where) {
     size_t i;
     const json_t *part;
@@ -81,13 +111,8 @@ static bool add_result(conversation *c, json_t *message, const json_t *content, 
     if (!json_is_array(content))
         return openai_refuse(c->t->error, where, "must be a string or an array of blocks, not %s", field_kind(content));
     json_array_foreach(content, i, part) {
-        const json_t *type = json_object_get(part, "type");
         const field_path name = path_of("%s[%zu]", where, i);
-        if (json_is(type, "image") || json_is(type, "document")) return fail_kind(c, name.text, json_string_value(type));
-        if (!json_is(type, "text")) continue;
-        const json_t *text = translation_string(c->t, part, name.text, "text");
-        if (!text || !translation_add_text(c->t, message, json_incref((json_t *)text)) ||
-            !anthropic_read_mark(c->t, c->marks, part, name.text))
+        if (!add_result_block(c, message, part, name.text) || !anthropic_read_mark(c->t, c->marks, part, name.text))
             return false;
     }
     return json_object_get(message, "content") || translation_add_text(c->t, message, json_string(""));
@@ -112,11 +137,12 @@ static bool read_block(conversation *c, const block *b) {
         {"text", NULL, read_text},
         {"image", NULL, refuse_image},
         {"document", NULL, read_document},
+        {"search_result", NULL, read_document},
         {"thinking", "assistant", read_thinking},
         {"tool_use", "assistant", read_tool_use},
         {"tool_result", "user", read_tool_result},
     };
-    if (!json_is_object(b->value))
+    if (!cl_json_is_object(b->value))
         return openai_refuse(c->t->error, b->where, "must be an object, not %s", field_kind(b->value));
     const json_t *type = translation_string(c->t, b->value, b->where, "type");
     if (!type) return false;
@@ -136,7 +162,8 @@ static bool read_message(conversation *c, const json_t *value, size_t i) {
     const field_path message = path_of("messages[%zu]", i), role = path_of("%s.role", message.text);
     const field_path where = path_of("%s.content", message.text);
     size_t r = 0, j;
-    if (!json_is_object(value)) return openai_refuse(c->t->error, message.text, "must be an object, not %s", field_kind(value));
+    if (!cl_json_is_object(value))
+        return openai_refuse(c->t->error, message.text, "must be an object, not %s", field_kind(value));
     while (r < sizeof roles / sizeof *roles && !json_is(json_object_get(value, "role"), roles[r])) r++;
     if (r == sizeof roles / sizeof *roles)
         return openai_refuse(c->t->error, role.text, "must be \"user\", \"assistant\" or \"system\"");
@@ -189,16 +216,6 @@ static bool read_system(conversation *c) {
 
 /* ---- All ---- */
 
-/* The answer continues a last message of the assistant, unless that has called tools. */
-static bool read_end(conversation *c) {
-    if (!translation_end_message(c->t, c->last)) return false;
-    const bool continues =
-        strcmp(c->role, "assistant") == 0 && json_object_get(c->last, "content") && !json_object_get(c->last, "tool_calls");
-    if (!continues) return true;
-    return translation_set(c->t, c->t->chat, "add_generation_prompt", json_false()) &&
-           translation_set(c->t, c->t->chat, "continue_final_message", json_true());
-}
-
 bool anthropic_read_input(openai_translation *t, anthropic_marks *marks) {
     conversation c = {.t = t, .marks = marks};
     const json_t *messages = field_get(t->body, "messages"), *message;
@@ -208,5 +225,5 @@ bool anthropic_read_input(openai_translation *t, anthropic_marks *marks) {
     if (!read_system(&c)) return false;
     json_array_foreach(messages, i, message) if (!read_message(&c, message, i)) return false;
     if (!c.last || json_array_size(t->messages) == 0) return openai_refuse(t->error, "messages", "has no text");
-    return read_end(&c);
+    return translation_end_message(t, c.last) && translation_continue(t);
 }

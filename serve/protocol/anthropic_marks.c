@@ -22,7 +22,7 @@ bool anthropic_read_mark(openai_translation *t, anthropic_marks *marks, const js
     const field_path param = path_of("%s%scache_control", where, *where ? "." : "");
     int32_t seconds = 0;
     if (!mark) return true;
-    if (!json_is_object(mark)) return openai_refuse(t->error, param.text, "must be an object, not %s", field_kind(mark));
+    if (!cl_json_is_object(mark)) return openai_refuse(t->error, param.text, "must be an object, not %s", field_kind(mark));
     if (!read_ttl(t, mark, param.text, &seconds)) return false;
     if (++marks->n > MAX_MARKS)
         return openai_refuse(t->error, param.text, "is one too many: a request may have cache_control at %d places", MAX_MARKS);
@@ -96,8 +96,10 @@ void anthropic_set_pin(const openai_translation *t, const anthropic_marks *marks
     openai_prompt marked = {0};
     openai_error ignored;
     size_t n = 0;
+    const field_path odd = request->odd;
     if (chat && openai_parse_chat(context, chat, request, &marked, &ignored))
         while (n < whole->n && n < marked.tokens.n && whole->ids[n] == marked.tokens.ids[n]) n++;
+    request->odd = odd;
     request->params.pin_tokens = (int64_t)(n / 2 * 2);
     request->pin_ttl_s = n > 1 ? marks->ttl_s : 0;
     cl_token_list_free(&marked.tokens);

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "anthropic.h"
-#include "json.h"
 
 /* ---- Errors ---- */
 
@@ -36,19 +35,6 @@ void anthropic_write_error(openai_writer *w, const char *key, const openai_error
 
 /* ---- Blocks ---- */
 
-/* A call's arguments as an object; an empty one if they were cut off. */
-static void write_input(openai_writer *w, cl_str arguments) {
-    openai_error error = {0};
-    json_t *input = arguments.size > 0 ? openai_json_parse("arguments", arguments.data, arguments.size, &error) : NULL;
-    if (error.status >= 500) writer_fail(w);
-    if (json_is_object(input)) {
-        writer_value(w, "input", input);
-    } else {
-        json_decref(input);
-        writer_value(w, "input", json_object());
-    }
-}
-
 /* Write block i of the content as the value of `key`; empty: as it begins in a stream, without its text. */
 static void write_block(openai_writer *w, const char *key, const openai_result *result, size_t i, bool empty) {
     const openai_choice *c = &result->choices[0];
@@ -69,7 +55,7 @@ static void write_block(openai_writer *w, const char *key, const openai_result *
         writer_string(w, "type", "tool_use");
         writer_string(w, "id", c->calls[item->call].id);
         writer_string(w, "name", c->calls[item->call].name.data);
-        write_input(w, text);
+        openai_write_arguments(w, "input", text);
     }
     writer_close(w);
 }

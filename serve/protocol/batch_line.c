@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkllama/common/json_text.h"
 #include "chunkllama/common/str.h"
 #include "json.h"
 #include "parse.h"
@@ -24,7 +25,7 @@ static bool fail_memory(batch_line *line) {
 static bool set_id(batch_line *line, const json_t *object) {
     json_t *id = json_object_get(object, line->openai_form ? "custom_id" : "id");
     line->id = id ? json_incref(id) : json_integer((json_int_t)line->number);
-    line->id_text = line->id ? json_dumps(line->id, JSON_ENCODE_ANY) : NULL;
+    line->id_text = line->id ? cl_json_dumps(line->id, JSON_ENCODE_ANY) : NULL;
     return line->id_text ? true : fail_memory(line);
 }
 
@@ -60,7 +61,7 @@ static bool parse_object(batch_line *line, const json_t *object, const openai_co
     line->openai_form = json_object_get(object, "custom_id") || json_object_get(object, "body");
     if (!set_id(line, object)) return false;
     const json_t *body = line->openai_form ? json_object_get(object, "body") : object;
-    if (!json_is_object(body)) return fail(line, "body", "body must be an object, the request");
+    if (!cl_json_is_object(body)) return fail(line, "body", "body must be an object, the request");
 
     if (!find_dialect(line, object, body)) return false;
     if (!line->dialect->parse(context, body, &line->request, &line->error)) {
@@ -83,7 +84,7 @@ bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t 
     bool ok = false;
     if (!object)
         line->failed = true;
-    else if (!json_is_object(object))
+    else if (!cl_json_is_object(object))
         fail(line, NULL, "the line is not a JSON object");
     else
         ok = parse_object(line, object, context, tenants);

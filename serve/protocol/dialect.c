@@ -62,8 +62,12 @@ const openai_dialect openai_embedding = {
     IN_COMMON,
 };
 
-const openai_dialect *const openai_dialects[OPENAI_N_DIALECTS] = {&openai_chat, &openai_completion, &openai_embedding,
-                                                                  &openai_responses, &anthropic_messages};
+const openai_dialect *const openai_dialects[OPENAI_N_DIALECTS] = {
+    &openai_chat,        &openai_completion,       &openai_embedding,    &openai_responses,
+    &anthropic_messages, &llama_server_completion, &llama_server_infill, &llama_server_embedding,
+    &openai_score,       &openai_rerank,           &ollama_chat,         &ollama_generate,
+    &ollama_embed,       &ollama_embeddings,
+};
 
 const openai_dialect *openai_dialect_of(const json_t *body) {
     return json_object_get(body, "messages") ? &openai_chat : &openai_completion;
@@ -72,7 +76,7 @@ const openai_dialect *openai_dialect_of(const json_t *body) {
 const openai_dialect *openai_dialect_read(const json_t *url, const char *param, openai_error *error) {
     const char *path = json_string_value(url);
     char paths[200] = "";
-    for (size_t i = 0; i < OPENAI_N_DIALECTS; i++) {
+    for (size_t i = 0; i < OPENAI_N_BATCH_DIALECTS; i++) {
         const openai_dialect *d = openai_dialects[i];
         if (path && strcmp(path, d->path) == 0) return d;
         const size_t end = strlen(paths);

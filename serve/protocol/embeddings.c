@@ -38,36 +38,52 @@ static bool parse_form(const openai_context *context, const json_t *body, openai
     return field_int32(body, "dimensions", 1, r->dimensions, &r->dimensions, error);
 }
 
-/* Models that are trained to give embeddings may need an end token behind the text. */
-static bool add_end_tokens(const openai_context *context, openai_request *r, openai_error *error) {
-    const cl_tokenizer *tok = context->model->tok;
-    if (!cl_tokenizer_adds_eos(tok)) return true;
-    const int32_t eos = cl_tokenizer_eos(tok);
-    for (size_t i = 0; i < r->n_prompts; i++) {
-        cl_token_list *tokens = &r->prompts[i].tokens;
-        cl_error cause;
-        if (tokens->ids[tokens->n - 1] != eos && cl_token_list_add(tokens, eos, &cause) != CL_OK)
-            return openai_fail_from(error, NULL, &cause);
-    }
-    return true;
+static bool ends_with(const cl_token_list *list, const cl_token_list *end) {
+    return list->n >= end->n && memcmp(list->ids + list->n - end->n, end->ids, end->n * sizeof *end->ids) == 0;
 }
 
-static bool parse(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
+/* Models that are trained to give embeddings may need tokens behind the text, such as EOS. */
+static bool add_trailing(const openai_context *context, openai_request *r, openai_error *error) {
+    const cl_tokenizer *tok = context->model->tok;
+    cl_token_list trailing = {0};
+    cl_error cause;
+    cl_status status = cl_tokenizer_add_trailing(tok, &trailing, &cause);
+    for (size_t i = 0; trailing.n > 0 && status == CL_OK && i < r->n_prompts; i++) {
+        cl_token_list *tokens = &r->prompts[i].tokens;
+        if (!ends_with(tokens, &trailing)) status = cl_tokenizer_add_trailing(tok, tokens, &cause);
+    }
+    cl_token_list_free(&trailing);
+    return status == CL_OK || openai_fail_from(error, NULL, &cause);
+}
+
+bool openai_embedding_begin(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     cl_engine_request *p = &r->params;
+    *r = (openai_request){.endpoint = OPENAI_EMBEDDING, .id_prefix = "embd-", .n = 1};
+    cl_engine_request_init(p);
+    p->max_tokens = 0;
+    p->timeout_s = context->timeout_s;
+    p->queue_timeout_s = context->queue_timeout_s;
     return openai_check_body(context, body, error) && openai_check_offered(r->endpoint, body, error) &&
            field_int32(body, "priority", -CL_ENGINE_MAX_PRIORITY, CL_ENGINE_MAX_PRIORITY, &p->priority, error) &&
            parse_pooling(context, body, &p->pooling, error) && parse_form(context, body, r, error) &&
-           openai_parse_prompt_list(context, field_get(body, "input"), "input", OPENAI_MAX_INPUTS, r, error) &&
-           add_end_tokens(context, r, error);
+           openai_parse_special(context, body, r, error);
+}
+
+bool openai_embedding_end(const openai_context *context, openai_request *r, openai_error *error) {
+    return !r->adds_special || add_trailing(context, r, error);
 }
 
 bool openai_embedding_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error) {
-    *request = (openai_request){.endpoint = OPENAI_EMBEDDING, .id_prefix = "embd-", .n = 1};
-    cl_engine_request_init(&request->params);
-    request->params.max_tokens = 0;
-    request->params.timeout_s = context->timeout_s;
-    request->params.queue_timeout_s = context->queue_timeout_s;
-    if (parse(context, body, request, error)) return true;
+    const char *texts = !field_get(body, "input") && field_get(body, "content") ? "content" : "input"; /* llama-server's name */
+    return openai_embedding_parse_as(context, body, texts, request, error);
+}
+
+bool openai_embedding_parse_as(const openai_context *context, const json_t *body, const char *texts, openai_request *request,
+                               openai_error *error) {
+    if (openai_embedding_begin(context, body, request, error) &&
+        openai_parse_prompt_list(context, field_get(body, texts), texts, OPENAI_MAX_INPUTS, request, error) &&
+        openai_embedding_end(context, request, error))
+        return true;
     openai_request_free(request);
     return false;
 }
@@ -98,20 +114,26 @@ static char *base64(const unsigned char *bytes, size_t n) {
     return text;
 }
 
-/* Write the member "embedding" as base64 of its components, which this CPU stores as little-endian f32. */
-static void write_base64(openai_writer *w, const float *x, int32_t n, double length) {
+/* Write a vector as base64 of its components, which this CPU stores as little-endian f32. */
+static void write_base64(openai_writer *w, const char *key, const float *x, int32_t n, double length) {
     float *scaled = calloc((size_t)n, sizeof *scaled);
     for (int32_t i = 0; scaled && i < n; i++) scaled[i] = (float)((double)x[i] / length);
     char *text = scaled ? base64((const unsigned char *)scaled, (size_t)n * sizeof *scaled) : NULL;
-    text ? writer_string(w, "embedding", text) : writer_fail(w);
+    text ? writer_string(w, key, text) : writer_fail(w);
     free(text);
     free(scaled);
 }
 
-static void write_floats(openai_writer *w, const float *x, int32_t n, double length) {
-    writer_open(w, "embedding", '[');
+static void write_floats(openai_writer *w, const char *key, const float *x, int32_t n, double length) {
+    writer_open(w, key, '[');
     for (int32_t i = 0; i < n; i++) writer_real(w, NULL, (double)(float)((double)x[i] / length));
     writer_close(w);
+}
+
+void openai_write_embedding(openai_writer *w, const char *key, const openai_result *result, size_t i) {
+    const openai_request *r = result->request;
+    const float *x = result->embeddings[i];
+    (r->base64 ? write_base64 : write_floats)(w, key, x, r->dimensions, length_of(x, r->dimensions));
 }
 
 void openai_write_embeddings(openai_writer *w, const char *key, const openai_result *result) {
@@ -121,11 +143,10 @@ void openai_write_embeddings(openai_writer *w, const char *key, const openai_res
     openai_write_head(w, result, "list");
     writer_open(w, "data", '[');
     for (size_t i = 0; i < r->n_prompts; i++) {
-        const float *x = result->embeddings[i];
         writer_open(w, NULL, '{');
         writer_string(w, "object", "embedding");
         writer_integer(w, "index", (int64_t)i);
-        (r->base64 ? write_base64 : write_floats)(w, x, r->dimensions, length_of(x, r->dimensions));
+        openai_write_embedding(w, "embedding", result, i);
         writer_close(w);
     }
     writer_close(w);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "chunkllama/common/json_text.h"
 #include "parse.h"
 
 field_path path_of(const char *format, ...) {
@@ -39,6 +40,8 @@ const json_t *field_get_requested(const json_t *object, const char *name) {
 }
 
 const char *field_kind(const json_t *value) {
+    cl_str number;
+    if (cl_json_is_number(value, &number)) return "a number beyond 64 bits";
     switch (json_typeof(value)) {
     case JSON_OBJECT: return "an object";
     case JSON_ARRAY: return "an array";
@@ -49,6 +52,20 @@ const char *field_kind(const json_t *value) {
     case JSON_FALSE: return "a boolean";
     default: return "null";
     }
+}
+
+size_t field_text_size(const json_t *value) {
+    size_t size = json_string_length(value), i;
+    const char *name;
+    json_t *element;
+    json_array_foreach(value, i, element) size += field_text_size(element);
+    json_object_foreach((json_t *)value, name, element) size += strlen(name) + field_text_size(element);
+    return size;
+}
+
+bool field_check_text(const json_t *object, const char *name, size_t max, openai_error *error) {
+    const size_t size = field_text_size(json_object_get(object, name));
+    return size <= max || openai_refuse(error, name, "has %zu bytes of text; it may have at most %zu: shorten it", size, max);
 }
 
 bool field_name(const json_t *value, const char *param, const char **name, openai_error *error) {
@@ -68,13 +85,18 @@ bool field_bool(const json_t *object, const char *name, bool *value, openai_erro
     return true;
 }
 
+/* Whether a value is a whole number that no integer type holds, as 1e19. */
+static bool is_huge(const json_t *value) {
+    const double x = json_real_value(value); /* 0 if it is none */
+    return x >= 0x1p63 || x < -0x1p63;
+}
+
 bool field_is_integer(const json_t *value, int64_t *integer) {
-    const double exact = 9007199254740992; /* 2^53: up to there a double is one integer */
+    const double x = json_real_value(value);
     if (json_is_integer(value))
         *integer = json_integer_value(value);
-    else if (json_is_real(value) && fabs(json_real_value(value)) <= exact &&
-             floor(json_real_value(value)) == json_real_value(value))
-        *integer = (int64_t)json_real_value(value);
+    else if (json_is_real(value) && !is_huge(value) && floor(x) == x)
+        *integer = (int64_t)x;
     else
         return false;
     return true;
@@ -84,6 +106,9 @@ bool field_int(const json_t *object, const char *name, int64_t min, int64_t max,
     const json_t *field = field_get(object, name);
     int64_t x;
     if (!field) return true;
+    if (is_huge(field))
+        return openai_refuse(error, name, "is %g; it must be an integer from %lld to %lld", json_real_value(field),
+                             (long long)min, (long long)max);
     if (!field_is_integer(field, &x)) return openai_refuse(error, name, "must be an integer, not %s", field_kind(field));
     if (x < min || x > max)
         return openai_refuse(error, name, "is %lld; it must be from %lld to %lld", (long long)x, (long long)min,
@@ -110,10 +135,13 @@ bool field_float(const json_t *object, const char *name, double min, double max,
 }
 
 bool field_token(const json_t *value, const char *param, const cl_model *model, int32_t *id, openai_error *error) {
-    int64_t x;
+    const int32_t n_vocab = cl_tokenizer_n_vocab(model->tok);
+    int64_t x = -1;
+    if (is_huge(value))
+        return openai_refuse(error, param, "is %g; token ids of this model are from 0 to %d", json_real_value(value),
+                             n_vocab - 1);
     if (!field_is_integer(value, &x))
         return openai_refuse(error, param, "must be an integer, a token id, not %s", field_kind(value));
-    const int32_t n_vocab = cl_tokenizer_n_vocab(model->tok);
     if (x < 0 || x >= n_vocab)
         return openai_refuse(error, param, "is %lld; token ids of this model are from 0 to %d", (long long)x, n_vocab - 1);
     *id = (int32_t)x;
@@ -122,7 +150,7 @@ bool field_token(const json_t *value, const char *param, const cl_model *model, 
 
 bool field_object(const json_t *object, const char *name, const json_t **value, openai_error *error) {
     *value = field_get(object, name);
-    return !*value || json_is_object(*value) || openai_refuse(error, name, "must be an object, not %s", field_kind(*value));
+    return !*value || cl_json_is_object(*value) || openai_refuse(error, name, "must be an object, not %s", field_kind(*value));
 }
 
 bool field_array(const json_t *object, const char *name, const char *what, size_t max, const json_t **array,

@@ -1,8 +1,11 @@
 /* Parses JSON with jansson, within limits, and tells invalid text from memory that is lacking. */
 #include "json.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "chunkllama/common/json_text.h"
 
 /* ---- Limits ---- */
 
@@ -92,12 +95,10 @@ static bool has_memory(size_t size, const contents *c) {
     return probe;
 }
 
-json_t *openai_json_parse(const char *what, const char *text, size_t size, openai_error *error) {
-    openai_json_used used = {0};
-    return openai_json_parse_part(what, text, size, &used, error);
-}
+/* ---- Texts ---- */
 
-json_t *openai_json_parse_part(const char *what, const char *text, size_t size, openai_json_used *used, openai_error *error) {
+/* A text that jansson accepts if it is JSON. */
+static json_t *parse(const char *what, const char *text, size_t size, openai_json_used *used, openai_error *error) {
     json_error_t at;
     const contents c = count(text, size);
     used->n_values += c.n_values;
@@ -113,5 +114,27 @@ json_t *openai_json_parse_part(const char *what, const char *text, size_t size, 
     if (!json)
         openai_fail(error, NULL, "the %s is not valid JSON: %s at line %d, column %d (byte %d)", what, at.text, at.line,
                     at.column, at.position);
+    return json;
+}
+
+/* Any text; its counts are added to *used. */
+static json_t *parse_any(const char *what, const char *text, size_t size, openai_json_used *used, openai_error *error) {
+    size_t mended_size;
+    bool lacks_memory;
+    char *mended = cl_json_mended(text, size, &mended_size, &lacks_memory);
+    if (lacks_memory) return no_memory(error);
+    json_t *json = parse(what, mended ? mended : text, mended ? mended_size : size, used, error);
+    free(mended);
+    return json;
+}
+
+json_t *openai_json_parse(const char *what, const char *text, size_t size, openai_error *error) {
+    return parse_any(what, text, size, &(openai_json_used){0}, error);
+}
+
+json_t *openai_json_parse_field(const char *field, const json_t *string, openai_json_used *used, openai_error *error) {
+    openai_json_used own = {0};
+    json_t *json = parse_any(field, json_string_value(string), json_string_length(string), used ? used : &own, error);
+    if (!json && error->status < 500) snprintf(error->param, sizeof error->param, "%s", field);
     return json;
 }

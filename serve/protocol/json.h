@@ -28,7 +28,15 @@ typedef struct openai_json_used {
     size_t n_values, n_containers;
 } openai_json_used;
 
-/* The same for one of several texts. *used begins as {0}, and gets the text's counts. */
-json_t *openai_json_parse_part(const char *what, const char *text, size_t size, openai_json_used *used, openai_error *error);
+/* Whether they contain more than is allowed. */
+static inline bool openai_json_exceeds(const openai_json_used *used) {
+    return used->n_values > OPENAI_JSON_MAX_VALUES || used->n_containers > OPENAI_JSON_MAX_CONTAINERS;
+}
+
+/*
+ * The same for the text that a field has as a string. used: begins as {0}, and gets the text's counts; NULL: it shares the
+ * limits with none.
+ */
+json_t *openai_json_parse_field(const char *field, const json_t *string, openai_json_used *used, openai_error *error);
 
 #endif

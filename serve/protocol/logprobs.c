@@ -10,6 +10,12 @@
 /* The likeliest tokens that logprobs show of the n that are known. */
 static size_t n_shown(const openai_request *r, int32_t n_top) { return (size_t)(n_top < r->n_top ? n_top : r->n_top); }
 
+/* The first tokens of prompt i, which have no logprobs: nothing precedes the first, and others may be left out. */
+static size_t n_unscored(const openai_request *r, size_t i) {
+    const size_t n = r->prompts[i].tokens.n, from = (size_t)r->params.prompt_logprobs_from;
+    return from < 1 ? 1 : from < n ? from : n;
+}
+
 /* The bytes of a token, owned. */
 typedef struct piece {
     char *bytes;
@@ -45,8 +51,7 @@ static int64_t n_characters(const piece *p) {
     return n;
 }
 
-/* The logprob in the answer. JSON has no infinity; OpenAI's servers report -9999 for impossible tokens. */
-static double reported(float logprob) { return isfinite(logprob) ? (double)logprob : -9999.0; }
+double openai_reported(float logprob) { return isfinite(logprob) ? (double)logprob : -9999.0; }
 
 /* ---- Chat ---- */
 
@@ -57,15 +62,15 @@ static void write_chat_token(openai_writer *w, const openai_result *result, cons
     piece name = by_id ? id_get(w, l->id) : p;
     writer_bytes(w, "token", name.bytes, name.size);
     if (by_id) free(name.bytes);
-    writer_real(w, "logprob", reported(l->logprob));
+    writer_real(w, "logprob", openai_reported(l->logprob));
     writer_byte_values(w, "bytes", p.bytes, p.size);
     free(p.bytes);
 }
 
-static void write_chat(openai_writer *w, const openai_result *result, const openai_logprobs *l, size_t first) {
+void openai_write_token_logprobs(openai_writer *w, const char *key, const openai_result *result, const openai_logprobs *l,
+                                 size_t first) {
     const size_t stride = (size_t)result->request->params.n_top;
-    writer_open(w, "logprobs", '{');
-    writer_open(w, "content", '[');
+    writer_open(w, key, '[');
     for (size_t i = first; i < l->n; i++) {
         writer_open(w, NULL, '{');
         write_chat_token(w, result, &l->chosen[i]);
@@ -79,6 +84,11 @@ static void write_chat(openai_writer *w, const openai_result *result, const open
         writer_close(w);
     }
     writer_close(w);
+}
+
+static void write_chat(openai_writer *w, const openai_result *result, const openai_logprobs *l, size_t first) {
+    writer_open(w, "logprobs", '{');
+    openai_write_token_logprobs(w, "content", result, l, first);
     writer_null(w, "refusal");
     writer_close(w);
 }
@@ -94,7 +104,7 @@ typedef struct span {
     int64_t offset;       /* characters before the next token */
 } span;
 
-/* A token of a span. l is NULL for a prompt's first token, which nothing precedes; otherwise it is token i of l. */
+/* A token of a span. l is NULL for a prompt's token without logprob; otherwise it is token i of l. */
 typedef struct span_token {
     int32_t id;
     const openai_logprobs *l;
@@ -126,14 +136,14 @@ static void put_token(span *s, const span_token *t) {
 
 static void put_logprob(span *s, const span_token *t) {
     if (t->l)
-        writer_real(s->w, NULL, reported(t->l->chosen[t->i].logprob));
+        writer_real(s->w, NULL, openai_reported(t->l->chosen[t->i].logprob));
     else
         writer_null(s->w, NULL);
 }
 
 static void put_candidate(span *s, const cl_sampler_logprob *l) {
     piece name = name_get(s->w, s->result, l->id);
-    writer_named_real(s->w, name.bytes, name.size, reported(l->logprob));
+    writer_named_real(s->w, name.bytes, name.size, openai_reported(l->logprob));
     free(name.bytes);
 }
 
@@ -166,7 +176,7 @@ static void write_array(span *s, const char *key, void (*put)(span *s, const spa
     const openai_request *r = s->result->request;
     const size_t i = s->choice / (size_t)r->params.n;
     writer_open(s->w, key, '[');
-    if (s->echo) put(s, &(span_token){.id = r->prompts[i].tokens.ids[0]});
+    for (size_t k = 0; s->echo && k < n_unscored(r, i); k++) put(s, &(span_token){.id = r->prompts[i].tokens.ids[k]});
     if (s->echo) put_all(s, &s->result->prompt_logprobs[i], 0, put);
     put_all(s, &s->result->choices[s->choice].logprobs, s->first, put);
     writer_close(s->w);
@@ -200,7 +210,7 @@ static void write_ranked(openai_writer *w, const openai_result *result, const cl
     snprintf(id, sizeof id, "%d", l->id);
     piece p = piece_get(w, result, l->id);
     writer_open(w, id, '{');
-    writer_real(w, "logprob", reported(l->logprob));
+    writer_real(w, "logprob", openai_reported(l->logprob));
     writer_integer(w, "rank", rank);
     writer_bytes(w, "decoded_token", p.bytes, p.size);
     writer_close(w);
@@ -211,7 +221,7 @@ void openai_write_prompt_logprobs(openai_writer *w, const openai_result *result,
     const openai_request *r = result->request;
     const openai_logprobs *l = &result->prompt_logprobs[i];
     writer_open(w, "prompt_logprobs", '[');
-    writer_null(w, NULL); /* nothing precedes the first token */
+    for (size_t k = 0; k < n_unscored(r, i); k++) writer_null(w, NULL);
     for (size_t k = 0; k < l->n; k++) {
         writer_open(w, NULL, '{');
         write_ranked(w, result, &l->chosen[k], l->ranks[k]);

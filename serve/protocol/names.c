@@ -43,10 +43,17 @@ void openai_names_free(openai_names *names) {
     *names = (openai_names){0};
 }
 
+/* The size of a name without its tag, if that is the one that stands for none. */
+static size_t size_of(const char *name) {
+    const size_t size = strlen(name), n = strlen(OPENAI_LATEST);
+    return size > n && strcmp(name + size - n, OPENAI_LATEST) == 0 ? size - n : size;
+}
+
 bool openai_names_have(const openai_names *names, const char *name) {
+    const size_t size = size_of(name);
     if (!names || names->any) return true;
     for (size_t i = 0; i < names->n; i++)
-        if (strcmp(names->names[i], name) == 0) return true;
+        if (size_of(names->names[i]) == size && memcmp(names->names[i], name, size) == 0) return true;
     return false;
 }
 
@@ -59,7 +66,7 @@ bool openai_fail_model(openai_error *error, const char *name, const openai_names
 }
 
 bool openai_check_body(const openai_context *context, const json_t *body, openai_error *error) {
-    if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
+    if (!cl_json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
     const json_t *model = field_get(body, "model");
     const char *name;
     if (!model) return true;

@@ -18,10 +18,17 @@
 #include <stdint.h>
 
 #include "chunkllama/chat/reply.h"
+#include "chunkllama/common/json_text.h"
 #include "chunkllama/common/str.h"
 #include "chunkllama/engine/engine.h"
 #include "chunkllama/model/model.h"
+#include "chunkllama/schema/schema.h"
 #include "writer.h"
+
+/* A name such as "messages[2].content"; cut to the buffer's size, as in openai_error. */
+typedef struct field_path {
+    char text[64];
+} field_path;
 
 typedef enum openai_endpoint { OPENAI_CHAT, OPENAI_COMPLETION, OPENAI_EMBEDDING } openai_endpoint;
 
@@ -120,6 +127,9 @@ typedef struct openai_names {
 cl_status openai_names_init(openai_names *names, const char *list, const char *path, cl_error *error);
 void openai_names_free(openai_names *names);
 
+/* The tag that Ollama's clients add to a name, which is the same name without it. */
+#define OPENAI_LATEST ":latest"
+
 /* Whether requests may call the model by this name; names: NULL: by any. */
 bool openai_names_have(const openai_names *names, const char *name);
 
@@ -131,17 +141,27 @@ bool openai_fail_model(openai_error *error, const char *name, const openai_names
 /* The values of fields that a request's body leaves out. */
 typedef struct openai_defaults {
     cl_sampler_params sampling;    /* sampling.seed counts only with has_seed; otherwise each request draws its own seed */
+    int32_t penalty_window;        /* cl_engine_request's, where the penalty is not llama-server's; default -1 */
     bool has_seed;                 /* default false */
     int64_t max_tokens_chat;       /* tokens; < 0 (default, as OpenAI's): up to the context's end */
     int64_t max_tokens_completion; /* tokens; default 16, as OpenAI's */
     bool ignore_eos;               /* default false */
     bool logprobs;                 /* default false */
     int32_t n_top;                 /* how many of the likeliest tokens are reported with each token; default 0 */
+    bool open_objects;             /* cl_schema_options.open; default false */
     cl_engine_pooling pooling;     /* of embeddings; default CL_ENGINE_POOL_NONE: as the model's file says, or else the last */
+    bool parse_special; /* in prompts of completions and embeddings, names of special tokens are these; default false */
 } openai_defaults;
 
 /* Set all fields to their defaults. */
 void openai_defaults_init(openai_defaults *defaults);
+
+/* Whether clients may name a request so: 1 to OPENAI_MAX_REQUEST_ID characters that a header may have, printable ASCII. */
+bool openai_is_request_id(const char *id);
+
+/* Write 24 random digits and a zero. False: the system has no random bytes. */
+enum { OPENAI_RANDOM_ID = 25 };
+bool openai_random_id(char id[OPENAI_RANDOM_ID]);
 
 /*
  * The common part of all requests of a server or of a run of `chunkllama batch`. Its pointers are borrowed; requests and
@@ -151,11 +171,14 @@ typedef struct openai_context {
     const cl_model *model;
     const char *model_name;    /* the model's name in answers, UTF-8 */
     const openai_names *names; /* that requests may send; NULL: any */
+    int64_t started_at;        /* seconds since 1970: the model's date in Ollama's answers */
     const cl_chat *chat;       /* how chats are written: as the model's file or the user says; NULL: chats are refused */
     int32_t n_ctx;             /* tokens; text too long for it is refused before it is tokenized; 0: no limit */
+    const char *n_ctx_reason;  /* cl_engine_context_reason; NULL: none */
     double timeout_s;          /* cl_engine_request.timeout_s of all requests; 0: none */
     double queue_timeout_s;    /* the same of cl_engine_request.queue_timeout_s */
     openai_defaults defaults;
+    openai_defaults local;     /* of requests by llama-server's names, and of the page */
     const json_t *chat_kwargs; /* an object: variables of the template that requests do not set; NULL: none */
     bool can_pin;              /* requests may pin the prefixes that they mark; otherwise marks have no effect */
 } openai_context;
@@ -163,20 +186,30 @@ typedef struct openai_context {
 enum {
     OPENAI_MAX_PROMPTS = 1024,
     OPENAI_MAX_N = 128,
-    OPENAI_MAX_STOP = 16, /* OpenAI's own limit is 4 */
+    OPENAI_MAX_CHOICES = 4096, /* of all prompts of a request */
+    OPENAI_MAX_STOP = 16,      /* OpenAI's own limit is 4 */
     OPENAI_MAX_STOP_BYTES = 1024,
     OPENAI_MAX_STOP_TOKENS = 256,
     OPENAI_MAX_TOP_LOGPROBS = 20,
     OPENAI_MAX_LOGIT_BIAS = 65536, /* tokens; OpenAI's own limit is 300 */
     OPENAI_MAX_BAD_WORDS = 1024,
     OPENAI_MAX_BAD_WORD_BYTES = 1024,
+    OPENAI_MAX_RULE_BYTES = 65536, /* of the texts of logit_bias and bad_words together, which are tokenized */
+    OPENAI_MAX_SAMPLERS = 16,
+    OPENAI_PENALTY_WINDOW = 64,  /* tokens that llama-server's penalty counts, unless the request says another number */
     OPENAI_MAX_REQUEST_ID = 128, /* bytes */
     OPENAI_MAX_MARKERS = 8,
-    OPENAI_MAX_INPUTS = 2048, /* of a request for embeddings; as OpenAI's */
+    OPENAI_MAX_INPUTS = 2048,      /* of a request for embeddings, as OpenAI's; and documents of one for scores */
+    OPENAI_MAX_QUERIES = 16 << 20, /* bytes of a query and its instruction, times the documents that are judged */
+    /* Of answers that repeat what they got, since that takes no computing which would bound it: */
+    OPENAI_MAX_TEXT = 16 << 20,      /* bytes of text that is made of token ids; as many as a body may have */
+    OPENAI_MAX_REPEATED = 128 << 20, /* bytes of prompts in choices, by openai_repeated_bytes */
+    OPENAI_VALUE_BYTES = 64,         /* about the memory of a value in an answer, with its text */
 };
 
 /* What a request's rules on tokens point to (rules.c). Owned. */
 typedef struct openai_rules {
+    size_t n_bytes; /* of texts that were tokenized */
     cl_logit_bias *bias;
     size_t bias_capacity;
     int32_t *allowed;
@@ -186,8 +219,9 @@ typedef struct openai_rules {
 
 typedef struct openai_prompt {
     cl_token_list tokens;
-    char *text; /* [text_size] the text that `echo` repeats, UTF-8; NULL without echo */
+    char *text; /* [text_size] the text that the answer repeats, as with `echo`, UTF-8; NULL: none */
     size_t text_size;
+    bool in_reasoning; /* it ends where reasoning begins */
 } openai_prompt;
 
 /* Whether the model may call tools. */
@@ -195,20 +229,26 @@ typedef enum openai_tool_choice { OPENAI_TOOLS_NONE, OPENAI_TOOLS_AUTO, OPENAI_T
 
 typedef struct openai_request {
     openai_endpoint endpoint;
-    const char *id_prefix;  /* the beginning of its answers' ids, a static string: "chatcmpl-", "cmpl-" */
-    openai_prompt *prompts; /* [n_prompts]; a chat has one */
+    const char *id_prefix;   /* the beginning of its answers' ids, a static string: "chatcmpl-", "cmpl-" */
+    const char *call_prefix; /* the same of its calls' ids; NULL: "call_" */
+    openai_prompt *prompts;  /* [n_prompts]; a chat has one */
     size_t n_prompts;
-    cl_engine_request params; /* all but prompt, n_prompt, on_event and ctx; its pointers point into this struct */
+    cl_engine_request params; /* all but what belongs to a prompt or an event; its pointers point into this struct */
+    int64_t n_ctx;            /* the context, in tokens; 0: not known */
     int32_t n;            /* choices of each prompt in the answer: the best of the params.n (`best_of`) that are generated */
-    int64_t within;       /* openai_max_tokens ends a completion at this context's end; 0: a longer one is refused */
     bool logprobs;        /* the answer has logprobs; params.logprobs is also set to choose the best */
     int32_t n_top;        /* of the params.n_top likeliest tokens, those that logprobs show */
     int32_t n_prompt_top; /* the same of prompt_logprobs; -1: the answer has none */
     bool stream;
-    bool include_usage;     /* stream_options.include_usage */
-    bool continuous_usage;  /* stream_options.continuous_usage_stats: each chunk reports its choice's usage so far */
-    bool echo;              /* completions only */
+    bool include_usage;    /* stream_options.include_usage */
+    bool continuous_usage; /* stream_options.continuous_usage_stats: each chunk reports its choice's usage so far */
+    bool echo;             /* completions only */
+    bool adds_special;     /* completions and embeddings: the tokens that the model wants around a text are added */
+    bool parse_special;    /* completions and embeddings: names of special tokens in text stand for these tokens */
+    /* Such a name, which a text has and which is text there, cut; "": there is none. */
+    char special_name[48];
     bool return_token_ids;  /* each choice carries `token_ids` and `prompt_token_ids` */
+    bool return_tokens;     /* llama-server's dialect: each choice carries `tokens` */
     bool tokens_as_ids;     /* logprobs name tokens by their ids, as in "token_id:5" */
     bool timings;           /* the answer, or a choice's last chunk, has `timings` */
     bool timings_per_token; /* each chunk has them */
@@ -216,12 +256,15 @@ typedef struct openai_request {
     char *id;         /* of the answer, behind its prefix; owned; NULL: a random one */
     char *salt;       /* [params.salt_size] owned */
     openai_rules rules;
+    int64_t max_reasoning_tokens; /* < 0: no limit; params has it where the model's replies have reasoning */
+    cl_token_list reasoning_end;  /* what ends reasoning beyond that */
     /*
      * Chats: the tools, and those of them that may be called: arrays of {"type": "function", "function": {"name", ...}}, owned;
      * NULL: none. The prompt describes all of them, unless none may be called.
      */
     json_t *tools, *callable;
     openai_tool_choice tool_choice;
+    field_path odd;           /* the name of the arguments in the history that are no JSON object; "": there are none */
     bool parallel_tool_calls; /* a reply may call several tools */
     bool splits;              /* replies are split, with `reply`, into reasoning, content and calls */
     bool include_reasoning;   /* the answer contains the reasoning that is split off */
@@ -229,9 +272,14 @@ typedef struct openai_request {
     int32_t markers[OPENAI_MAX_MARKERS]; /* [params.n_shown_tokens] special tokens that replies show: they are markers */
     char *grammar;                       /* [params.grammar_size] owned; which field it came from is in grammar_field */
     const char *grammar_field;           /* a static string; NULL: the request has none */
+    bool open_objects;                   /* cl_schema_options.open of its JSON schemas */
+    char weaker[CL_SCHEMA_WEAKER_BYTES]; /* keywords of these that answers are not held to; empty: none */
     const char *format;                  /* the client's name for response_format, a static string */
     bool base64;                         /* embeddings: write them as base64 of little-endian f32 */
     int32_t dimensions;                  /* embeddings: how many leading components are returned */
+    size_t n_queries;                    /* scores: of the prompts, the first ones are queries, and the others documents */
+    int32_t labels[2]; /* scores of a model that judges, whose prompts have query and document: the tokens of "no" and "yes" */
+    int32_t top_n;     /* rankings: the most documents in the answer; 0: all */
     char *stop[OPENAI_MAX_STOP];
     int32_t stop_tokens[OPENAI_MAX_STOP_TOKENS];
     int32_t pin_ttl_s; /* seconds for which params.pin_tokens are to stay in the cache after their last use; 0: they are 0 */
@@ -250,10 +298,20 @@ bool openai_request_parse(const openai_context *context, openai_endpoint endpoin
 void openai_request_free(openai_request *request);
 
 /*
+ * About the bytes with which an answer repeats the prompts: each choice repeats their texts and ids, and each but the first,
+ * for which they were computed, their logprobs. At most OPENAI_MAX_REPEATED.
+ */
+size_t openai_repeated_bytes(const openai_request *request);
+
+/*
  * Read a request for embeddings: `input` is a string, token ids, or an array of either, and each is a prompt (embeddings.c).
  * Otherwise as openai_request_parse.
  */
 bool openai_embedding_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+
+/* The same with the name of the field in which the texts are. */
+bool openai_embedding_parse_as(const openai_context *context, const json_t *body, const char *texts, openai_request *request,
+                               openai_error *error);
 
 /*
  * Read a body as a request that pins its prompt and generates nothing: one of the path in its field `url`; without that a chat
@@ -262,8 +320,8 @@ bool openai_embedding_parse(const openai_context *context, const json_t *body, o
 bool openai_pin_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
 /*
- * The limit on a prompt's completions: params.max_tokens, or -1, "up to the end of the context". A default of the server, or an
- * upper bound of an API, becomes -1 if it exceeds the context; a number for this very prompt does not.
+ * The limit on a prompt's completions: params.max_tokens, or -1, "up to the end of the context", if that comes first: clients
+ * send their own limits, which know no context.
  */
 int64_t openai_max_tokens(const openai_request *request, size_t prompt);
 
@@ -364,9 +422,10 @@ typedef struct openai_usage {
     int64_t pinned_tokens;    /* of the prompt tokens, those that the request has pinned */
 } openai_usage;
 
-/* When the tokens of a request came, by clock_seconds(). */
+/* When the events of a request came, by clock_seconds(). */
 typedef struct openai_times {
     double begun, first, last; /* the request, and the first and last token of its completions; 0: none yet */
+    double latest;             /* the latest event */
 } openai_times;
 
 /* How far the items of a stream's choice were written (openai_next_change). */
@@ -390,8 +449,8 @@ typedef struct openai_result {
     openai_choice *choices;
     size_t n_choices;
     openai_times times;
-    /* [n_prompts], filled with prompt_logprobs, or echo and logprobs. Entry i is the token at position i + 1, as the first
-     * token has no logprob. */
+    /* [n_prompts], filled with prompt_logprobs, or echo and logprobs: the tokens from params.prompt_logprobs_from on, without
+     * the very first, which has no logprob. */
     openai_logprobs *prompt_logprobs;
     openai_usage *usage;  /* [n_prompts] */
     float **embeddings;   /* [n_prompts][n_embd of the model] not normalised; NULL in requests without, and before they come */
@@ -465,8 +524,15 @@ void openai_write_usage(openai_writer *w, const char *key, const openai_usage *u
 void openai_write_logprobs(openai_writer *w, const openai_result *result, size_t choice, size_t first, bool echo,
                            int64_t *text_offset);
 
-/* Write the member "prompt_logprobs" of vLLM's: those of prompt i, the first of which is null. */
+/* Write the member "prompt_logprobs" of vLLM's: those of prompt i, null for the first and for others without one. */
 void openai_write_prompt_logprobs(openai_writer *w, const openai_result *result, size_t i);
+
+/* The logprob in answers. JSON has no infinity; OpenAI's servers report -9999 for impossible tokens. */
+double openai_reported(float logprob);
+
+/* Write an array of the logprobs of tokens from index `first` on, as chats and Ollama have them, as the value of `key`. */
+void openai_write_token_logprobs(openai_writer *w, const char *key, const openai_result *result, const openai_logprobs *l,
+                                 size_t first);
 
 /* Note that a token came, at this clock_seconds(). */
 void openai_times_add(openai_times *times, double at);
@@ -484,6 +550,12 @@ void openai_write_answer(openai_writer *w, const char *key, const openai_result 
  * Write the members "reasoning_content", also as "reasoning", and "tool_calls" of the message of a choice that has them.
  */
 void openai_write_split(openai_writer *w, const openai_choice *choice);
+
+/* Write a call's arguments as an object, which is empty if they were cut off, as the value of `key`. */
+void openai_write_arguments(openai_writer *w, const char *key, cl_str arguments);
+
+/* Write the vector of prompt i, which has the length 1, as the value of `key`. */
+void openai_write_embedding(openai_writer *w, const char *key, const openai_result *result, size_t i);
 
 /* By how many chunks a stream reports an event that was just added to the result: one for each delta, if it reports it. */
 size_t openai_n_chunks(const openai_result *result, const cl_engine_event *event);
@@ -521,8 +593,14 @@ bool openai_detokenize(const openai_context *context, const json_t *body, openai
 bool openai_render_chat(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error);
 bool openai_render_completion(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error);
 
-/* The text of tokens [n], with the names of special ones: [*size] bytes and a zero, allocated; NULL if memory is lacking. */
+/* The bytes of the text of tokens [n], with the names of special ones. */
+size_t openai_text_size(const cl_tokenizer *tok, const int32_t *ids, size_t n);
+
+/* That text: [*size] bytes and a zero, allocated; NULL if memory is lacking. */
 char *openai_text_of(const cl_tokenizer *tok, const int32_t *ids, size_t n, size_t *size);
+
+/* Write the members "bos_token", "eos_token" and "chat_template". */
+void openai_write_template(openai_writer *w, const openai_context *context);
 
 /* Write the facts that clients need in order to tokenize, under the names of Hugging Face's tokenizer_config.json. */
 void openai_write_tokenizer_info(openai_writer *w, const openai_context *context);

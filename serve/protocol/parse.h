@@ -8,16 +8,20 @@
 
 #include <math.h>
 
+#include "chunkllama/text/prompt.h"
 #include "openai.h"
 
 /* ---- Parts of a request; each reads its fields of the body into *request ---- */
 
 /*
  * openai_request_parse for a body that a dialect has made from another one, in which response_format comes from the field
- * `format`, a static string.
+ * `format`, a static string, and names of tools may have max_tool_name bytes.
  */
-bool openai_request_parse_as(const openai_context *context, openai_endpoint endpoint, const char *format, const json_t *body,
-                             openai_request *request, openai_error *error);
+bool openai_request_parse_as(const openai_context *context, openai_endpoint endpoint, const char *format, size_t max_tool_name,
+                             const json_t *body, openai_request *request, openai_error *error);
+
+/* A context whose `defaults` are those of llama-server's and Ollama's requests: context->local. */
+openai_context openai_local_context(const openai_context *context);
 
 /* Refuse a body that is no object, and a `model` by whose name the model may not be called (names.c). */
 bool openai_check_body(const openai_context *context, const json_t *body, openai_error *error);
@@ -37,10 +41,10 @@ void openai_rules_free(openai_rules *rules);
 
 /* Read the constraint on the text: response_format, structured_outputs, guided_*, grammar or json_schema (read_constraint.c).
  */
-bool openai_parse_constraint(const json_t *body, openai_request *request, openai_error *error);
+bool openai_parse_constraint(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
 /* Read a chat's tools, which of them may be called, and the parts of a reply that an answer has (tools.c). */
-bool openai_parse_tools(const json_t *body, openai_request *request, openai_error *error);
+bool openai_parse_tools(const json_t *body, size_t max_name, openai_request *request, openai_error *error);
 
 /*
  * Set how the replies to a chat are split, and the grammar that constrains them where calls are required or strict (tools.c).
@@ -48,11 +52,24 @@ bool openai_parse_tools(const json_t *body, openai_request *request, openai_erro
  */
 bool openai_prepare_replies(const openai_context *context, openai_request *request, openai_error *error);
 
+/*
+ * Let the engine end reasoning that exceeds its budget, by the marks of the model's replies; without such marks there is no
+ * budget (tools.c). The prompts have been read.
+ */
+bool openai_limit_reasoning(const openai_context *context, openai_request *request, openai_error *error);
+
 /* Read `messages` or `prompt` as token ids (read_prompt.c), once all else of the body has been read. */
 bool openai_parse_prompts(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
-/* Read a chat, with its tools and its template's other inputs, as token ids (read_chat.c). */
-bool openai_parse_chat(const openai_context *context, const json_t *body, const openai_request *request, openai_prompt *prompt,
+/*
+ * Read a chat, with its template's other inputs, as the text that the template makes of it, into *text, which is empty and to
+ * be freed also after an error (read_chat.c). The request has its tools.
+ */
+bool openai_render_messages(const openai_context *context, const json_t *body, openai_request *request, cl_prompt *text,
+                            openai_error *error);
+
+/* The same as token ids. */
+bool openai_parse_chat(const openai_context *context, const json_t *body, openai_request *request, openai_prompt *prompt,
                        openai_error *error);
 
 /*
@@ -61,6 +78,26 @@ bool openai_parse_chat(const openai_context *context, const json_t *body, const 
 bool openai_parse_prompt_list(const openai_context *context, const json_t *value, const char *name, size_t most,
                               openai_request *request, openai_error *error);
 
+/* Let the answer repeat the text of each prompt, which is made of its tokens (read_prompt.c). Refuse too much text. */
+bool openai_set_texts(const openai_context *context, openai_request *request, openai_error *error);
+
+/* Refuse a request whose answer would repeat its prompts in too many bytes (read_request.c). The request is not freed. */
+bool openai_check_repeated(const openai_request *request, openai_error *error);
+
+/* Read one of them: a string, or an array of token ids. where: its name in messages. */
+bool openai_parse_prompt(const openai_context *context, const json_t *value, const char *where, openai_request *request,
+                         openai_prompt *prompt, openai_error *error);
+
+/*
+ * openai_embedding_parse in two parts: begin a new request, and read all fields but the texts; and, once the prompts have been
+ * read, add the tokens that the model wants behind them (embeddings.c).
+ */
+bool openai_embedding_begin(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+bool openai_embedding_end(const openai_context *context, openai_request *request, openai_error *error);
+
+/* Read how texts of completions and embeddings become tokens, before their prompts are read. */
+bool openai_parse_special(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+
 /*
  * Refuse text of `size` bytes that cannot fit the context with any content (read_prompt.c). The engine would refuse it too,
  * by its number of tokens; but tokenizing megabytes takes seconds, during which all requests behind this one wait. where: the
@@ -68,12 +105,22 @@ bool openai_parse_prompt_list(const openai_context *context, const json_t *value
  */
 bool openai_check_size(const openai_context *context, const char *where, size_t size, openai_error *error);
 
-/* ---- Names of fields (field.c) ---- */
+/* Refuse more tokens than the context holds, before they are copied. where: the field that they come from. */
+bool openai_check_count(const openai_context *context, const char *where, size_t n_tokens, openai_error *error);
 
-/* A name such as "messages[2].content"; cut to the buffer's size, as in openai_error. */
-typedef struct field_path {
-    char text[64];
-} field_path;
+/* Refuse token ids whose text has too many bytes for an answer, before it is allocated. where: the field of the ids. */
+bool openai_check_detokenized(const char *where, size_t size, openai_error *error);
+
+/*
+ * Refuse a body with a field that becomes a part of a chat's prompt, and has so much text that the prompt could hardly fit:
+ * before the body is translated, copied or rendered.
+ */
+bool openai_check_texts(const openai_context *context, const json_t *body, openai_error *error);
+
+/* Refuse the field of a text behind a gap, which the model cannot fill (read_prompt.c). Returns false. */
+bool openai_fail_gaps(openai_error *error, const char *name);
+
+/* ---- Names of fields (field.c) ---- */
 
 field_path path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -84,6 +131,12 @@ const json_t *field_get(const json_t *object, const char *name);
 
 /* The field's value; NULL also if it is false, 0 or empty, and so requests nothing. */
 const json_t *field_get_requested(const json_t *object, const char *name);
+
+/* The bytes of all strings and names of fields within a value. */
+size_t field_text_size(const json_t *value);
+
+/* Refuse a field whose texts have more than max bytes. */
+bool field_check_text(const json_t *object, const char *name, size_t max, openai_error *error);
 
 /* What kind of value this is, for messages: "a string", "an integer", ... */
 const char *field_kind(const json_t *value);

@@ -55,7 +55,7 @@ static bool read_documents(const json_t *body, chat *c, openai_error *error) {
         return openai_refuse(error, "documents", "must be an array of objects, not %s", field_kind(c->in.documents));
     for (size_t i = 0; i < json_array_size(c->in.documents); i++) {
         const json_t *document = json_array_get(c->in.documents, i);
-        if (!json_is_object(document))
+        if (!cl_json_is_object(document))
             return openai_refuse(error, path_of("documents[%zu]", i).text, "must be an object, not %s", field_kind(document));
     }
     return true;
@@ -74,28 +74,21 @@ static bool read_end(const json_t *body, chat *c, openai_error *error) {
 
 /* ---- The chat ---- */
 
-static bool read_chat(const openai_context *context, const json_t *body, const openai_request *r, chat *c,
-                      openai_error *error) {
+static bool read_chat(const openai_context *context, const json_t *body, openai_request *r, chat *c, openai_error *error) {
     if (r->tool_choice != OPENAI_TOOLS_NONE) c->in.tools = r->tools;
     const bool argument_text = cl_chat_takes_argument_text(context->chat, json_array_size(c->in.tools) > 0);
-    c->in.messages = c->messages = openai_read_messages(field_get(body, "messages"), argument_text, error);
+    c->in.messages = c->messages = openai_read_messages(field_get(body, "messages"), argument_text, &r->odd, error);
     return c->messages && read_kwargs(context, body, c, error) && read_documents(body, c, error) && read_end(body, c, error);
 }
 
-static bool tokenize(const openai_context *context, const cl_chat_input *in, openai_prompt *prompt, openai_error *error) {
-    cl_prompt text = {0};
+static bool render(const openai_context *context, const cl_chat_input *in, cl_prompt *text, openai_error *error) {
     cl_error cause;
-    bool ok = cl_chat_render(context->chat, in, &text, &cause) == CL_OK || openai_fail_from(error, "messages", &cause);
-    ok = ok && openai_check_size(context, "messages", text.size, error);
-    if (ok && cl_tokenizer_encode_spans(context->model->tok, text.text, text.size, true, text.own, text.n_own, &prompt->tokens,
-                                        &cause) != CL_OK)
-        ok = openai_fail_from(error, "messages", &cause);
-    cl_prompt_free(&text);
-    return ok;
+    return (cl_chat_render(context->chat, in, text, &cause) == CL_OK || openai_fail_from(error, "messages", &cause)) &&
+           openai_check_size(context, "messages", text->size, error);
 }
 
-bool openai_parse_chat(const openai_context *context, const json_t *body, const openai_request *r, openai_prompt *prompt,
-                       openai_error *error) {
+bool openai_render_messages(const openai_context *context, const json_t *body, openai_request *r, cl_prompt *text,
+                            openai_error *error) {
     const cl_model *m = context->model;
     if (!context->chat)
         return openai_fail(error, "messages", "this model has no chat template: %s",
@@ -104,7 +97,19 @@ bool openai_parse_chat(const openai_context *context, const json_t *body, const 
                                                          "--chat-format, or send 'prompt' to /v1/completions instead");
     chat c = {0};
     cl_chat_input_init(&c.in);
-    const bool ok = read_chat(context, body, r, &c, error) && tokenize(context, &c.in, prompt, error);
+    const bool ok = read_chat(context, body, r, &c, error) && render(context, &c.in, text, error);
     chat_free(&c);
+    return ok;
+}
+
+bool openai_parse_chat(const openai_context *context, const json_t *body, openai_request *r, openai_prompt *prompt,
+                       openai_error *error) {
+    cl_prompt text = {0};
+    cl_error cause;
+    bool ok = openai_render_messages(context, body, r, &text, error);
+    if (ok && cl_tokenizer_encode_spans(context->model->tok, text.text, text.size, true, text.own, text.n_own, &prompt->tokens,
+                                        &cause) != CL_OK)
+        ok = openai_fail_from(error, "messages", &cause);
+    cl_prompt_free(&text);
     return ok;
 }

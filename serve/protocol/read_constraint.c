@@ -1,12 +1,15 @@
 /*
- * Reads the constraint on the text, in the forms of OpenAI (response_format), vLLM (structured_outputs, guided_*) and
- * llama-server (grammar, json_schema), as one grammar of a kind that the engine knows.
+ * Reads the constraint on the text, in the forms of OpenAI (response_format), vLLM (structured_outputs, guided_*), SGLang
+ * (regex, ebnf) and llama-server (grammar, json_schema), as one grammar of a kind that the engine knows.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkllama/common/json_text.h"
+#include "chunkllama/schema/regex.h"
 #include "gbnf.h"
+#include "json.h"
 #include "parse.h"
 
 enum { MAX_CHOICES = 4096 };
@@ -39,31 +42,43 @@ static bool set(constraint *c, cl_grammar_kind kind, char *text, size_t size) {
     return true;
 }
 
+/* Refuse text that the engine would refuse as a grammar, before it is parsed, converted or copied. */
+static bool check_length(constraint *c, const json_t *value, const char *field) {
+    const size_t size = json_string_length(value);
+    return size <= CL_ENGINE_MAX_GRAMMAR ||
+           openai_refuse(c->error, field, "has %zu bytes; it must have at most %d: simplify it", size, CL_ENGINE_MAX_GRAMMAR);
+}
+
 /* A string that is not empty and has no zero characters, which would end it elsewhere. */
 static bool read_string(constraint *c, const json_t *value, const char *field, const char **text) {
-    if (!field_name(value, field, text, c->error)) return false;
+    if (!check_length(c, value, field) || !field_name(value, field, text, c->error)) return false;
     return **text || openai_refuse(c->error, field, "is empty; leave it out");
 }
 
 /* ---- JSON ---- */
 
 static bool set_schema(constraint *c, const json_t *schema, const char *field) {
-    if (!json_is_object(schema))
+    const cl_schema_options options = {.open = c->request->open_objects};
+    cl_error cause = {.code = CL_ERR_NOMEM};
+    if (!cl_json_is_object(schema))
         return openai_refuse(c->error, field, "must be a JSON schema, an object, not %s", field_kind(schema));
-    json_t *written = json_copy((json_t *)schema);
-    const bool ok = written && (!c->whitespace || json_object_set(written, "x-guidance", c->whitespace) == 0);
-    char *text = ok ? json_dumps(written, JSON_COMPACT) : NULL;
+    if (field_text_size(schema) > CL_ENGINE_MAX_GRAMMAR)
+        return openai_refuse(c->error, field, "is longer than %d bytes; simplify it", CL_ENGINE_MAX_GRAMMAR);
+    json_t *given = json_copy((json_t *)schema), *written = NULL;
+    const bool ok = given && (!c->whitespace || json_object_set(given, "x-guidance", c->whitespace) == 0) &&
+                    cl_schema_rewrite(given, &options, &written, c->request->weaker, &cause) == CL_OK;
+    char *text = ok ? cl_json_dumps(written, JSON_COMPACT) : NULL;
     json_decref(written);
+    json_decref(given);
+    if (!ok && cause.code != CL_ERR_NOMEM) return openai_fail(c->error, field, "%s", cause.message);
     return set(c, CL_GRAMMAR_JSON_SCHEMA, text, text ? strlen(text) : 0);
 }
 
 /* A schema, which vLLM's clients may send as a string. */
 static bool read_schema(constraint *c, const json_t *value, const char *field) {
     if (!json_is_string(value)) return set_schema(c, value, field);
-    json_error_t at;
-    json_t *parsed = json_loadb(json_string_value(value), json_string_length(value), JSON_DECODE_ANY, &at);
-    if (!parsed) return openai_refuse(c->error, field, "is not valid JSON: %s (byte %d)", at.text, at.position);
-    const bool ok = set_schema(c, parsed, field);
+    json_t *parsed = check_length(c, value, field) ? openai_json_parse_field(field, value, NULL, c->error) : NULL;
+    const bool ok = parsed && set_schema(c, parsed, field);
     json_decref(parsed);
     return ok;
 }
@@ -81,8 +96,10 @@ static bool read_json_object(constraint *c, const json_t *value, const char *fie
 
 static bool read_regex(constraint *c, const json_t *value, const char *field) {
     const char *text;
+    size_t size;
     if (!read_string(c, value, field, &text)) return false;
-    return set(c, CL_GRAMMAR_REGEX, strdup(text), strlen(text));
+    char *regex = cl_regex_ascii(text, strlen(text), &size);
+    return set(c, CL_GRAMMAR_REGEX, regex, regex ? size : 0);
 }
 
 /* Write text so that each of its characters stands for itself in a regular expression. Returns the end. */
@@ -109,8 +126,11 @@ static bool read_choice(constraint *c, const json_t *value, const char *field) {
         const json_t *text = json_array_get(value, i);
         if (!json_is_string(text))
             return openai_refuse(c->error, path_of("%s[%zu]", field, i).text, "must be a string, not %s", field_kind(text));
+        if (!check_length(c, text, path_of("%s[%zu]", field, i).text)) return false;
         size += 4 * json_string_length(text) + 1; /* \x00 and a bar */
     }
+    if (size > 4 * CL_ENGINE_MAX_GRAMMAR)
+        return openai_refuse(c->error, field, "is longer than %d bytes; send fewer or shorter texts", CL_ENGINE_MAX_GRAMMAR);
     char *regex = malloc(size + 3), *end = regex;
     if (!regex) return openai_fail_memory(c->error);
     *end++ = '(';
@@ -156,14 +176,14 @@ static bool parse_response_format(constraint *c, const json_t *body) {
     const json_t *format = field_get_requested(body, "response_format"), *kind = json_object_get(format, "type");
     const char *type = "";
     if (!format) return true;
-    if (!json_is_object(format))
+    if (!cl_json_is_object(format))
         return openai_refuse(c->error, "response_format", "must be an object, not %s", field_kind(format));
     if (kind && !field_name(kind, "response_format.type", &type, c->error)) return false;
     if (strcmp(type, "text") == 0) return true;
     const json_t *own = field_get(format, "schema"), *named = field_get(format, "json_schema");
     if (strcmp(type, "json_object") == 0) {
         if (!claim(c, c->request->format)) return false;
-        const bool says_more = own && !(json_is_object(own) && json_object_size(own) == 0); /* {} would allow any value */
+        const bool says_more = own && !(cl_json_is_object(own) && json_object_size(own) == 0); /* {} would allow any value */
         return says_more ? set_schema(c, own, "response_format.schema") : read_json_object(c, json_true(), "response_format");
     }
     if (strcmp(type, "json_schema") != 0)
@@ -187,14 +207,20 @@ static bool parse_whitespace(constraint *c, const json_t *object, const char *na
     return c->whitespace || openai_fail_memory(c->error);
 }
 
+/* Whether objects of JSON schemas have only the properties that are declared: vLLM's field. */
+static bool parse_closing(constraint *c, const json_t *object) {
+    bool closed = !c->request->open_objects;
+    if (!field_bool(object, "disable_additional_properties", &closed, c->error)) return false;
+    c->request->open_objects = !closed;
+    return true;
+}
+
 /* The members of structured_outputs that are not grammars. */
 static bool parse_options(constraint *c, const json_t *object) {
-    static const char *const refused[] = {"structural_tag", "disable_additional_properties"};
     bool compact = false;
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        if (field_get_requested(object, refused[i]))
-            return openai_refuse(c->error, path_of("structured_outputs.%s", refused[i]).text,
-                                 "is not supported by this server; leave it out");
+    if (field_get_requested(object, "structural_tag"))
+        return openai_refuse(c->error, "structured_outputs.structural_tag", "is not supported by this server; leave it out");
+    if (!parse_closing(c, object)) return false;
     if (!field_bool(object, "disable_any_whitespace", &compact, c->error)) return false;
     if (!compact) return parse_whitespace(c, object, "whitespace_pattern", "structured_outputs.whitespace_pattern");
     c->whitespace = json_pack("{sb}", "whitespace_flexible", 0);
@@ -221,9 +247,11 @@ static bool parse_fields(constraint *c, const json_t *body) {
         {body, "guided_choice", "guided_choice", field_get_requested, read_choice},
         {body, "guided_grammar", "guided_grammar", field_get_requested, read_grammar},
         {body, "json_schema", "json_schema", field_get, read_schema},
+        {body, "regex", "regex", field_get_requested, read_regex},
+        {body, "ebnf", "ebnf", field_get_requested, read_gbnf},
         {body, "grammar", "grammar", field_get_requested, read_gbnf},
     };
-    if (outputs && !json_is_object(outputs))
+    if (outputs && !cl_json_is_object(outputs))
         return openai_refuse(c->error, "structured_outputs", "must be an object, not %s", field_kind(outputs));
     if (!parse_options(c, outputs) || !parse_whitespace(c, body, "guided_whitespace_pattern", "guided_whitespace_pattern") ||
         !parse_response_format(c, body))
@@ -237,9 +265,10 @@ static bool parse_fields(constraint *c, const json_t *body) {
     return true;
 }
 
-bool openai_parse_constraint(const json_t *body, openai_request *r, openai_error *error) {
+bool openai_parse_constraint(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     constraint c = {.request = r, .error = error};
-    const bool ok = parse_fields(&c, body);
+    r->open_objects = context->defaults.open_objects;
+    const bool ok = parse_closing(&c, body) && parse_fields(&c, body);
     json_decref(c.whitespace);
     return ok;
 }

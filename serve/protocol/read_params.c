@@ -6,7 +6,7 @@
 #include "parse.h"
 
 void openai_defaults_init(openai_defaults *defaults) {
-    *defaults = (openai_defaults){.max_tokens_chat = -1, .max_tokens_completion = 16};
+    *defaults = (openai_defaults){.penalty_window = -1, .max_tokens_chat = -1, .max_tokens_completion = 16};
     cl_sampler_params_init(&defaults->sampling);
 }
 
@@ -41,16 +41,107 @@ static bool parse_sampling(const openai_context *context, const json_t *body, cl
     return parse_seed(&context->defaults, body, &s->seed, error);
 }
 
+/* llama-server's penalties count a window, which is the whole context if it is -1; OpenAI's and vLLM's have none. */
+static bool parse_window(const openai_context *context, const json_t *body, cl_engine_request *p, openai_error *error) {
+    int32_t window = -1;
+    p->penalty_window = field_get(body, "repeat_penalty") ? OPENAI_PENALTY_WINDOW : context->defaults.penalty_window;
+    if (!field_get(body, "repeat_last_n")) return true;
+    if (!field_int32(body, "repeat_last_n", -1, INT32_MAX, &window, error)) return false;
+    p->penalty_window = window < 0 ? INT32_MAX : window;
+    return true;
+}
+
+/* ---- llama-server's `samplers` ---- */
+
+/* A sampler by its name and its letter. Those without a step change nothing here, as their parameters are refused. */
+typedef struct sampler_name {
+    const char *name;
+    char letter;
+    int step; /* cl_sampler_step; NO_STEP; PENALTIES */
+} sampler_name;
+
+enum { NO_STEP = -1, PENALTIES = -2 };
+
+static const sampler_name *find_sampler(const json_t *value, size_t i) {
+    static const sampler_name names[] = {
+        {"temperature", 't', CL_SAMPLER_TEMPERATURE},
+        {"min_p", 'm', CL_SAMPLER_MIN_P},
+        {"top_k", 'k', CL_SAMPLER_TOP_K},
+        {"top_p", 'p', CL_SAMPLER_TOP_P},
+        {"penalties", 'e', PENALTIES},
+        {"dry", 'd', NO_STEP},
+        {"typ_p", 'y', NO_STEP},
+        {"typical_p", 'y', NO_STEP},
+        {"tfs_z", 'f', NO_STEP},
+        {"adaptive_p", 'a', NO_STEP},
+        {"top_n_sigma", 's', NO_STEP},
+        {"xtc", 'x', NO_STEP},
+    };
+    const char *letters = json_string_value(value), *name = json_string_value(json_array_get(value, i));
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        if (letters ? letters[i] == names[k].letter : name && strcmp(name, names[k].name) == 0) return &names[k];
+    return NULL;
+}
+
+static bool has_step(const cl_sampler_cuts *cuts, cl_sampler_step step) {
+    for (int32_t i = 0; i < cuts->n_steps; i++)
+        if (cuts->steps[i] == step) return true;
+    return false;
+}
+
+/* Add sampler i of the list, of which `i` have been read, to the steps. *penalises: penalties are among them. */
+static bool add_sampler(const json_t *value, size_t i, cl_sampler_cuts *cuts, bool *penalises, openai_error *error) {
+    const sampler_name *sampler = find_sampler(value, i);
+    const field_path where = path_of("samplers[%zu]", i);
+    if (!sampler)
+        return openai_refuse(error, where.text,
+                             "is no sampler of this server; send \"penalties\", \"temperature\", \"min_p\", \"top_k\" and "
+                             "\"top_p\", in any order behind the first");
+    if (sampler->step == PENALTIES && cuts->n_steps > 0)
+        return openai_refuse(error, where.text, "is behind other samplers; penalties come first: move it to the beginning");
+    *penalises |= sampler->step == PENALTIES;
+    if (sampler->step < 0) return true;
+    if (has_step(cuts, (cl_sampler_step)sampler->step))
+        return openai_refuse(error, where.text, "is listed before; list each sampler once");
+    cuts->steps[cuts->n_steps++] = (cl_sampler_step)sampler->step;
+    return true;
+}
+
+/* The order of samplers, as names or letters; those that are not listed are off. An empty list is the server's order. */
+static bool parse_samplers(const json_t *body, cl_engine_request *p, openai_error *error) {
+    const json_t *value = field_get_requested(body, "samplers");
+    bool penalises = false;
+    if (!value) return true;
+    if (!json_is_string(value) && !json_is_array(value))
+        return openai_refuse(error, "samplers", "must be an array of names, or a string of letters, not %s", field_kind(value));
+    const size_t n = json_is_string(value) ? json_string_length(value) : json_array_size(value);
+    if (n > OPENAI_MAX_SAMPLERS)
+        return openai_refuse(error, "samplers", "has %zu samplers; at most %d are allowed: list each once", n,
+                             OPENAI_MAX_SAMPLERS);
+    for (size_t i = 0; i < n; i++)
+        if (!add_sampler(value, i, &p->cuts, &penalises, error)) return false;
+    if (!penalises) p->penalty_window = 0;
+    if (has_step(&p->cuts, CL_SAMPLER_TEMPERATURE)) return true;
+    p->sampling.temperature = 1;
+    if (p->cuts.n_steps == 0) p->cuts.steps[p->cuts.n_steps++] = CL_SAMPLER_TEMPERATURE; /* no steps would mean all */
+    return true;
+}
+
+static bool parse_cuts(const openai_context *context, const json_t *body, cl_engine_request *p, openai_error *error) {
+    return parse_window(context, body, p, error) && field_int32(body, "min_keep", 0, INT32_MAX, &p->cuts.min_keep, error) &&
+           parse_samplers(body, p, error);
+}
+
+/* ---- Length ---- */
+
 static bool parse_length(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     static const char *const names[] = {"n_predict", "max_tokens", "max_completion_tokens"}; /* the last one counts */
     const int64_t min = r->endpoint == OPENAI_CHAT ? 1 : 0;
     const openai_defaults *d = &context->defaults;
     r->params.max_tokens = r->endpoint == OPENAI_CHAT ? d->max_tokens_chat : d->max_tokens_completion;
     r->params.ignore_eos = d->ignore_eos;
-    r->within = context->n_ctx;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         int64_t n = r->params.max_tokens;
-        if (field_get(body, names[i])) r->within = 0;
         if (!field_int(body, names[i], INT64_MIN, INT64_MAX, &n, error)) return false;
         if (field_get(body, names[i]) && n != -1 && (n < min || n > INT32_MAX))
             return openai_refuse(error, names[i], "is %lld; it must be from %lld to %d, or -1 for no limit", (long long)n,
@@ -58,6 +149,26 @@ static bool parse_length(const openai_context *context, const json_t *body, open
         r->params.max_tokens = n;
     }
     return field_bool(body, "ignore_eos", &r->params.ignore_eos, error);
+}
+
+/* llama-server's other ends of an answer: at a line that is indented less, and by the time since its first token. */
+static bool parse_ends(const json_t *body, cl_engine_request *p, openai_error *error) {
+    int64_t ms = -1;
+    if (!field_int32(body, "n_indent", 0, INT32_MAX, &p->min_indent, error) ||
+        !field_int(body, "t_max_predict_ms", -1, INT64_MAX, &ms, error))
+        return false;
+    if (ms > 0) p->generation_s = (double)ms / 1000;
+    return true;
+}
+
+/* How many tokens of reasoning there may be: vLLM's name, llama-server's, and Qwen's service's. The last one counts. */
+static bool parse_budget(const json_t *body, openai_request *r, openai_error *error) {
+    static const char *const names[] = {"thinking_budget", "thinking_budget_tokens", "reasoning_budget_tokens",
+                                        "thinking_token_budget"};
+    r->max_reasoning_tokens = -1;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!field_int(body, names[i], -1, INT32_MAX, &r->max_reasoning_tokens, error)) return false;
+    return true;
 }
 
 /*
@@ -125,12 +236,22 @@ static bool parse_prompt_logprobs(const json_t *body, openai_request *r, openai_
     return true;
 }
 
+/* The position of the last token before those whose logprobs are wanted: SGLang's name and vLLM's. */
+static bool parse_logprob_start(const json_t *body, cl_engine_request *p, openai_error *error) {
+    int64_t start = -1;
+    if (!field_int(body, "prompt_logprob_start", 0, INT32_MAX, &start, error) ||
+        !field_int(body, "logprob_start_len", 0, INT32_MAX, &start, error))
+        return false;
+    p->prompt_logprobs_from = start + 1;
+    return true;
+}
+
 /* The stream and echo have been read. */
 static bool parse_logprobs(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     r->logprobs = context->defaults.logprobs;
     r->n_top = context->defaults.n_top;
     if (!(r->endpoint == OPENAI_CHAT ? parse_chat_logprobs : parse_completion_logprobs)(body, r, error) ||
-        !parse_prompt_logprobs(body, r, error))
+        !parse_prompt_logprobs(body, r, error) || !parse_logprob_start(body, &r->params, error))
         return false;
     cl_engine_request *p = &r->params;
     p->logprobs = r->logprobs;
@@ -143,6 +264,7 @@ static bool parse_logprobs(const openai_context *context, const json_t *body, op
 static bool parse_text(const json_t *body, cl_engine_request *p, openai_error *error) {
     bool skip = true;
     if (!field_bool(body, "skip_special_tokens", &skip, error) ||
+        !field_bool(body, "no_stop_trim", &p->include_stop, error) || /* SGLang's name */
         !field_bool(body, "include_stop_str_in_output", &p->include_stop, error))
         return false;
     p->show_special = !skip;
@@ -156,6 +278,9 @@ static bool parse_salt(const json_t *body, openai_request *r, openai_error *erro
     if (!salt) return true;
     if (!json_is_string(salt)) return openai_refuse(error, "cache_salt", "must be a string, not %s", field_kind(salt));
     if (size == 0) return openai_refuse(error, "cache_salt", "is empty; leave it out");
+    if (size > CL_ENGINE_MAX_SALT)
+        return openai_refuse(error, "cache_salt", "has %zu bytes; it may have at most %d: shorten it", size,
+                             CL_ENGINE_MAX_SALT);
     r->salt = malloc(size);
     if (!r->salt) return openai_fail_memory(error);
     memcpy(r->salt, json_string_value(salt), size);
@@ -164,14 +289,20 @@ static bool parse_salt(const json_t *body, openai_request *r, openai_error *erro
     return true;
 }
 
-/* vLLM's name for the answer, which becomes a part of its id. */
+bool openai_is_request_id(const char *id) {
+    size_t n = 0;
+    while (id[n] >= ' ' && id[n] <= '~') n++;
+    return n > 0 && n <= OPENAI_MAX_REQUEST_ID && !id[n];
+}
+
+/* vLLM's name for the answer, or SGLang's, which becomes a part of its id. */
 static bool parse_id(const json_t *body, openai_request *r, openai_error *error) {
-    const json_t *field = field_get(body, "request_id");
-    const char *id;
+    const char *id, *name = field_get(body, "request_id") ? "request_id" : "rid";
+    const json_t *field = field_get(body, name);
     if (!field) return true;
-    if (!field_name(field, "request_id", &id, error)) return false;
-    if (!*id || strlen(id) > OPENAI_MAX_REQUEST_ID)
-        return openai_refuse(error, "request_id", "has %zu bytes; it must have from 1 to %d, or be left out", strlen(id),
+    if (!field_name(field, name, &id, error)) return false;
+    if (!openai_is_request_id(id))
+        return openai_refuse(error, name, "must have from 1 to %d characters of printable ASCII, or be left out",
                              OPENAI_MAX_REQUEST_ID);
     r->id = strdup(id);
     return r->id || openai_fail_memory(error);
@@ -181,6 +312,7 @@ static bool parse_id(const json_t *body, openai_request *r, openai_error *error)
 static bool parse_reports(const json_t *body, openai_request *r, openai_error *error) {
     if (!field_bool(body, "timings", &r->timings, error) ||
         !field_bool(body, "timings_per_token", &r->timings_per_token, error) ||
+        !field_bool(body, "return_prompt_token_ids", &r->return_token_ids, error) || /* SGLang's, of a part of them */
         !field_bool(body, "return_token_ids", &r->return_token_ids, error) ||
         !field_int(body, "truncate_prompt_tokens", -1, INT32_MAX, &r->truncate, error))
         return false;
@@ -225,7 +357,8 @@ static bool parse_beams(const json_t *body, openai_request *r, openai_error *err
 /* How many choices are generated and how many returned; the stream and logprobs have been read. */
 static bool parse_n(const json_t *body, openai_request *r, openai_error *error) {
     r->n = 1;
-    if (!field_int32(body, "n", 1, OPENAI_MAX_N, &r->n, error)) return false;
+    if (!field_int32(body, "n", 1, OPENAI_MAX_N, &r->n, error) || !field_int32(body, "n_cmpl", 1, OPENAI_MAX_N, &r->n, error))
+        return false;
     r->params.n = r->n;
     if (!field_int32(body, "best_of", 1, OPENAI_MAX_N, &r->params.n, error)) return false;
     if (r->params.n < r->n)
@@ -244,9 +377,10 @@ bool openai_parse_params(const openai_context *context, const json_t *body, open
     r->params.timeout_s = context->timeout_s;
     r->params.queue_timeout_s = context->queue_timeout_s;
     return field_int32(body, "priority", -CL_ENGINE_MAX_PRIORITY, CL_ENGINE_MAX_PRIORITY, &r->params.priority, error) &&
-           parse_sampling(context, body, &r->params.sampling, error) && parse_length(context, body, r, error) &&
+           parse_sampling(context, body, &r->params.sampling, error) && parse_cuts(context, body, &r->params, error) &&
+           parse_length(context, body, r, error) && parse_ends(body, &r->params, error) && parse_budget(body, r, error) &&
            openai_parse_rules(context, body, r, error) && parse_stop(context, body, r, error) && parse_stream(body, r, error) &&
            parse_logprobs(context, body, r, error) && parse_text(body, &r->params, error) && parse_salt(body, r, error) &&
-           parse_id(body, r, error) && parse_reports(body, r, error) && openai_parse_constraint(body, r, error) &&
+           parse_id(body, r, error) && parse_reports(body, r, error) && openai_parse_constraint(context, body, r, error) &&
            parse_beams(body, r, error) && parse_n(body, r, error) && openai_check_fields(context, r, error);
 }

@@ -14,24 +14,54 @@
  */
 enum { MAX_SHORTENED = 4 };
 
-bool openai_check_size(const openai_context *context, const char *where, size_t size, openai_error *error) {
+/* The bytes of the longest text that the context may hold; 0: no limit. */
+static size_t longest_text(const openai_context *context) {
     const cl_tokenizer *tok = context->model->tok;
-    const size_t shortened = cl_tokenizer_shortens(tok) ? MAX_SHORTENED : 1;
-    const size_t limit = (size_t)context->n_ctx * shortened * cl_tokenizer_longest(tok);
-    if (limit == 0 || size <= limit) return true;
+    return (size_t)context->n_ctx * (cl_tokenizer_shortens(tok) ? MAX_SHORTENED : 1) * cl_tokenizer_longest(tok);
+}
+
+static const char *reason_of(const openai_context *context) { return context->n_ctx_reason ? context->n_ctx_reason : ""; }
+
+static bool check_limit(const openai_context *context, const char *where, size_t size, size_t limit, openai_error *error) {
+    if (context->n_ctx == 0 || size <= limit) return true;
     cl_error cause;
-    cl_fail(&cause, CL_ERR_LIMIT, CL_CONTEXT_LENGTH_MESSAGE ", at most %zu bytes of text; '%s' has %zu bytes: shorten it",
-            (long long)context->n_ctx, limit, where, size);
+    cl_fail(&cause, CL_ERR_LIMIT, CL_CONTEXT_LENGTH_MESSAGE "%s, at most %zu bytes of text; '%s' has %zu bytes: shorten it",
+            (long long)context->n_ctx, reason_of(context), limit, where, size);
     return openai_fail_from(error, where, &cause);
 }
 
-/* Refuse more tokens than the context holds. The engine would too, but only after all prompts have been tokenized. */
-static bool check_count(const openai_context *context, const char *where, size_t n_tokens, openai_error *error) {
+bool openai_check_size(const openai_context *context, const char *where, size_t size, openai_error *error) {
+    return check_limit(context, where, size, longest_text(context), error);
+}
+
+/*
+ * A template may leave out much of a chat, such as the names of fields, identifiers and earlier reasoning, but it is not worth
+ * rendering beyond this.
+ */
+enum { MOST_LEFT_OUT = 4, ALWAYS_RENDERED = 64 << 10 };
+
+bool openai_check_texts(const openai_context *context, const json_t *body, openai_error *error) {
+    static const char *const fields[] = {"messages", "system",    "instructions",        "input",
+                                         "tools",    "documents", "chat_template_kwargs"};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (!check_limit(context, fields[i], field_text_size(json_object_get(body, fields[i])),
+                         MOST_LEFT_OUT * longest_text(context) + ALWAYS_RENDERED, error))
+            return false;
+    return true;
+}
+
+bool openai_check_count(const openai_context *context, const char *where, size_t n_tokens, openai_error *error) {
     if (context->n_ctx == 0 || n_tokens <= (size_t)context->n_ctx) return true;
     cl_error cause;
-    cl_fail(&cause, CL_ERR_LIMIT, CL_CONTEXT_LENGTH_MESSAGE "; '%s' has %zu: shorten it", (long long)context->n_ctx, where,
-            n_tokens);
+    cl_fail(&cause, CL_ERR_LIMIT, CL_CONTEXT_LENGTH_MESSAGE "%s; '%s' has %zu: shorten it", (long long)context->n_ctx,
+            reason_of(context), where, n_tokens);
     return openai_fail_from(error, where, &cause);
+}
+
+bool openai_check_detokenized(const char *where, size_t size, openai_error *error) {
+    return size <= OPENAI_MAX_TEXT ||
+           openai_refuse(error, where, "has %zu bytes of text; an answer may have %d of it: send fewer tokens", size,
+                         OPENAI_MAX_TEXT);
 }
 
 static bool add_token(cl_token_list *list, int32_t id, openai_error *error) {
@@ -39,18 +69,41 @@ static bool add_token(cl_token_list *list, int32_t id, openai_error *error) {
     return cl_token_list_add(list, id, &cause) == CL_OK || openai_fail_from(error, "prompt", &cause);
 }
 
-static bool parse_text(const openai_context *context, const json_t *value, const char *where, const openai_request *r,
+bool openai_parse_special(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
+    r->adds_special = true;
+    r->parse_special = context->defaults.parse_special;
+    return field_bool(body, "add_special_tokens", &r->adds_special, error) &&
+           field_bool(body, "parse_special", &r->parse_special, error);
+}
+
+/* Note a name of a special token that stays text, for the log: other servers would have made it the token. */
+static void note_special(const cl_tokenizer *tok, const char *text, size_t size, openai_request *r) {
+    cl_str name;
+    if (!r->parse_special && !r->special_name[0] && cl_tokenizer_names_special(tok, text, size, &name))
+        cl_str_show(name, r->special_name, sizeof r->special_name);
+}
+
+/* The tokens before a text. One without any begins with BOS all the same. */
+static cl_status add_leading(const cl_tokenizer *tok, size_t size, cl_token_list *tokens, cl_error *cause) {
+    const cl_status status = cl_tokenizer_add_leading(tok, tokens, cause);
+    if (status != CL_OK || tokens->n > 0 || size > 0 || cl_tokenizer_bos(tok) < 0) return status;
+    return cl_token_list_add(tokens, cl_tokenizer_bos(tok), cause);
+}
+
+static bool parse_text(const openai_context *context, const json_t *value, const char *where, openai_request *r,
                        openai_prompt *prompt, openai_error *error) {
     const cl_tokenizer *tok = context->model->tok;
     const char *text = json_string_value(value);
     const size_t size = json_string_length(value);
-    const bool bos = cl_tokenizer_adds_bos(tok) || (size == 0 && cl_tokenizer_bos(tok) >= 0);
     if (!openai_check_size(context, where, size, error)) return false;
-    if (bos && !add_token(&prompt->tokens, cl_tokenizer_bos(tok), error)) return false;
     cl_error cause;
-    if (cl_tokenizer_encode(tok, text, size, true, &prompt->tokens, &cause) != CL_OK)
-        return openai_fail_from(error, "prompt", &cause);
-    if (r->truncate == 0 && !check_count(context, where, prompt->tokens.n, error)) return false;
+    cl_status status = r->adds_special ? add_leading(tok, size, &prompt->tokens, &cause) : CL_OK;
+    if (status == CL_OK)
+        status = (r->parse_special ? cl_tokenizer_encode_template : cl_tokenizer_encode)(tok, text, size, true, &prompt->tokens,
+                                                                                         &cause);
+    if (status != CL_OK) return openai_fail_from(error, "prompt", &cause);
+    note_special(tok, text, size, r);
+    if (r->truncate == 0 && !openai_check_count(context, where, prompt->tokens.n, error)) return false;
     if (!r->echo) return true;
     prompt->text = malloc(size + 1);
     if (!prompt->text) return openai_fail_memory(error);
@@ -59,25 +112,38 @@ static bool parse_text(const openai_context *context, const json_t *value, const
     return true;
 }
 
-/* Set the prompt's text from its token ids, for echo. */
-static bool set_text(const cl_tokenizer *tok, openai_prompt *prompt, openai_error *error) {
+/* Set the text of one of r's prompts from its token ids. All texts together have a limit. */
+static bool set_text(const openai_context *context, const openai_request *r, openai_prompt *prompt, openai_error *error) {
+    const cl_tokenizer *tok = context->model->tok;
+    free(prompt->text);
+    prompt->text = NULL;
+    prompt->text_size = openai_text_size(tok, prompt->tokens.ids, prompt->tokens.n);
+    size_t size = 0;
+    for (size_t i = 0; i < r->n_prompts; i++) size += r->prompts[i].text_size;
+    if (!openai_check_detokenized("prompt", size, error)) return false;
     prompt->text = openai_text_of(tok, prompt->tokens.ids, prompt->tokens.n, &prompt->text_size);
     return prompt->text || openai_fail_memory(error);
 }
 
+bool openai_set_texts(const openai_context *context, openai_request *r, openai_error *error) {
+    bool ok = true;
+    for (size_t i = 0; ok && i < r->n_prompts; i++) ok = set_text(context, r, &r->prompts[i], error);
+    return ok;
+}
+
 static bool parse_ids(const openai_context *context, const json_t *value, const char *where, const openai_request *r,
                       openai_prompt *prompt, openai_error *error) {
-    if (r->truncate == 0 && !check_count(context, where, json_array_size(value), error)) return false;
+    if (r->truncate == 0 && !openai_check_count(context, where, json_array_size(value), error)) return false;
     for (size_t i = 0; i < json_array_size(value); i++) {
         int32_t id;
         if (!field_token(json_array_get(value, i), path_of("%s[%zu]", where, i).text, context->model, &id, error) ||
             !add_token(&prompt->tokens, id, error))
             return false;
     }
-    return !r->echo || set_text(context->model->tok, prompt, error);
+    return !r->echo || set_text(context, r, prompt, error);
 }
 
-static bool parse_prompt(const openai_context *context, const json_t *value, const char *where, const openai_request *r,
+bool openai_parse_prompt(const openai_context *context, const json_t *value, const char *where, openai_request *r,
                          openai_prompt *prompt, openai_error *error) {
     if (json_is_string(value)) {
         if (!parse_text(context, value, where, r, prompt, error)) return false;
@@ -106,9 +172,7 @@ static bool truncate_prompt(const openai_context *context, const openai_request 
     if (r->truncate == 0 || (int64_t)list->n <= n_kept) return true;
     memmove(list->ids, list->ids + list->n - n_kept, (size_t)n_kept * sizeof *list->ids);
     list->n = (size_t)n_kept;
-    free(prompt->text);
-    prompt->text = NULL;
-    return !r->echo || set_text(context->model->tok, prompt, error);
+    return !r->echo || set_text(context, r, prompt, error);
 }
 
 bool openai_parse_prompt_list(const openai_context *context, const json_t *value, const char *name, size_t most,
@@ -121,9 +185,9 @@ bool openai_parse_prompt_list(const openai_context *context, const json_t *value
     r->prompts = calloc(n, sizeof *r->prompts);
     if (!r->prompts) return openai_fail_memory(error);
     r->n_prompts = n;
-    if (!several) return parse_prompt(context, value, name, r, r->prompts, error);
+    if (!several) return openai_parse_prompt(context, value, name, r, r->prompts, error);
     for (size_t i = 0; i < n; i++)
-        if (!parse_prompt(context, json_array_get(value, i), path_of("%s[%zu]", name, i).text, r, &r->prompts[i], error))
+        if (!openai_parse_prompt(context, json_array_get(value, i), path_of("%s[%zu]", name, i).text, r, &r->prompts[i], error))
             return false;
     return true;
 }
@@ -162,6 +226,13 @@ static bool encode_suffix(const openai_context *context, const json_t *value, cl
             openai_fail_from(error, "suffix", &cause));
 }
 
+bool openai_fail_gaps(openai_error *error, const char *name) {
+    openai_refuse(error, name,
+                  "needs a model that was trained to fill gaps; this one's vocabulary has no tokens such as "
+                  "<|fim_prefix|>: leave it out");
+    return openai_set_status(error, 400, "unsupported_parameter");
+}
+
 /* Read `suffix`, the text behind the generated one, into the prompts. */
 static bool parse_suffix(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     const json_t *value = field_get_requested(body, "suffix");
@@ -169,12 +240,7 @@ static bool parse_suffix(const openai_context *context, const json_t *body, open
     cl_fim_tokens fim;
     cl_token_list after = {0};
     if (!value) return true;
-    if (!cl_tokenizer_fim(tok, &fim)) {
-        openai_refuse(error, "suffix",
-                      "needs a model that was trained to fill gaps; this one's vocabulary has no tokens such as "
-                      "<|fim_prefix|>: leave it out");
-        return openai_set_status(error, 400, "unsupported_parameter");
-    }
+    if (!cl_tokenizer_fim(tok, &fim)) return openai_fail_gaps(error, "suffix");
     if (r->echo) return openai_refuse(error, "echo", "is not supported with 'suffix'; leave it out");
     if (r->truncate != 0) return openai_refuse(error, "truncate_prompt_tokens", "is not supported with 'suffix'; leave it out");
     bool ok = encode_suffix(context, value, &after, error);
@@ -190,10 +256,20 @@ static bool parse_chat(const openai_context *context, const json_t *body, openai
     return openai_parse_chat(context, body, r, r->prompts, error);
 }
 
+/* Whether the choices of all prompts are few enough, before the prompts are read. */
+static bool check_choices(const json_t *prompt, const openai_request *r, openai_error *error) {
+    const size_t n_prompts = json_is_array(prompt) && !json_is_number(json_array_get(prompt, 0)) ? json_array_size(prompt) : 1;
+    if (n_prompts > OPENAI_MAX_PROMPTS || n_prompts * (size_t)r->params.n <= OPENAI_MAX_CHOICES) return true;
+    return openai_refuse(error, r->params.n > r->n ? "best_of" : "n",
+                         "is %d for each of %zu prompts; a request may have %d choices: lower it, or send fewer prompts",
+                         r->params.n, n_prompts, OPENAI_MAX_CHOICES);
+}
+
 bool openai_parse_prompts(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     bool ok = r->endpoint == OPENAI_CHAT
                   ? parse_chat(context, body, r, error)
-                  : openai_parse_prompt_list(context, field_get(body, "prompt"), "prompt", OPENAI_MAX_PROMPTS, r, error) &&
+                  : check_choices(field_get(body, "prompt"), r, error) && openai_parse_special(context, body, r, error) &&
+                        openai_parse_prompt_list(context, field_get(body, "prompt"), "prompt", OPENAI_MAX_PROMPTS, r, error) &&
                         parse_suffix(context, body, r, error);
     for (size_t i = 0; i < r->n_prompts && ok; i++) ok = truncate_prompt(context, r, &r->prompts[i], error);
     return ok;

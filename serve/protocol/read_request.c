@@ -4,7 +4,14 @@
 
 #include "chunkllama/engine/check.h"
 #include "dialect.h"
+#include "messages.h"
 #include "parse.h"
+
+openai_context openai_local_context(const openai_context *context) {
+    openai_context local = *context;
+    local.defaults = context->local;
+    return local;
+}
 
 bool openai_check_fields(const openai_context *context, const openai_request *request, openai_error *error) {
     cl_error cause;
@@ -12,19 +19,50 @@ bool openai_check_fields(const openai_context *context, const openai_request *re
            openai_fail_from_engine(error, request, &cause);
 }
 
-bool openai_request_parse(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_request *request,
-                          openai_error *error) {
-    return openai_request_parse_as(context, endpoint, "response_format", body, request, error);
+/* About the bytes of the logprobs of a prompt's token in a choice, by its numbers, strings and objects. */
+static size_t bytes_of_logprobs(const openai_request *r) {
+    const size_t echoed = r->echo && r->logprobs ? 6 + 2 * (size_t)r->n_top : 0,
+                 ranked = r->endpoint == OPENAI_COMPLETION ? 8 * (size_t)(r->n_prompt_top + 1) : 0;
+    return (echoed + ranked) * OPENAI_VALUE_BYTES;
 }
 
-bool openai_request_parse_as(const openai_context *context, openai_endpoint endpoint, const char *format, const json_t *body,
-                             openai_request *request, openai_error *error) {
-    *request =
-        (openai_request){.endpoint = endpoint, .id_prefix = endpoint == OPENAI_CHAT ? "chatcmpl-" : "cmpl-", .format = format};
+size_t openai_repeated_bytes(const openai_request *r) {
+    const size_t n = (size_t)r->n, of_id = r->return_token_ids ? OPENAI_VALUE_BYTES : 0, of_logprobs = bytes_of_logprobs(r);
+    size_t size = 0;
+    for (size_t i = 0; i < r->n_prompts; i++) {
+        const openai_prompt *p = &r->prompts[i];
+        size += n * (p->text_size + of_id * p->tokens.n) + (n - 1) * of_logprobs * p->tokens.n;
+    }
+    return size;
+}
+
+bool openai_check_repeated(const openai_request *r, openai_error *error) {
+    const size_t size = openai_repeated_bytes(r);
+    return size <= OPENAI_MAX_REPEATED ||
+           openai_fail(
+               error, r->n > 1 ? "n" : "prompt",
+               "the choices of the answer would repeat the prompts in %zu bytes; at most %d are possible: lower 'n', or "
+               "send fewer or shorter prompts",
+               size, OPENAI_MAX_REPEATED);
+}
+
+bool openai_request_parse(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_request *request,
+                          openai_error *error) {
+    return openai_request_parse_as(context, endpoint, "response_format", OPENAI_MAX_TOOL_NAME, body, request, error);
+}
+
+bool openai_request_parse_as(const openai_context *context, openai_endpoint endpoint, const char *format, size_t max_tool_name,
+                             const json_t *body, openai_request *request, openai_error *error) {
+    *request = (openai_request){.endpoint = endpoint,
+                                .id_prefix = endpoint == OPENAI_CHAT ? "chatcmpl-" : "cmpl-",
+                                .n_ctx = context->n_ctx,
+                                .format = format};
     cl_engine_request_init(&request->params);
     if (openai_check_body(context, body, error) && openai_check_offered(endpoint, body, error) &&
-        openai_parse_params(context, body, request, error) && openai_parse_tools(body, request, error) &&
-        openai_parse_prompts(context, body, request, error) && openai_prepare_replies(context, request, error))
+        (endpoint != OPENAI_CHAT || openai_check_texts(context, body, error)) &&
+        openai_parse_params(context, body, request, error) && openai_parse_tools(body, max_tool_name, request, error) &&
+        openai_parse_prompts(context, body, request, error) && openai_prepare_replies(context, request, error) &&
+        openai_limit_reasoning(context, request, error) && openai_check_repeated(request, error))
         return true;
     openai_request_free(request);
     return false;
@@ -67,6 +105,7 @@ void openai_request_free(openai_request *request) {
     free(request->salt);
     free(request->grammar);
     openai_rules_free(&request->rules);
+    cl_token_list_free(&request->reasoning_end);
     json_decref(request->tools);
     json_decref(request->callable);
     json_decref(request->repeated);
@@ -80,7 +119,7 @@ int64_t openai_retry_after(cl_engine *e) {
 }
 
 int64_t openai_max_tokens(const openai_request *request, size_t prompt) {
-    const int64_t left = request->within - (int64_t)request->prompts[prompt].tokens.n, n = request->params.max_tokens;
+    const int64_t left = request->n_ctx - (int64_t)request->prompts[prompt].tokens.n, n = request->params.max_tokens;
     return left > 0 && n > left ? -1 : n;
 }
 
@@ -93,8 +132,10 @@ size_t openai_submit(const openai_request *request, size_t first, cl_engine *e, 
         params.prompt = request->prompts[i].tokens.ids;
         params.n_prompt = (int64_t)request->prompts[i].tokens.n;
         params.max_tokens = openai_max_tokens(request, i);
+        params.in_reasoning = request->prompts[i].in_reasoning;
         params.on_event = on_event;
         params.ctx = &submitted[i];
+        params.part_of = i > first ? submitted[first].id : 0;
         cl_error cause;
         if (cl_engine_submit(e, &params, &submitted[i].id, &cause) == CL_OK) continue;
         openai_fail_from_engine(error, request, &cause);

@@ -1,4 +1,4 @@
-/* Refuses fields of OpenAI's, vLLM's and llama-server's requests that are not offered here and would change the result. */
+/* Refuses fields of the requests of OpenAI, vLLM, SGLang and llama-server that are not offered and would change the result. */
 #include "parse.h"
 
 enum { CHAT = 1u << OPENAI_CHAT, COMPLETION = 1u << OPENAI_COMPLETION, EMBEDDING = 1u << OPENAI_EMBEDDING };
@@ -8,42 +8,97 @@ typedef struct refused_field {
     const char *neutral[2]; /* values, as JSON, that change nothing and are accepted; null is always accepted */
     const char *instead;    /* the message's suggestion; NULL: "leave it out" */
     bool strict;            /* false, 0, "", [] and {} are refused, too */
+    bool below_zero;        /* numbers below 0 change nothing */
     unsigned endpoints;     /* a set of CHAT, COMPLETION and EMBEDDING; 0: all */
 } refused_field;
 
+/* Suggestions for several fields: why they are not there, and what to do. */
+#define NO_SERVICE  "the server calls no other service; leave it out"
+#define NO_IMAGES   "the server reads text alone; leave it out"
+#define NO_ADAPTERS "the server has the model of its file alone; merge the adapter into it, or leave it out"
+#define NO_CODE     "requests cannot bring code; leave it out"
+#define ONE_PROCESS "one process computes prompt and answer; leave it out"
+#define CUTS        "use 'top_p', 'min_p' or 'top_k'"
+#define PENALTIES   "use 'repetition_penalty' or 'frequency_penalty'"
+
 static const refused_field refused_fields[] = {
     /* OpenAI's */
-    {.name = "audio"},
+    {.name = "audio", .instead = "answers are text; leave it out"},
     {.name = "echo", .endpoints = CHAT},
     {.name = "function_call", .neutral = {"\"none\"", "\"auto\""}, .instead = "use 'tool_choice'"},
     {.name = "functions", .instead = "use 'tools'"},
     {.name = "modalities", .neutral = {"[\"text\"]"}},
+    {.name = "moderation", .instead = NO_SERVICE},
     {.name = "suffix", .endpoints = CHAT | EMBEDDING},
     {.name = "tool_choice", .neutral = {"\"none\"", "\"auto\""}, .endpoints = COMPLETION},
     {.name = "tools", .endpoints = COMPLETION},
-    {.name = "web_search_options"},
+    {.name = "verbosity", .neutral = {"\"medium\""}, .instead = "say in a message how long the answer should be"},
+    {.name = "web_search_options", .instead = NO_SERVICE},
     /* vLLM's */
     {.name = "add_generation_prompt", .neutral = {"true"}, .strict = true, .endpoints = COMPLETION},
     {.name = "add_special_tokens", .endpoints = CHAT},
-    {.name = "add_special_tokens", .neutral = {"true"}, .instead = "use token ids", .strict = true, .endpoints = COMPLETION},
     {.name = "chat_template", .instead = "start it with --chat-template"},
     {.name = "chat_template_kwargs", .endpoints = COMPLETION},
     {.name = "continue_final_message", .endpoints = COMPLETION},
     {.name = "documents", .endpoints = COMPLETION},
-    {.name = "logits_processors"},
-    {.name = "prompt_embeds"},
-    {.name = "structural_tag"},
+    {.name = "ec_transfer_params", .instead = ONE_PROCESS},
+    {.name = "kv_transfer_params", .instead = ONE_PROCESS},
+    {.name = "logits_processors", .instead = NO_CODE},
+    {.name = "logprob_token_ids", .instead = "use 'top_logprobs' or 'logprobs', the likeliest tokens"},
+    {.name = "prompt_embeds", .instead = "send text or token ids"},
+    {.name = "repetition_detection", .instead = "use 'frequency_penalty' or 'max_tokens'"},
+    {.name = "return_prompt_text", .instead = "use /v1/chat/completions/render"},
+    {.name = "structural_tag", .instead = "use 'tools' or a grammar"},
+    {.name = "truncation_side", .neutral = {"\"left\""}},
+    {.name = "vllm_xargs", .instead = NO_CODE},
+    {.name = "watermarking"},
+    /* SGLang's */
+    {.name = "bootstrap_host", .instead = ONE_PROCESS},
+    {.name = "bootstrap_port", .instead = ONE_PROCESS},
+    {.name = "bootstrap_room", .instead = ONE_PROCESS},
+    {.name = "custom_logit_processor", .instead = NO_CODE},
+    {.name = "custom_params", .instead = NO_CODE},
+    {.name = "extra_key", .instead = "use 'cache_salt'"},
+    {.name = "image_data", .instead = NO_IMAGES},
+    {.name = "images_config", .instead = NO_IMAGES},
+    {.name = "input_ids", .instead = "send token ids as 'prompt' to /v1/completions"},
+    {.name = "lora_path", .instead = NO_ADAPTERS},
+    {.name = "max_dynamic_patch", .instead = NO_IMAGES},
+    {.name = "min_dynamic_patch", .instead = NO_IMAGES},
+    {.name = "return_cached_tokens_details", .instead = "read 'usage.prompt_tokens_details.cached_tokens'"},
+    {.name = "return_hidden_states", .instead = "use /v1/embeddings"},
+    {.name = "return_meta_info", .instead = "use 'timings' and 'usage'"},
+    {.name = "return_routed_experts"},
+    {.name = "session_params", .instead = "send the whole conversation: what was computed is found in the cache"},
+    {.name = "stop_regex", .instead = "use 'stop', or a grammar"},
+    {.name = "stream_reasoning", .neutral = {"true"}, .strict = true},
+    {.name = "task"},
+    {.name = "use_audio_in_video", .instead = NO_IMAGES},
     /* llama-server's */
-    {.name = "dry_multiplier"},
-    {.name = "dynatemp_range"},
-    {.name = "grammar_lazy"},
-    {.name = "lora"},
-    {.name = "mirostat"},
+    {.name = "adaptive_target", .below_zero = true},
+    {.name = "embd_normalize", .neutral = {"2"}, .strict = true, .instead = "all vectors have the length 1; leave it out"},
+    {.name = "dry_multiplier", .instead = PENALTIES},
+    {.name = "dynatemp_range", .instead = "use 'temperature'"},
+    {.name = "grammar_lazy", .instead = "use 'tools'"},
+    {.name = "lora", .instead = NO_ADAPTERS},
+    {.name = "mirostat", .instead = CUTS},
+    {.name = "parse_special", .instead = "only the chat template makes special tokens", .endpoints = CHAT},
     {.name = "n_probs", .instead = "use 'logprobs'", .endpoints = CHAT},
-    {.name = "post_sampling_probs"},
-    {.name = "top_n_sigma", .neutral = {"-1"}},
+    {.name = "parse_tool_calls", .neutral = {"true"}, .strict = true, .instead = "leave out 'tools'"},
+    {.name = "post_sampling_probs", .instead = "use 'logprobs', those of the model's own distribution"},
+    {.name = "reasoning_budget_message", .instead = "put the text into a message"},
+    {.name = "response_fields", .instead = "pick the fields of the answer yourself"},
+    {.name = "top_n_sigma", .below_zero = true, .instead = CUTS},
     {.name = "typical_p", .neutral = {"1"}},
-    {.name = "xtc_probability"},
+    {.name = "xtc_probability", .instead = CUTS},
+    /* of other servers, and of earlier versions */
+    {.name = "epsilon_cutoff", .instead = CUTS},
+    {.name = "eta_cutoff", .instead = CUTS},
+    {.name = "no_repeat_ngram_size", .instead = PENALTIES},
+    {.name = "penalty_alpha"},
+    {.name = "tfs_z", .neutral = {"1"}},
+    {.name = "top_a", .instead = CUTS},
+    {.name = "typical", .neutral = {"1"}},
 };
 
 /* Whether a value equals the JSON in text; 1 equals 1.0. */
@@ -56,6 +111,7 @@ static bool equals(const json_t *value, const char *text) {
 }
 
 static bool is_neutral(const refused_field *r, const json_t *value) {
+    if (r->below_zero && json_number_value(value) < 0) return true;
     for (size_t i = 0; i < sizeof r->neutral / sizeof *r->neutral; i++)
         if (r->neutral[i] && equals(value, r->neutral[i])) return true;
     return false;

@@ -1,8 +1,7 @@
 /* The dialect of OpenAI's Responses: reads all fields of a body but its input. */
 #include "responses.h"
 
-#include <stdio.h>
-#include <stdlib.h>
+#include "messages.h"
 
 /* ---- What is refused ---- */
 
@@ -116,11 +115,13 @@ static bool repeat(openai_translation *t, const char *name, json_t *fallback) {
     return translation_set(t, t->repeated, name, json_incref(value));
 }
 
-/* A float with as few digits as it takes to tell it from its neighbours. */
-static json_t *short_real(float value) {
-    char text[32];
-    snprintf(text, sizeof text, "%.7g", (double)value);
-    return json_real(strtod(text, NULL));
+enum { MAX_REPEATED = 32768 }; /* bytes of text of a field that is only repeated, in several events of a stream */
+
+/* Repeat a field of the body that has little text. */
+static bool repeat_short(openai_translation *t, const char *name, json_t *fallback) {
+    if (field_check_text(t->body, name, MAX_REPEATED, t->error)) return repeat(t, name, fallback);
+    json_decref(fallback);
+    return false;
 }
 
 /* Add the fields that answers repeat beside those of read_.... */
@@ -128,15 +129,16 @@ static bool repeat_fields(openai_translation *t, const openai_context *context) 
     const cl_sampler_params *s = &context->defaults.sampling;
     const json_t *metadata;
     return field_object(t->body, "metadata", &metadata, t->error) && repeat(t, "instructions", json_null()) &&
-           repeat(t, "max_output_tokens", json_null()) && repeat(t, "metadata", json_object()) &&
-           repeat(t, "parallel_tool_calls", json_true()) && repeat(t, "prompt_cache_key", json_null()) &&
-           repeat(t, "safety_identifier", json_null()) && repeat(t, "temperature", short_real(s->temperature)) &&
-           repeat(t, "top_p", short_real(s->top_p)) && repeat(t, "user", json_null());
+           repeat(t, "max_output_tokens", json_null()) && repeat_short(t, "metadata", json_object()) &&
+           repeat(t, "parallel_tool_calls", json_true()) && repeat_short(t, "prompt_cache_key", json_null()) &&
+           repeat_short(t, "safety_identifier", json_null()) && repeat(t, "temperature", writer_short_real(s->temperature)) &&
+           repeat(t, "top_p", writer_short_real(s->top_p)) && repeat_short(t, "user", json_null());
 }
 
 /* The fields of the body that do not reach the chat as they are. Those that are read nowhere change no answer. */
 static const char *const own_fields[] = {
     "background",
+    "best_of",
     "client_metadata",
     "context_management",
     "conversation",
@@ -149,6 +151,7 @@ static const char *const own_fields[] = {
     "messages",
     "metadata",
     "n",
+    "n_cmpl",
     "parallel_tool_calls",
     "previous_response_id",
     "prompt",
@@ -174,7 +177,10 @@ bool responses_translate(openai_translation *t, const openai_context *context, c
 static bool parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error) {
     openai_translation t;
     *request = (openai_request){.endpoint = OPENAI_CHAT};
-    const bool ok = responses_translate(&t, context, body, error) && translation_parse(&t, context, request);
+    if (!openai_check_texts(context, body, error)) return false;
+    const bool translated = responses_translate(&t, context, body, error);
+    t.max_tool_name = RESPONSES_MAX_TOOL_NAME;
+    const bool ok = translated && translation_parse(&t, context, request);
     if (ok) request->id_prefix = "resp_";
     translation_free(&t);
     return ok;

@@ -108,19 +108,21 @@ static bool read_call(conversation *c, const json_t *item, const char *where) {
     const bool is_custom = json_is(json_object_get(item, "type"), "custom_tool_call");
     const json_t *id = translation_string(c->t, item, where, "call_id");
     const json_t *name = id ? translation_string(c->t, item, where, "name") : NULL;
-    const json_t *input = name ? translation_string(c->t, item, where, is_custom ? "input" : "arguments") : NULL;
-    json_t *message = input ? assistant_message(c, where, true) : NULL;
+    const char *member = is_custom ? "input" : "arguments";
+    const bool ok = name && (!is_custom || translation_string(c->t, item, where, member));
+    json_t *message = ok ? assistant_message(c, where, true) : NULL;
     if (!message) return false;
     const json_t *space = field_get(item, "namespace");
     json_t *full = json_is_string(space)
                        ? json_sprintf("%s" RESPONSES_NAMESPACE "%s", json_string_value(space), json_string_value(name))
                        : json_incref((json_t *)name);
-    json_t *argument = is_custom ? json_pack("{s:O}", "input", input) : NULL;
-    const bool ok = translation_add_call(c->t, message, id, full,
-                                         is_custom ? translation_text_of(argument) : json_incref((json_t *)input), where);
-    json_decref(argument);
+    const json_t *input = field_get(item, member);
+    json_t *object = is_custom ? json_pack("{s:O}", "input", input) : NULL;
+    json_t *arguments = is_custom ? translation_text_of(object) : translation_arguments(input);
+    const bool added = translation_add_call(c->t, message, id, full, arguments, where, member);
+    json_decref(object);
     json_decref(full);
-    return ok;
+    return added;
 }
 
 static bool read_output(conversation *c, const json_t *item, const char *where) {
@@ -153,7 +155,7 @@ static bool read_item(conversation *c, const json_t *item, size_t i) {
     };
     const field_path path = path_of("input[%zu]", i);
     const char *where = path.text;
-    if (!json_is_object(item)) return openai_refuse(c->t->error, where, "must be an object, not %s", field_kind(item));
+    if (!cl_json_is_object(item)) return openai_refuse(c->t->error, where, "must be an object, not %s", field_kind(item));
     const json_t *type = field_get(item, "type");
     if (!type) return json_object_get(item, "role") ? read_message(c, item, where) : refuse_reference(c, item, where);
     if (!json_is_string(type)) return translation_string(c->t, item, where, "type");

@@ -10,13 +10,19 @@
 #include "chunkllama/common/hash.h"
 #include "openai.h"
 
+bool openai_random_id(char id[OPENAI_RANDOM_ID]) {
+    uint64_t random[2];
+    if (getrandom(random, sizeof random, 0) != sizeof random) return false;
+    snprintf(id, OPENAI_RANDOM_ID, "%012" PRIx64 "%012" PRIx64, random[0] >> 16, random[1] >> 16);
+    return true;
+}
+
 /* Set the ids: the request's own name or a random one, behind its prefix. False if the system has no random bytes. */
 static bool set_id(openai_result *result, const openai_request *request) {
-    uint64_t id[3];
-    if (getrandom(id, sizeof id, 0) != sizeof id) return false;
-    result->call_key = id[2];
-    if (request->id) return snprintf(result->id, sizeof result->id, "%s%s", request->id_prefix, request->id) > 0;
-    snprintf(result->id, sizeof result->id, "%s%012" PRIx64 "%012" PRIx64, request->id_prefix, id[0] >> 16, id[1] >> 16);
+    char id[OPENAI_RANDOM_ID];
+    const size_t size = sizeof result->call_key;
+    if (!openai_random_id(id) || getrandom(&result->call_key, size, 0) != (ssize_t)size) return false;
+    snprintf(result->id, sizeof result->id, "%s%s", request->id_prefix, request->id ? request->id : id);
     return true;
 }
 
@@ -124,7 +130,8 @@ static void set_call_id(const openai_result *result, const openai_choice *choice
     if (result->request->reply.format->syntax == CL_REPLY_MISTRAL)
         snprintf(call->id, sizeof call->id, "%09" PRIx64, id >> 28);
     else
-        snprintf(call->id, sizeof call->id, "call_%016" PRIx64, id);
+        snprintf(call->id, sizeof call->id, "%s%016" PRIx64,
+                 result->request->call_prefix ? result->request->call_prefix : "call_", id);
 }
 
 static bool add_call(const openai_result *result, openai_choice *choice) {
@@ -240,7 +247,8 @@ void openai_result_add(openai_result *result, size_t i, const cl_engine_event *e
     const bool ok = result->failed || add_event(result, i, &choices[event->choice], event);
     openai_usage *usage = &result->usage[i];
     *usage = (openai_usage){event->n_prompt, event->n_cached, event->n_completion, usage->reasoning_tokens, event->n_pinned};
-    if (result->request->timings && event->kind == CL_EVENT_TOKEN) openai_times_add(&result->times, at);
+    result->times.latest = at;
+    if (event->kind == CL_EVENT_TOKEN) openai_times_add(&result->times, at);
     if (event->last) result->n_done++;
     if (event->last && result->request->n < params->n && !params->beam_search) sort_choices(choices, params->n);
     if (result->failed || (ok && !(event->kind == CL_EVENT_END && event->end.finish == CL_ENGINE_ERROR))) return;

@@ -13,10 +13,19 @@ void openai_rules_free(openai_rules *rules) {
     *rules = (openai_rules){0};
 }
 
-/* Append the tokens of text that is not at the beginning of a prompt. */
-static bool encode(const openai_context *context, const char *where, const char *text, size_t size, cl_token_list *list,
-                   openai_error *error) {
+/*
+ * Append the tokens of text that is not at the beginning of a prompt. What the rules of a request have of such text is limited,
+ * since it takes time, in which all requests behind this one wait.
+ */
+static bool encode(const openai_context *context, const char *where, const char *text, size_t size, openai_rules *rules,
+                   cl_token_list *list, openai_error *error) {
     cl_error cause;
+    rules->n_bytes += size;
+    if (rules->n_bytes > OPENAI_MAX_RULE_BYTES)
+        return openai_refuse(error, where,
+                             "is text beyond %d bytes, which all of 'logit_bias' and 'bad_words' may have: shorten "
+                             "it, or send token ids",
+                             OPENAI_MAX_RULE_BYTES);
     return cl_tokenizer_encode(context->model->tok, text, size, false, list, &cause) == CL_OK ||
            openai_fail_from(error, where, &cause);
 }
@@ -81,7 +90,7 @@ static bool parse_bias_object(const openai_context *context, const json_t *objec
 static bool add_text_bias(const openai_context *context, const json_t *text, float bias, const char *where, openai_request *r,
                           openai_error *error) {
     cl_token_list list = {0};
-    bool ok = encode(context, where, json_string_value(text), json_string_length(text), &list, error);
+    bool ok = encode(context, where, json_string_value(text), json_string_length(text), &r->rules, &list, error);
     for (size_t i = 0; i < list.n && ok; i++) ok = add_bias(r, list.ids[i], bias, error);
     cl_token_list_free(&list);
     return ok;
@@ -108,7 +117,7 @@ static bool parse_bias_array(const openai_context *context, const json_t *array,
 static bool parse_bias(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     const json_t *field = field_get(body, "logit_bias");
     if (!field) return true;
-    if (json_is_object(field)) return parse_bias_object(context, field, r, error);
+    if (cl_json_is_object(field)) return parse_bias_object(context, field, r, error);
     if (json_is_array(field)) return parse_bias_array(context, field, r, error);
     return openai_refuse(error, "logit_bias", "must be an object of token ids and numbers, not %s", field_kind(field));
 }
@@ -157,10 +166,10 @@ static bool add_bad_word(const openai_context *context, const json_t *value, con
     memcpy(spaced + 1, text, size);
     cl_token_list *list = &r->rules.bad_words;
     const size_t start = list->n;
-    if (!encode(context, where, text, size, list, error)) return false;
+    if (!encode(context, where, text, size, &r->rules, list, error)) return false;
     const size_t middle = list->n;
     end_word(r, start);
-    if (!encode(context, where, spaced, size + 1, list, error)) return false;
+    if (!encode(context, where, spaced, size + 1, &r->rules, list, error)) return false;
     if (is_contained(list->ids + start, middle - start, list->ids + middle, list->n - middle)) list->n = middle;
     end_word(r, middle);
     return true;

@@ -5,12 +5,18 @@
 #include <string.h>
 
 #include "chunkllama/common/str.h"
+#include "json.h"
 #include "parse.h"
 
-char *openai_text_of(const cl_tokenizer *tok, const int32_t *ids, size_t n, size_t *size) {
+size_t openai_text_size(const cl_tokenizer *tok, const int32_t *ids, size_t n) {
     char nothing[1];
-    *size = 0;
-    for (size_t i = 0; i < n; i++) *size += cl_tokenizer_piece(tok, ids[i], true, nothing, 0);
+    size_t size = 0;
+    for (size_t i = 0; i < n; i++) size += cl_tokenizer_piece(tok, ids[i], true, nothing, 0);
+    return size;
+}
+
+char *openai_text_of(const cl_tokenizer *tok, const int32_t *ids, size_t n, size_t *size) {
+    *size = openai_text_size(tok, ids, n);
     char *text = malloc(*size + 1);
     for (size_t i = 0, at = 0; text && i < n; i++) at += cl_tokenizer_piece(tok, ids[i], true, text + at, *size - at);
     if (text) text[*size] = '\0';
@@ -22,7 +28,7 @@ char *openai_text_of(const cl_tokenizer *tok, const int32_t *ids, size_t n, size
 /* How text is tokenized. */
 typedef struct text_form {
     const char *name; /* of the field with the text */
-    bool begins;      /* a BOS token comes first if the model wants one */
+    bool around;      /* the tokens that the model wants around a text are added, such as BOS */
     bool special;     /* the names of special tokens stand for these tokens */
 } text_form;
 
@@ -36,10 +42,18 @@ static bool encode(const openai_context *context, const json_t *body, const text
     if (!text) return openai_refuse(error, form->name, "must be a string, not %s", field_kind(value));
     if (!openai_check_size(context, form->name, size, error)) return false;
     cl_status status = CL_OK;
-    if (form->begins && cl_tokenizer_adds_bos(tok)) status = cl_token_list_add(tokens, cl_tokenizer_bos(tok), &cause);
+    if (form->around) status = cl_tokenizer_add_leading(tok, tokens, &cause);
     if (status == CL_OK)
         status = (form->special ? cl_tokenizer_encode_template : cl_tokenizer_encode)(tok, text, size, true, tokens, &cause);
+    if (status == CL_OK && form->around) status = cl_tokenizer_add_trailing(tok, tokens, &cause);
     return status == CL_OK || openai_fail_from(error, form->name, &cause);
+}
+
+/* Refuse more tokens than an answer may list: it has the values and objects at most that a body may have. */
+static bool check_list(const text_form *form, const cl_token_list *tokens, size_t most, openai_error *error) {
+    return tokens->n <= most ||
+           openai_refuse(error, form->name, "has %zu tokens; in this form an answer lists at most %zu: shorten it", tokens->n,
+                         most);
 }
 
 /* A token with its text, in llama-server's form: text that is not UTF-8 is an array of bytes. */
@@ -63,8 +77,9 @@ static bool tokenize_content(const openai_context *context, const json_t *body, 
                              openai_error *error) {
     text_form form = {.name = "content", .special = true};
     bool with_pieces = false;
-    if (!field_bool(body, "add_special", &form.begins, error) || !field_bool(body, "parse_special", &form.special, error) ||
-        !field_bool(body, "with_pieces", &with_pieces, error) || !encode(context, body, &form, tokens, error))
+    if (!field_bool(body, "add_special", &form.around, error) || !field_bool(body, "parse_special", &form.special, error) ||
+        !field_bool(body, "with_pieces", &with_pieces, error) || !encode(context, body, &form, tokens, error) ||
+        !check_list(&form, tokens, with_pieces ? OPENAI_JSON_MAX_CONTAINERS : OPENAI_JSON_MAX_VALUES, error))
         return false;
     writer_open(w, NULL, '{');
     if (with_pieces) {
@@ -101,14 +116,16 @@ static void write_strings(openai_writer *w, const cl_tokenizer *tok, const cl_to
 
 static bool tokenize_prompt(const openai_context *context, const json_t *body, cl_token_list *tokens, openai_writer *w,
                             openai_error *error) {
-    text_form form = {.name = "prompt", .begins = true, .special = true};
+    text_form form = {.name = "prompt", .around = true, .special = true};
     bool with_strings = false;
-    if (!field_bool(body, "add_special_tokens", &form.begins, error) ||
+    if (!field_bool(body, "add_special_tokens", &form.around, error) ||
         !field_bool(body, "parse_special", &form.special, error) ||
         !field_bool(body, "return_token_strs", &with_strings, error))
         return false;
     const bool chat = field_get(body, "messages");
-    if (!(chat ? encode_messages(context, body, tokens, error) : encode(context, body, &form, tokens, error))) return false;
+    if (!(chat ? encode_messages(context, body, tokens, error) : encode(context, body, &form, tokens, error)) ||
+        !check_list(&form, tokens, OPENAI_JSON_MAX_VALUES / (1 + with_strings), error))
+        return false;
     writer_open(w, NULL, '{');
     writer_integer(w, "count", (int64_t)tokens->n);
     writer_integer(w, "max_model_len", context->n_ctx);
@@ -134,10 +151,11 @@ bool openai_tokenize(const openai_context *context, const json_t *body, openai_w
 /* ---- Detokenize ---- */
 
 static bool read_ids(const openai_context *context, const json_t *value, int32_t *ids, openai_error *error) {
-    for (size_t i = 0; i < json_array_size(value); i++)
+    const size_t n = json_array_size(value);
+    for (size_t i = 0; i < n; i++)
         if (!field_token(json_array_get(value, i), path_of("tokens[%zu]", i).text, context->model, &ids[i], error))
             return false;
-    return true;
+    return openai_check_detokenized("tokens", openai_text_size(context->model->tok, ids, n), error);
 }
 
 bool openai_detokenize(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
@@ -216,6 +234,7 @@ static void write_sampling(openai_writer *w, const openai_context *context, cons
     writer_value(w, "include_stop_str_in_output", json_boolean(p->include_stop));
     writer_value(w, "skip_special_tokens", json_boolean(!p->show_special));
     write_rules(w, body, p);
+    if (p->max_reasoning_tokens >= 0) writer_integer(w, "thinking_token_budget", p->max_reasoning_tokens);
     if (r->logprobs)
         writer_integer(w, "logprobs", r->n_top);
     else
@@ -225,6 +244,22 @@ static void write_sampling(openai_writer *w, const openai_context *context, cons
     else
         writer_null(w, "prompt_logprobs");
     writer_close(w);
+}
+
+/*
+ * Refuse to write more than other answers may repeat: the parameters stand beside each prompt. Their names and numbers are
+ * those of a short request; what may be long is counted.
+ */
+static bool check_rendered(const openai_request *r, openai_error *error) {
+    const cl_engine_request *p = &r->params;
+    size_t n = 0, n_values = 64 + (size_t)p->n_logit_bias + (size_t)p->n_allowed_tokens + (size_t)p->n_bad_words;
+    for (size_t i = 0; i < r->n_prompts; i++) n += r->prompts[i].tokens.n + n_values;
+    const size_t size = n * OPENAI_VALUE_BYTES + r->n_prompts * (p->grammar_size + r->rules.n_bytes);
+    return size <= OPENAI_MAX_REPEATED ||
+           openai_refuse(error, "prompt",
+                         "takes %zu bytes with the parameters of each prompt; at most %d are possible: send fewer or shorter "
+                         "prompts",
+                         size, OPENAI_MAX_REPEATED);
 }
 
 /* Write prompt i. body: of the request that would be sent; id: its id. */
@@ -247,7 +282,7 @@ static bool render(const openai_context *context, openai_endpoint endpoint, cons
     openai_request r;
     openai_result result; /* for the id */
     if (!openai_request_parse(context, endpoint, body, &r, error)) return false;
-    const bool ok = openai_result_init(&result, context, &r);
+    const bool fits = check_rendered(&r, error), ok = fits && openai_result_init(&result, context, &r);
     if (ok) {
         if (endpoint == OPENAI_COMPLETION) writer_open(w, NULL, '[');
         for (size_t i = 0; i < r.n_prompts; i++) write_rendered(w, context, body, &r, i, result.id);
@@ -255,7 +290,7 @@ static bool render(const openai_context *context, openai_endpoint endpoint, cons
         openai_result_free(&result);
     }
     openai_request_free(&r);
-    return ok || openai_fail_memory(error);
+    return ok || !fits ? ok : openai_fail_memory(error);
 }
 
 bool openai_render_chat(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
@@ -279,20 +314,25 @@ static void write_name(openai_writer *w, const char *key, const cl_tokenizer *to
     free(name);
 }
 
-void openai_write_tokenizer_info(openai_writer *w, const openai_context *context) {
-    const cl_model *m = context->model;
+void openai_write_template(openai_writer *w, const openai_context *context) {
     const cl_str template = context->chat ? cl_chat_text(context->chat, false) : (cl_str){0};
-    writer_open(w, NULL, '{');
-    writer_string(w, "tokenizer_class", "PreTrainedTokenizerFast");
-    write_name(w, "bos_token", m->tok, cl_tokenizer_bos(m->tok));
-    write_name(w, "eos_token", m->tok, cl_tokenizer_eos(m->tok));
-    writer_value(w, "add_bos_token", json_boolean(cl_tokenizer_adds_bos(m->tok)));
-    writer_value(w, "add_eos_token", json_boolean(cl_tokenizer_adds_eos(m->tok)));
-    writer_integer(w, "model_max_length", context->n_ctx);
-    writer_integer(w, "vocab_size", cl_tokenizer_n_vocab(m->tok));
+    const cl_tokenizer *tok = context->model->tok;
+    write_name(w, "bos_token", tok, cl_tokenizer_bos(tok));
+    write_name(w, "eos_token", tok, cl_tokenizer_eos(tok));
     if (template.data)
         writer_bytes(w, "chat_template", template.data, template.size);
     else
         writer_null(w, "chat_template");
+}
+
+void openai_write_tokenizer_info(openai_writer *w, const openai_context *context) {
+    const cl_model *m = context->model;
+    writer_open(w, NULL, '{');
+    writer_string(w, "tokenizer_class", "PreTrainedTokenizerFast");
+    writer_value(w, "add_bos_token", json_boolean(cl_tokenizer_adds_bos(m->tok)));
+    writer_value(w, "add_eos_token", json_boolean(cl_tokenizer_adds_eos(m->tok)));
+    writer_integer(w, "model_max_length", context->n_ctx);
+    writer_integer(w, "vocab_size", cl_tokenizer_n_vocab(m->tok));
+    openai_write_template(w, context);
     writer_close(w);
 }

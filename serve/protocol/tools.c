@@ -21,14 +21,14 @@ static json_t *find_tool(const openai_request *r, const char *name) {
 /* Let the tool be called that {"type": "function", "function": {"name"}} names, as the newer API's {"type", "name"} does. */
 static bool add_callable(const json_t *choice, openai_request *r, openai_error *error) {
     const json_t *function = json_object_get(choice, "function");
-    const json_t *value = json_object_get(json_is_object(function) ? function : choice, "name");
+    const json_t *value = json_object_get(cl_json_is_object(function) ? function : choice, "name");
     const char *name;
     if (!json_is_string(value))
         return openai_refuse(error, "tool_choice",
                              "must name a tool as {\"type\": \"function\", \"function\": {\"name\": ...}}");
     if (!field_name(value, "tool_choice", &name, error)) return false;
     json_t *tool = find_tool(r, name);
-    if (!tool) return openai_refuse(error, "tool_choice", "names '%.64s', which is not among the tools", name);
+    if (!tool) return openai_refuse(error, "tool_choice", "names '%.128s', which is not among the tools", name);
     return json_array_append(r->callable, tool) == 0 || openai_fail_memory(error);
 }
 
@@ -59,7 +59,7 @@ static bool parse_allowed(const json_t *allowed, openai_request *r, openai_error
 }
 
 static bool parse_choice(const json_t *choice, openai_request *r, openai_error *error) {
-    if (!json_is_object(choice)) return parse_mode(choice, r, error);
+    if (!cl_json_is_object(choice)) return parse_mode(choice, r, error);
     const json_t *type = json_object_get(choice, "type");
     const char *name = "";
     if (json_is_string(type) && !field_name(type, "tool_choice", &name, error)) return false;
@@ -98,10 +98,10 @@ static bool parse_reasoning(const json_t *body, openai_request *r, openai_error 
            field_bool(body, "include_reasoning", &r->include_reasoning, error);
 }
 
-bool openai_parse_tools(const json_t *body, openai_request *r, openai_error *error) {
+bool openai_parse_tools(const json_t *body, size_t max_name, openai_request *r, openai_error *error) {
     r->parallel_tool_calls = true;
     if (r->endpoint != OPENAI_CHAT) return true;
-    r->tools = openai_read_tools(body, error);
+    r->tools = openai_read_tools(body, max_name, error);
     return r->tools && field_bool(body, "parallel_tool_calls", &r->parallel_tool_calls, error) &&
            parse_tool_choice(body, r, error) && parse_reasoning(body, r, error);
 }
@@ -123,6 +123,23 @@ static bool ends_with(const cl_tokenizer *tok, const cl_token_list *prompt, cons
     while (end > begin && strchr(" \t\r\n", tail[end - 1])) end--;
     const size_t size = strlen(text);
     return size > 0 && size <= end - begin && memcmp(tail + end - size, text, size) == 0;
+}
+
+bool openai_limit_reasoning(const openai_context *context, openai_request *r, openai_error *error) {
+    const cl_reply_format *format = context->chat ? cl_chat_reply(context->chat) : NULL;
+    const cl_tokenizer *tok = context->model->tok;
+    cl_engine_request *p = &r->params;
+    cl_error cause;
+    if (r->max_reasoning_tokens < 0 || !format || !format->think[0] || !format->answer[0]) return true;
+    if (cl_tokenizer_encode_template(tok, format->answer, strlen(format->answer), false, &r->reasoning_end, &cause) != CL_OK)
+        return openai_fail_from(error, NULL, &cause);
+    for (size_t i = 0; i < r->n_prompts; i++) r->prompts[i].in_reasoning = ends_with(tok, &r->prompts[i].tokens, format->think);
+    p->max_reasoning_tokens = r->max_reasoning_tokens;
+    p->reasoning_begin = format->think;
+    p->reasoning_end = format->answer;
+    p->reasoning_end_tokens = r->reasoning_end.ids;
+    p->n_reasoning_end_tokens = (int32_t)r->reasoning_end.n;
+    return true;
 }
 
 /* Let a reply with calls end where the results of the calls would begin. */
@@ -183,10 +200,15 @@ static bool constrain(const openai_context *context, openai_request *r, bool cal
         .reasons = reasons,
         .in_reasoning = r->reply.in_reasoning,
         .answer = r->grammar,
+        .open = r->open_objects,
+        .weaker = r->weaker,
     };
     char *text;
     cl_error cause;
-    if (cl_reply_grammar_write(&grammar, &text, &cause) != CL_OK) return openai_fail_from(error, field, &cause);
+    if (cl_reply_grammar_write(&grammar, &text, &cause) != CL_OK)
+        return cause.code == CL_ERR_NOMEM ? openai_fail_memory(error) : openai_fail(error, field, "%s", cause.message);
+    r->reply.constrained = calls;
+    if (calls) r->reply.tools = r->callable;
     free(r->grammar);
     r->grammar = text;
     r->grammar_field = field;
@@ -207,7 +229,7 @@ bool openai_prepare_replies(const openai_context *context, openai_request *r, op
     r->reply.required = calls && r->tool_choice == OPENAI_TOOLS_REQUIRED;
     r->reply.reasoning &= thinks;
     r->reply.in_reasoning = thinks && ends_with(tok, prompt, format->think);
-    r->splits = calls || r->reply.reasoning;
+    r->splits = calls || r->reply.reasoning || format->syntax == CL_REPLY_RECIPIENT;
     return (!calls || add_stop(context, r, error)) && (!r->splits || find_markers(context, r, error)) &&
            constrain(context, r, calls, reasons, error);
 }

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkllama/common/json_text.h"
+#include "messages.h"
+
 json_t *translation_copy(const json_t *object) {
     json_t *copy = json_object(), *value;
     const char *name;
@@ -19,8 +22,8 @@ json_t *translation_copy(const json_t *object) {
 /* ---- Beginning and end ---- */
 
 bool translation_begin(openai_translation *t, const json_t *body, const char *const *own, size_t n_own, openai_error *error) {
-    *t = (openai_translation){.body = body, .error = error};
-    if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
+    *t = (openai_translation){.body = body, .max_tool_name = OPENAI_MAX_TOOL_NAME, .error = error};
+    if (!cl_json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
     t->chat = translation_copy(body);
     t->names = json_object();
     t->repeated = json_object();
@@ -39,11 +42,10 @@ void translation_free(openai_translation *t) {
 /* ---- Parsing ---- */
 
 /*
- * Let an error about a field of the chat name the field of the body that it comes from: the longest beginning of the path that
- * has another name is replaced.
+ * Let the name of a field of the chat, in an error or a warning, become that of the field of the body that it comes from: the
+ * longest beginning of the path that has another name is replaced.
  */
-static void name_param(const openai_translation *t) {
-    char *param = t->error->param;
+static void name_param(const openai_translation *t, char param[sizeof(field_path)]) {
     for (size_t n = strlen(param); n > 0; n--) {
         if (param[n] && param[n] != '.' && param[n] != '[') continue;
         const json_t *own = json_object_getn(t->names, param, n);
@@ -55,11 +57,12 @@ static void name_param(const openai_translation *t) {
 }
 
 bool translation_parse(openai_translation *t, const openai_context *context, openai_request *request) {
-    if (!openai_request_parse_as(context, OPENAI_CHAT, t->format ? t->format : "response_format", t->chat, request, t->error)) {
-        name_param(t);
+    const char *format = t->format ? t->format : "response_format";
+    if (!openai_request_parse_as(context, t->endpoint, format, t->max_tool_name, t->chat, request, t->error)) {
+        name_param(t, t->error->param);
         return false;
     }
-    request->within = context->n_ctx; /* agents set the most tokens to more than small contexts hold */
+    name_param(t, request->odd.text);
     request->repeated = t->repeated;
     t->repeated = NULL;
     return true;
@@ -114,19 +117,26 @@ bool translation_add_reasoning(openai_translation *t, json_t *message, json_t *v
 }
 
 bool translation_add_call(openai_translation *t, json_t *message, const json_t *id, const json_t *name, json_t *arguments,
-                          const char *own) {
-    const field_path field = path_of("messages[%zu].tool_calls[%zu].function", json_array_size(t->messages) - 1,
-                                     json_array_size(json_object_get(message, "tool_calls")));
+                          const char *own, const char *own_arguments) {
+    const field_path function = path_of("messages[%zu].tool_calls[%zu].function", json_array_size(t->messages) - 1,
+                                        json_array_size(json_object_get(message, "tool_calls")));
+    const field_path from = path_of("%s.arguments", function.text), to = path_of("%s.%s", own, own_arguments);
     json_t *call =
         json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", id, "type", "function", "function", "name", name, "arguments", arguments);
-    return add_to(t, message, "tool_calls", call) && translation_name(t, field.text, own);
+    return add_to(t, message, "tool_calls", call) && translation_name(t, function.text, own) &&
+           translation_name(t, from.text, to.text);
 }
 
 json_t *translation_text_of(const json_t *value) {
-    char *text = json_dumps(value, JSON_COMPACT);
+    char *text = cl_json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
     json_t *string = text ? json_string(text) : NULL;
     free(text);
     return string;
+}
+
+json_t *translation_arguments(const json_t *value) {
+    if (json_is_string(value)) return json_incref((json_t *)value);
+    return value ? translation_text_of(value) : json_string("");
 }
 
 bool translation_end_message(openai_translation *t, json_t *message) {
@@ -145,11 +155,19 @@ bool translation_end_message(openai_translation *t, json_t *message) {
     return translation_set(t, message, REASONING, joined);
 }
 
+bool translation_continue(openai_translation *t) {
+    const json_t *last = json_array_get(t->messages, json_array_size(t->messages) - 1);
+    const bool continues = json_is(json_object_get(last, "role"), "assistant") && field_get_requested(last, "content") &&
+                           !field_get_requested(last, "tool_calls");
+    return !continues || (translation_set(t, t->chat, "add_generation_prompt", json_false()) &&
+                          translation_set(t, t->chat, "continue_final_message", json_true()));
+}
+
 /* ---- Thinking ---- */
 
 bool translation_set_thinking(openai_translation *t, bool on) {
     const json_t *before = field_get(t->chat, "chat_template_kwargs");
-    if (before && !json_is_object(before)) return true; /* the chat refuses it */
+    if (before && !cl_json_is_object(before)) return true; /* the chat refuses it */
     json_t *kwargs = before ? translation_copy(before) : json_object();
     return translation_set(t, t->chat, "chat_template_kwargs", kwargs) &&
            translation_set(t, kwargs, "enable_thinking", json_boolean(on)) &&
@@ -177,7 +195,7 @@ bool translation_read_tools(openai_translation *t, const char *where, const json
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const field_path path = path_of("%s[%zu]", where, i);
         const json_t *tool = json_array_get(tools, i);
-        if (!json_is_object(tool)) return openai_refuse(t->error, path.text, "must be an object, not %s", field_kind(tool));
+        if (!cl_json_is_object(tool)) return openai_refuse(t->error, path.text, "must be an object, not %s", field_kind(tool));
         if (!read(t, tool, path.text)) return false;
     }
     return true;

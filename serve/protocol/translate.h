@@ -12,13 +12,15 @@
 
 /* A translation in the making. Free with translation_free. */
 typedef struct openai_translation {
-    const json_t *body;  /* borrowed */
-    json_t *chat;        /* the chat's body; owned */
-    json_t *messages;    /* those of the chat */
-    const char *format;  /* a static string: the name of the body's field that response_format comes from; NULL: none */
-    json_t *names;       /* by the name of a field of the chat: the name of the body's field that it comes from; owned */
-    json_t *repeated;    /* the fields of the body that answers repeat; owned */
-    openai_error *error; /* borrowed */
+    const json_t *body;       /* borrowed */
+    json_t *chat;             /* the chat's body; owned */
+    openai_endpoint endpoint; /* that reads it: begins as OPENAI_CHAT; OPENAI_COMPLETION does not read the messages */
+    json_t *messages;         /* those of the chat */
+    const char *format;       /* a static string: the name of the body's field that response_format comes from; NULL: none */
+    size_t max_tool_name;     /* bytes; begins as OpenAI's */
+    json_t *names;            /* by the name of a field of the chat: the name of the body's field that it comes from; owned */
+    json_t *repeated;         /* the fields of the body that answers repeat; owned */
+    openai_error *error;      /* borrowed */
 } openai_translation;
 
 /*
@@ -27,10 +29,7 @@ typedef struct openai_translation {
  */
 bool translation_begin(openai_translation *t, const json_t *body, const char *const *own, size_t n_own, openai_error *error);
 
-/*
- * Parse the chat. The request takes over `repeated`. If it asks for more tokens than the context can hold, it gets
- * as many as fit.
- */
+/* Parse the chat. The request takes over `repeated`. */
 bool translation_parse(openai_translation *t, const openai_context *context, openai_request *request);
 
 void translation_free(openai_translation *t);
@@ -65,9 +64,15 @@ bool translation_add_text(openai_translation *t, json_t *message, json_t *value)
 /* Append a string to the reasoning of a message, which translation_end_message makes one text. */
 bool translation_add_reasoning(openai_translation *t, json_t *message, json_t *value);
 
-/* Append a call of a function to the last message. arguments: JSON as text. own: as in translation_message. */
+/* The arguments of a call as text: they are JSON or its text, and what was cut or made up stays as it is. */
+json_t *translation_arguments(const json_t *value);
+
+/*
+ * Append a call of a function to the last message. arguments: JSON as text, of the member own_arguments. own: as in
+ * translation_message.
+ */
 bool translation_add_call(openai_translation *t, json_t *message, const json_t *id, const json_t *name, json_t *arguments,
-                          const char *own);
+                          const char *own, const char *own_arguments);
 
 /* The JSON text of a value (NULL: memory was lacking for it) as a string. */
 json_t *translation_text_of(const json_t *value);
@@ -84,6 +89,9 @@ bool translation_read_tools(openai_translation *t, const char *where, const json
 
 /* End a message to which reasoning may have been added. */
 bool translation_end_message(openai_translation *t, json_t *message);
+
+/* Let the answer continue the last message if that is the assistant's, unless it has called tools. */
+bool translation_continue(openai_translation *t);
 
 /* Switch thinking on or off by the variables that templates read, enable_thinking and thinking. */
 bool translation_set_thinking(openai_translation *t, bool on);

@@ -1,4 +1,5 @@
 /* Writes whole answers and the chunks of streams. */
+#include "json.h"
 #include "openai.h"
 
 void openai_write_usage(openai_writer *w, const char *key, const openai_usage *usage) {
@@ -48,6 +49,15 @@ void openai_write_split(openai_writer *w, const openai_choice *c) {
         writer_close(w);
     }
     writer_close(w);
+}
+
+void openai_write_arguments(openai_writer *w, const char *key, cl_str arguments) {
+    openai_error error = {0};
+    json_t *object = arguments.size > 0 ? openai_json_parse("arguments", arguments.data, arguments.size, &error) : NULL;
+    if (error.status >= 500) writer_fail(w);
+    const bool is_object = json_is_object(object);
+    if (!is_object) json_decref(object);
+    writer_value(w, key, is_object ? object : json_object());
 }
 
 static void write_message(openai_writer *w, const openai_choice *c) {

@@ -2,9 +2,11 @@
 #include "writer.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkllama/common/json_text.h"
 #include "chunkllama/common/str.h"
 
 void writer_fail(openai_writer *w) { w->failed = true; }
@@ -46,8 +48,11 @@ static bool put(openai_writer *w, const char *name, size_t size, json_t *value) 
     json_t *container = w->depth > 0 ? w->open[w->depth - 1] : NULL;
     if (name) return json_object_setn_nocheck(container, name, size, value) == 0;
     if (container) return json_array_append(container, value) == 0;
+    const size_t begin = w->size;
     /* jansson 2.14 ignores some failures of append, which therefore notes them itself. */
-    return json_dump_callback(value, append, w, JSON_ENCODE_ANY | (w->spaced ? 0 : JSON_COMPACT)) == 0;
+    if (json_dump_callback(value, append, w, JSON_ENCODE_ANY | (w->spaced ? 0 : JSON_COMPACT)) != 0 || w->failed) return false;
+    w->size = begin + cl_json_restore(w->text + begin, w->size - begin);
+    return true;
 }
 
 /* Put a value whose reference is stolen; NULL: memory was lacking for it. */
@@ -128,4 +133,10 @@ char *writer_end(openai_writer *w, size_t *size) {
     if (text) w->text = NULL;
     writer_free(w);
     return text;
+}
+
+json_t *writer_short_real(float value) {
+    char text[32];
+    snprintf(text, sizeof text, "%.7g", (double)value);
+    return json_real(strtod(text, NULL));
 }

@@ -26,11 +26,18 @@ static inline void check_written(openai_writer *w) {
     free(text);
 }
 
-/* The text must be whole server-sent events, whose data are JSON but for the end of OpenAI's older streams. */
-static inline void check_events(openai_writer *w) {
+/* The text must be whole server-sent events, whose data are JSON but for the end of OpenAI's older streams; or lines of JSON.
+ */
+static inline void check_events(openai_writer *w, const openai_dialect *dialect) {
     size_t size = 0;
     char *text = writer_end(w, &size);
     FUZZ_CHECK(text && strlen(text) == size, "no memory, or a zero character");
+    if (dialect->stream_type) {
+        FUZZ_CHECK(size == 0 || text[size - 1] == '\n', "a line without an end: %s", text);
+        for (char *at = text, *line; (line = strsep(&at, "\n")) && at;) check_json(line, strlen(line));
+        free(text);
+        return;
+    }
     FUZZ_CHECK(size == 0 || (size > 2 && strcmp(text + size - 2, "\n\n") == 0), "an event without an end: %s", text);
     for (char *at = text, *line; (line = strsep(&at, "\n"));) {
         const bool is_data = strncmp(line, "data: ", 6) == 0, is_name = strncmp(line, "event: ", 7) == 0;
@@ -47,7 +54,7 @@ static inline void send_event(openai_result *result, const openai_dialect *diale
     openai_result_add(result, prompt, &event, 0);
     if (!result->request->stream) return;
     dialect->stream_event(&w, result, prompt, &event);
-    check_events(&w);
+    check_events(&w, dialect);
 }
 
 /* The events of one prompt: those of its tokens, if they are reported, and two tokens and the end of each choice. */
@@ -58,7 +65,7 @@ static inline void send_text(openai_result *result, const openai_dialect *dialec
     const cl_token_list *tokens = &r->prompts[prompt].tokens;
     const cl_sampler_logprob top[2] = {{'a', -0.5f}, {0xc3, -INFINITY}};
     const int32_t n_top = r->params.n_top < 2 ? r->params.n_top : 2;
-    for (size_t i = 0; r->params.prompt_logprobs && i < tokens->n; i++)
+    for (size_t i = (size_t)r->params.prompt_logprobs_from; r->params.prompt_logprobs && i < tokens->n; i++)
         send_event(
             result, dialect, prompt,
             (cl_engine_event){.kind = CL_EVENT_PROMPT,

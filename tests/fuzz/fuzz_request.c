@@ -17,6 +17,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     openai_json_init();
     context = (openai_context){.model = fake_model(), .model_name = "fake", .chat = fake_chat(), .n_ctx = 4096};
     openai_defaults_init(&context.defaults);
+    context.local = context.defaults;
     return 0;
 }
 
@@ -35,7 +36,7 @@ static void answer(const openai_dialect *dialect, const openai_request *request)
     for (size_t i = 0; i < request->n_prompts; i++) send_events(&result, dialect, i);
     FUZZ_CHECK(openai_result_done(&result), "not done");
     if (request->stream) dialect->stream_end(&w, &result, NULL);
-    check_events(&w);
+    check_events(&w, dialect);
     dialect->write_answer(&w, NULL, &result);
     check_written(&w);
     openai_result_free(&result);
@@ -53,12 +54,13 @@ static void parse_pin(const json_t *body) {
 
 /* Bodies that are answered without the engine. */
 static void answer_tokens(const json_t *body) {
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         openai_error error = {0};
         openai_writer w = {0};
         const bool ok = i == 0   ? openai_tokenize(&context, body, &w, &error)
                         : i == 1 ? openai_detokenize(&context, body, &w, &error)
                         : i == 4 ? anthropic_count_tokens(&context, body, &w, &error)
+                        : i == 5 ? ollama_show(&context, body, &w, &error)
                                  : (i == 2 ? openai_render_chat : openai_render_completion)(&context, body, &w, &error);
         if (ok) {
             check_written(&w);
@@ -73,7 +75,7 @@ static void parse(const openai_dialect *dialect, const json_t *body) {
     openai_request request;
     openai_error error = {0};
     if (dialect->parse(&context, body, &request, &error)) {
-        FUZZ_CHECK(request.n_prompts >= 1, "no prompt");
+        FUZZ_CHECK(request.n_prompts >= 1 || !request.stream, "a stream without a prompt");
         FUZZ_CHECK(request.params.n >= 1 && request.params.n <= OPENAI_MAX_N, "request");
         FUZZ_CHECK(dialect != &openai_embedding || (request.params.pooling && request.dimensions >= 1), "embedding");
         if (request.n_prompts * (size_t)request.params.n <= 64) answer(dialect, &request);

@@ -13,7 +13,8 @@
 void scene_begin(scene *s, const openai_dialect *dialect, const char *body) {
     *s = (scene){.dialect = dialect, .context = fake_context()};
     openai_error error;
-    json_t *json = json_loads(body, JSON_ALLOW_NUL, NULL);
+    json_error_t wrong;
+    json_t *json = cl_json_load(body, strlen(body), JSON_ALLOW_NUL, &wrong);
     assert_non_null(json);
     if (!dialect->parse(&s->context, json, &s->request, &error)) fail_msg("%s: %s", body, error.message);
     json_decref(json);
@@ -162,7 +163,8 @@ void assert_body_refused(const openai_dialect *dialect, const char *body, int st
     const openai_context context = fake_context();
     openai_request request;
     openai_error error;
-    json_t *json = json_loads(body, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
+    json_error_t wrong;
+    json_t *json = cl_json_load(body, strlen(body), JSON_ALLOW_NUL | JSON_DECODE_ANY, &wrong);
     assert_non_null(json);
     if (dialect->parse(&context, json, &request, &error)) fail_msg("%s is accepted", body);
     json_decref(json);

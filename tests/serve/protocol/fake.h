@@ -25,11 +25,18 @@ void fake_set_reply(const cl_reply_format *format);
 /* Set the result of cl_tokenizer_shortens. The fake tokenizer never shortens text. */
 void fake_shorten(bool shortens);
 
-/* Set the results of cl_tokenizer_adds_eos and cl_tokenizer_fim. */
+/* Set the results of cl_tokenizer_adds_bos, with which chats begin then, of cl_tokenizer_adds_eos and of cl_tokenizer_fim. */
+void fake_add_bos(bool adds);
 void fake_add_eos(bool adds);
 void fake_fill_gaps(bool fills);
 
-/* While text is held, calls that tokenize text wait. */
+/* Set the text of FAKE_BOS, which is borrowed; NULL: "<s>". */
+void fake_name_bos(const char *text);
+
+/* Whether the texts "no" and "yes" are tokens, n and y, where they do not begin a prompt. */
+void fake_know_words(bool knows);
+
+/* While text is held, calls that tokenize text wait, until the deadline of their thread. */
 void fake_hold_text(bool hold);
 /* Wait until such a call waits. */
 void fake_wait_for_text(void);
@@ -49,6 +56,13 @@ typedef struct fake_config {
  * request that waits, and at least one.
  */
 cl_engine *fake_engine_create(const fake_config *config);
+
+/* For loops that wait for a state. */
+void fake_pause(void);
+
+/* While grammars are held, submitting a request with one waits; and whether such a call waits. */
+void fake_hold_grammars(bool hold);
+bool fake_compiles(void);
 
 /* While steps are held, no step ends, and running requests report nothing. Destroying an engine lets them go on. */
 void fake_hold_steps(bool hold);

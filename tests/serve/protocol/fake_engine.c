@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "chunkattn/base/clock.h"
+#include "chunkllama/common/deadline.h"
 #include "fake.h"
 
 typedef struct fake_request {
@@ -63,7 +64,7 @@ static void finish(fake_request *r, cl_engine_finish how, const cl_error *error)
 }
 
 static void send_prompt(fake_request *r) {
-    for (int64_t i = 0; r->params.prompt_logprobs && i < r->params.n_prompt; i++) {
+    for (int64_t i = r->params.prompt_logprobs_from; r->params.prompt_logprobs && i < r->params.n_prompt; i++) {
         const cl_sampler_logprob top[1] = {{i ? r->prompt[i] : -1, -0.5f}};
         send(r,
              (cl_engine_event){.kind = CL_EVENT_PROMPT, .token = {r->prompt[i], 0, i, top[0], top, i && r->params.n_top > 0}});
@@ -265,7 +266,25 @@ cl_status cl_engine_reset_cache(cl_engine *e, cl_error *error) {
     return CL_OK;
 }
 
+static atomic_bool grammars_held;
+static atomic_int n_grammars;
+
+void fake_hold_grammars(bool hold) { atomic_store(&grammars_held, hold); }
+
+void fake_pause(void) { nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); }
+
+bool fake_compiles(void) { return atomic_load(&n_grammars) > 0; }
+
+/* As the engine, it compiles a grammar until the deadline. */
+static cl_status compile_grammar(cl_error *error) {
+    atomic_fetch_add(&n_grammars, 1);
+    while (atomic_load(&grammars_held) && !cl_deadline_passed()) fake_pause();
+    atomic_fetch_sub(&n_grammars, 1);
+    return cl_deadline_check(error);
+}
+
 cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint64_t *id, cl_error *error) {
+    if (request->grammar_kind != CL_GRAMMAR_NONE && compile_grammar(error) != CL_OK) return error->code;
     const int64_t room = e->config.n_ctx - request->n_prompt;
     if (room <= 0 || request->max_tokens > room)
         return cl_fail(error, CL_ERR_LIMIT, "%lld prompt tokens and %lld to come, but the context has %lld",
@@ -335,15 +354,14 @@ void cl_engine_unpin(cl_engine *e, uint64_t id) {
 cl_status cl_engine_get_stats(cl_engine *e, cl_engine_stats *stats) {
     pthread_mutex_lock(&e->lock);
     *stats = e->stats;
+    for (const fake_request *r = e->pinned; r; r = r->next) stats->n_pins++;
     pthread_mutex_unlock(&e->lock);
     return CL_OK;
 }
 
 cl_status cl_engine_get_kv_stats(cl_engine *e, cattn_stats *stats) {
-    uint64_t n_pins = 0;
-    pthread_mutex_lock(&e->lock);
-    for (const fake_request *r = e->pinned; r; r = r->next) n_pins++;
-    pthread_mutex_unlock(&e->lock);
+    cl_engine_stats own;
+    cl_engine_get_stats(e, &own);
     *stats = (cattn_stats){.struct_size = sizeof *stats,
                            .chunk_bytes = 1024,
                            .chunks_capacity = 100,
@@ -351,8 +369,13 @@ cl_status cl_engine_get_kv_stats(cl_engine *e, cattn_stats *stats) {
                            .tokens_evicted = 32,
                            .slots_padding = 33,
                            .chunks_pinned = 34,
-                           .n_seqs = n_pins};
+                           .n_seqs = (uint64_t)own.n_pins};
     return CL_OK;
 }
 
 int64_t cl_engine_n_ctx(const cl_engine *e) { return e->config.n_ctx; }
+
+const char *cl_engine_context_reason(const cl_engine *e) {
+    (void)e;
+    return NULL;
+}

@@ -10,11 +10,13 @@
 openai_context fake_context(void) {
     openai_context c = {.model = fake_model(), .model_name = "fake", .chat = fake_chat()};
     openai_defaults_init(&c.defaults);
+    c.local = c.defaults;
     return c;
 }
 
 bool parse(const openai_context *c, openai_endpoint endpoint, const char *body, openai_request *r, openai_error *error) {
-    json_t *json = json_loads(body, JSON_ALLOW_NUL, NULL);
+    json_error_t wrong;
+    json_t *json = cl_json_load(body, strlen(body), JSON_ALLOW_NUL, &wrong);
     assert_non_null(json);
     const bool ok = openai_request_parse(c, endpoint, json, r, error);
     json_decref(json);

@@ -8,9 +8,12 @@
 
 #include "openai_fixture.h"
 
+/* How JSON is written, unless the request says so. */
+#define SPACE "\"x-guidance\":{\"whitespace_pattern\":\" |\\\\n{1,2}[ \\\\t]{0,18}\"}"
+
 static void every_form_is_read(void **state) {
     (void)state;
-    static const char object[] = "{\"type\":\"object\"}", choices[] = "(yes|n\\.o\\|\\(|\\x0a\xc3\xa9|)";
+    static const char object[] = "{\"type\":\"object\"," SPACE "}", choices[] = "(yes|n\\.o\\|\\(|\\x0a\xc3\xa9|)";
     static const char lark[] = "start: T3\nT3: (/yes/)\n";
     static const struct {
         const char *body;
@@ -22,15 +25,22 @@ static void every_form_is_read(void **state) {
         {CHAT("\"response_format\":{\"type\":\"json_object\"}"), CL_GRAMMAR_JSON_SCHEMA, object},
         {CHAT("\"response_format\":{\"type\":\"json_object\",\"schema\":{}}"), CL_GRAMMAR_JSON_SCHEMA, object},
         {CHAT("\"response_format\":{\"type\":\"json_object\",\"schema\":{\"type\":\"array\"}}"), CL_GRAMMAR_JSON_SCHEMA,
-         "{\"type\":\"array\"}"},
+         "{\"type\":\"array\"," SPACE "}"},
         /* The order of properties is that in which they are written. */
         {CHAT("\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"strict\":true,\"schema\":"
               "{\"properties\":{\"b\":{},\"a\":{}}}}}"),
-         CL_GRAMMAR_JSON_SCHEMA, "{\"properties\":{\"b\":{},\"a\":{}}}"},
+         CL_GRAMMAR_JSON_SCHEMA,
+         "{\"properties\":{\"b\":{},\"a\":{}},\"additionalProperties\":false,\"type\":\"object\"," SPACE "}"},
+        {CHAT("\"json_schema\":{\"properties\":{\"b\":{\"format\":\"x\"}}},\"disable_additional_properties\":false"),
+         CL_GRAMMAR_JSON_SCHEMA, "{\"properties\":{\"b\":{}}," SPACE "}"},
+        {CHAT("\"structured_outputs\":{\"json\":{\"properties\":{}},\"disable_additional_properties\":false}"),
+         CL_GRAMMAR_JSON_SCHEMA, "{\"properties\":{}," SPACE "}"},
+        {CHAT("\"structured_outputs\":{\"json\":{\"properties\":{}},\"disable_additional_properties\":true}"),
+         CL_GRAMMAR_JSON_SCHEMA, "{\"properties\":{},\"additionalProperties\":false,\"type\":\"object\"," SPACE "}"},
         {CHAT("\"response_format\":{\"type\":\"json_schema\",\"schema\":{\"type\":\"array\"}}"), CL_GRAMMAR_JSON_SCHEMA,
-         "{\"type\":\"array\"}"},
+         "{\"type\":\"array\"," SPACE "}"},
         {CHAT("\"structured_outputs\":{\"json\":{\"type\":\"object\"}}"), CL_GRAMMAR_JSON_SCHEMA, object},
-        {CHAT("\"structured_outputs\":{\"json\":{}}"), CL_GRAMMAR_JSON_SCHEMA, "{}"},
+        {CHAT("\"structured_outputs\":{\"json\":{}}"), CL_GRAMMAR_JSON_SCHEMA, "{" SPACE "}"},
         {CHAT("\"structured_outputs\":{\"json\":\"{\\\"type\\\": \\\"object\\\"}\"}"), CL_GRAMMAR_JSON_SCHEMA, object},
         {CHAT("\"structured_outputs\":{\"json_object\":true}"), CL_GRAMMAR_JSON_SCHEMA, object},
         {CHAT("\"structured_outputs\":{\"json_object\":true,\"disable_any_whitespace\":true}"), CL_GRAMMAR_JSON_SCHEMA,
@@ -46,11 +56,12 @@ static void every_form_is_read(void **state) {
         {CHAT("\"guided_json\":{\"type\":\"object\"},\"guided_whitespace_pattern\":\" \""), CL_GRAMMAR_JSON_SCHEMA,
          "{\"type\":\"object\",\"x-guidance\":{\"whitespace_pattern\":\" \"}}"},
         {CHAT("\"guided_regex\":\"a|b\""), CL_GRAMMAR_REGEX, "a|b"},
+        {CHAT("\"guided_regex\":\"\\\\d[\\\\W-]\""), CL_GRAMMAR_REGEX, "[0-9][[^0-9A-Za-z_]-]"},
         {CHAT("\"guided_choice\":[\"a\\u0000\"]"), CL_GRAMMAR_REGEX, "(a\\x00)"},
         {CHAT("\"guided_grammar\":\"root ::= \\\"yes\\\"\""), CL_GRAMMAR_LARK, lark},
         {CHAT("\"grammar\":\"root ::= \\\"yes\\\"\""), CL_GRAMMAR_LARK, lark},
         {CHAT("\"json_schema\":{\"type\":\"object\"}"), CL_GRAMMAR_JSON_SCHEMA, object},
-        {CHAT("\"json_schema\":{}"), CL_GRAMMAR_JSON_SCHEMA, "{}"},
+        {CHAT("\"json_schema\":{}"), CL_GRAMMAR_JSON_SCHEMA, "{" SPACE "}"},
         {CHAT("\"grammar\":\"\",\"json_schema\":null,\"guided_choice\":[],\"structured_outputs\":{}"), CL_GRAMMAR_NONE, ""},
     };
     const openai_context c = fake_context();
@@ -65,6 +76,31 @@ static void every_form_is_read(void **state) {
         assert_true((r.grammar_field != NULL) == (size > 0));
         openai_request_free(&r);
     }
+}
+
+/* The server's option decides where a request does not say whether objects are closed, also for the arguments of tools. */
+static void the_default_may_be_open_objects(void **state) {
+    (void)state;
+    static const struct {
+        const char *body;
+        bool closed;
+    } cases[] = {
+        {CHAT("\"json_schema\":{\"properties\":{}}"), false},
+        {CHAT("\"json_schema\":{\"properties\":{}},\"disable_additional_properties\":true"), true},
+        {CHAT("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{}}}}],"
+              "\"tool_choice\":\"required\""),
+         false},
+    };
+    for (int open = 0; open < 2; open++)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            openai_context c = fake_context();
+            openai_request r;
+            c.defaults.open_objects = open;
+            parse_ok(&c, OPENAI_CHAT, cases[i].body, &r);
+            assert_true(strstr(r.params.grammar, "\"properties\"") != NULL);
+            assert_int_equal(strstr(r.params.grammar, "\"additionalProperties\":false") != NULL, !open || cases[i].closed);
+            openai_request_free(&r);
+        }
 }
 
 static void what_is_wrong_is_refused(void **state) {
@@ -87,6 +123,10 @@ static void what_is_wrong_is_refused(void **state) {
         {CHAT("\"structured_outputs\":{\"choice\":\"a\"}"), "structured_outputs.choice", "1 to 4096 strings"},
         {CHAT("\"structured_outputs\":{\"choice\":[\"a\",3]}"), "structured_outputs.choice[1]", "not an integer"},
         {CHAT("\"structured_outputs\":{\"structural_tag\":\"x\"}"), "structured_outputs.structural_tag", "not supported"},
+        {CHAT("\"structured_outputs\":{\"disable_additional_properties\":3}"), "disable_additional_properties",
+         "true or false"},
+        {CHAT("\"guided_json\":{\"items\":{\"not\":{\"pattern\":\"a\"}}}"), "guided_json", "'not' at #/items cannot"},
+        {CHAT("\"guided_json\":{\"$ref\":\"#/$defs/a\"}"), "guided_json", "'#/$defs/a' at # is a reference to no schema"},
         {CHAT("\"structured_outputs\":{\"json_object\":3}"), "structured_outputs.json_object", "true or false"},
         {CHAT("\"structured_outputs\":{\"json\":\"{\"}"), "structured_outputs.json", "not valid JSON"},
         {CHAT("\"structured_outputs\":{\"json\":\"[1]\"}"), "structured_outputs.json", "not an array"},
@@ -134,6 +174,7 @@ static void grammars_have_a_limit(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_is_read),
+        cmocka_unit_test(the_default_may_be_open_objects),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(grammars_have_a_limit),
     };

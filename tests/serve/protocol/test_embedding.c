@@ -56,6 +56,13 @@ static void an_end_token_may_come_behind(void **state) {
     assert_int_equal(s.request.prompts[0].tokens.ids[1], FAKE_END);
     assert_int_equal(s.request.prompts[1].tokens.n, 2);
     scene_end(&s);
+    fake_add_eos(true);
+    scene_begin(&s, &openai_embedding, "{\"input\":[\"a</s>\",\"b\"],\"add_special_tokens\":false,\"parse_special\":true}");
+    fake_add_eos(false);
+    assert_int_equal(s.request.prompts[0].tokens.n, 2);
+    assert_int_equal(s.request.prompts[0].tokens.ids[1], FAKE_END);
+    assert_int_equal(s.request.prompts[1].tokens.n, 1);
+    scene_end(&s);
 }
 
 static void wrong_fields_are_refused(void **state) {

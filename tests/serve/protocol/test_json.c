@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkllama/common/json_text.h"
 #include "serve/protocol/json.h"
+#include "serve/protocol/parse.h"
 
 /* ---- An allocator that fails once: the linker puts it in place of malloc in the code under test ---- */
 
@@ -44,13 +46,100 @@ static void lacking_memory_is_not_the_clients_fault(void **state) {
 
 static void invalid_text_is_the_clients_fault(void **state) {
     (void)state;
-    static const char *const bodies[] = {"", "{", "{\"a\":}", "[1,]", "\"abc", "{\"a\":\"\xff\"}", "1e999 "};
+    static const char *const bodies[] = {"",
+                                         "{",
+                                         "{\"a\":}",
+                                         "[1,]",
+                                         "\"abc",
+                                         "{\"a\":\"\xff\"}",
+                                         "1e999 ",
+                                         "18446744073709551615",
+                                         "[018446744073709551615]",
+                                         "[18446744073709551615.]",
+                                         "[-]",
+                                         "[\"\\ud800\\u\"]"};
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
         openai_error error;
         assert_null(openai_json_parse("body", bodies[i], strlen(bodies[i]), &error));
         assert_int_equal(error.status, 400);
         assert_non_null(strstr(error.message, "the body is not valid JSON: "));
     }
+}
+
+/* ---- What jansson alone refuses ---- */
+
+/* A hundred zeros. */
+#define TEN         "0000000000"
+#define ZEROS       TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
+#define ZEROS_AFTER "1." ZEROS ZEROS ZEROS ZEROS
+
+/* Numbers of any size are written as they were read, and a surrogate without its other half is U+FFFD. */
+static void all_json_is_read(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *written; /* NULL: the same */
+    } cases[] = {
+        {"[18446744073709551615,-9223372036854775809,9223372036854775808]", NULL},
+        {"[9223372036854775807,-9223372036854775808,1.5,-0.0]", NULL},
+        {"{\"a\":{\"b\":[123456789012345678901234567890,1e999,-1E+999,{\"c\":[]}]}}", NULL},
+        {"{\"18446744073709551615\":\"18446744073709551615\"}", NULL},
+        {"[0." ZEROS ZEROS ZEROS ZEROS "1," ZEROS_AFTER "]", "[0.0,1.0]"},
+        {"[1." ZEROS ZEROS ZEROS ZEROS "e400]", NULL},
+        {"[\"\\\\18446744073709551615\",\"\\\"\",99999999999999999999]", NULL},
+        {" [ 99999999999999999999 , \"\\ud83d\\ude42\" ] ", "[99999999999999999999,\"\xf0\x9f\x99\x82\"]"},
+        {"[\"a\\ud83d\"]", "[\"a\xef\xbf\xbd\"]"},
+        {"[\"\\udE42b\\uD83D\\ud83d\\ude42\"]", "[\"\xef\xbf\xbd"
+                                                "b\xef\xbf\xbd\xf0\x9f\x99\x82\"]"},
+        {"{\"k\\ud800\":\"\\\\ud800\\ud800\\u0041\"}", "{\"k\xef\xbf\xbd\":\"\\\\ud800\xef\xbf\xbd"
+                                                       "A\"}"},
+        /* The mark of numbers is of no use to a client. */
+        {"{\"\xf4\x8f\xbf\xbf\":\"1\",\"\\udbff\\udfff\":\"2\"}", "{\"\xef\xbf\xbd\":\"2\"}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openai_error error;
+        const char *expected = cases[i].written ? cases[i].written : cases[i].text;
+        json_t *json = openai_json_parse("body", cases[i].text, strlen(cases[i].text), &error);
+        if (!json) fail_msg("%s: %s", cases[i].text, error.message);
+        char *written = cl_json_dumps(json, JSON_COMPACT);
+        openai_writer w = {0};
+        writer_value(&w, NULL, json);
+        char *answer = writer_end(&w, NULL);
+        assert_string_equal(written, expected);
+        assert_string_equal(answer, written);
+        free(answer);
+        free(written);
+    }
+}
+
+/* Such a number is of no type that a field may have. */
+static void a_number_beyond_64_bits_is_no_other_value(void **state) {
+    (void)state;
+    static const char text[] = "{\"n\":18446744073709551615}";
+    openai_error error;
+    json_t *body = openai_json_parse("body", text, strlen(text), &error);
+    int64_t n = 5;
+    assert_false(field_int(body, "n", 0, 9, &n, &error));
+    assert_string_equal(error.message, "must be an integer, not a number beyond 64 bits");
+    assert_int_equal(n, 5);
+    json_decref(body);
+}
+
+/* The same holds of texts that are read without a body, and their reader learns why. */
+static void a_text_without_memory_is_not_invalid(void **state) {
+    (void)state;
+    static const char text[] = "{\"a\":18446744073709551615}";
+    json_error_t wrong;
+    for (int n = 0; n < 2; n++) { /* the copy, and what jansson needs */
+        wrong = (json_error_t){.text = "not set"};
+        allocations_left = n;
+        assert_null(cl_json_load(text, strlen(text), 0, &wrong));
+        allocations_left = -1;
+        assert_int_equal(wrong.line, -1);
+        assert_string_equal(wrong.text, "memory is lacking");
+    }
+    json_t *json = cl_json_load(text, strlen(text), 0, &wrong);
+    assert_non_null(json);
+    json_decref(json);
 }
 
 /* ---- Limits ---- */
@@ -118,6 +207,9 @@ int main(void) {
         cmocka_unit_test(lacking_memory_is_not_the_clients_fault),
         cmocka_unit_test(invalid_text_is_the_clients_fault),
         cmocka_unit_test(only_absurd_bodies_are_refused),
+        cmocka_unit_test(all_json_is_read),
+        cmocka_unit_test(a_number_beyond_64_bits_is_no_other_value),
+        cmocka_unit_test(a_text_without_memory_is_not_invalid),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

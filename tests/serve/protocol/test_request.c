@@ -47,6 +47,45 @@ static void every_field_is_read(void **state) {
     openai_request_free(&r);
 }
 
+/* Prompts with n choices each; the message must name the field. */
+static void expect_choices(int n_prompts, const char *field, int n, bool fits) {
+    const openai_context context = fake_context();
+    openai_request r;
+    openai_error error;
+    json_t *prompts = json_array();
+    for (int i = 0; i < n_prompts; i++) json_array_append_new(prompts, json_string("a"));
+    json_t *body = json_pack("{s:o, s:i}", "prompt", prompts, field, n);
+    const bool ok = openai_request_parse(&context, OPENAI_COMPLETION, body, &r, &error);
+    assert_int_equal(ok, fits);
+    if (ok) openai_request_free(&r);
+    if (!ok) assert_string_equal(error.param, field);
+    json_decref(body);
+}
+
+static void choices_of_all_prompts_are_bounded(void **state) {
+    (void)state;
+    expect_choices(1024, "n", 4, true);
+    expect_choices(1024, "n", 5, false);
+    expect_choices(32, "n", 128, true);
+    expect_choices(33, "n", 128, false);
+    expect_choices(33, "best_of", 128, false);
+    expect_choices(1, "n", 128, true);
+}
+
+/* A chat has one prompt, whatever fields of other requests it brings. */
+static void a_chat_has_no_prompts(void **state) {
+    (void)state;
+    const openai_context context = fake_context();
+    openai_request r;
+    openai_error error;
+    json_t *body = json_pack("{s:[{s:s, s:s}], s:i, s:[]}", "messages", "role", "user", "content", "x", "n", 128, "prompt");
+    for (int i = 0; i < 40; i++) json_array_append_new(json_object_get(body, "prompt"), json_string("a"));
+    assert_true(openai_request_parse(&context, OPENAI_CHAT, body, &r, &error));
+    assert_true(r.n_prompts == 1 && r.params.n == 128);
+    openai_request_free(&r);
+    json_decref(body);
+}
+
 /* What is generated beyond n needs logprobs to be compared by, which the answer does not show. */
 static void best_of_is_read(void **state) {
     (void)state;
@@ -137,6 +176,34 @@ static void seed_minus_one_is_another_each_time(void **state) {
     }
     assert_true(seeds[0] != seeds[1]);
     assert_true(seeds[2] == 42);
+}
+
+/* A name of a special token is text, and noted for the log, unless the request or the server's option wants the token. */
+static void names_in_prompts_are_text_unless_asked(void **state) {
+    (void)state;
+    static const struct {
+        bool option;
+        const char *body;
+        size_t n_tokens;
+        const char *noted;
+    } cases[] = {
+        {false, "{\"prompt\":\"a</s>\"}", 5, "</s>"},
+        {false, "{\"prompt\":[\"b\",\"a</s>\"],\"parse_special\":false}", 1, "</s>"},
+        {false, "{\"prompt\":\"a</s>\",\"parse_special\":true}", 2, ""},
+        {true, "{\"prompt\":\"a</s>\",\"parse_special\":null}", 2, ""},
+        {true, "{\"prompt\":\"a</s>\",\"parse_special\":false}", 5, "</s>"},
+        {false, "{\"prompt\":\"abc\"}", 3, ""},
+        {false, "{\"prompt\":[97,257]}", 2, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openai_context c = fake_context();
+        openai_request r;
+        c.defaults.parse_special = cases[i].option;
+        parse_ok(&c, OPENAI_COMPLETION, cases[i].body, &r);
+        if (r.prompts[0].tokens.n != cases[i].n_tokens) fail_msg("%s: %zu tokens", cases[i].body, r.prompts[0].tokens.n);
+        assert_string_equal(r.special_name, cases[i].noted);
+        openai_request_free(&r);
+    }
 }
 
 static void prompts_and_messages_become_tokens(void **state) {
@@ -250,8 +317,10 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_COMPLETION, COMPLETION("\"length_penalty\":2"), "length_penalty", "needs 'use_beam_search' to be true"},
         {OPENAI_CHAT, CHAT("\"early_stopping\":true"), "early_stopping", "needs 'use_beam_search' to be true"},
         {OPENAI_COMPLETION, COMPLETION("\"suffix\":\"x\""), "suffix", "trained to fill gaps"},
-        {OPENAI_COMPLETION, COMPLETION("\"add_special_tokens\":false"), "add_special_tokens", "token ids"},
+        {OPENAI_COMPLETION, COMPLETION("\"add_special_tokens\":1"), "add_special_tokens", "true or false"},
+        {OPENAI_COMPLETION, COMPLETION("\"parse_special\":\"no\""), "parse_special", "true or false"},
         {OPENAI_CHAT, CHAT("\"add_special_tokens\":true"), "add_special_tokens", "leave it out"},
+        {OPENAI_CHAT, CHAT("\"parse_special\":true"), "parse_special", "only the chat template makes special tokens"},
         {OPENAI_COMPLETION, COMPLETION("\"add_generation_prompt\":false"), "add_generation_prompt", "or send true"},
         {OPENAI_CHAT, CHAT("\"echo\":true"), "echo", "not supported"},
         {OPENAI_CHAT, CHAT("\"n_probs\":3"), "n_probs", "use 'logprobs'"},
@@ -277,10 +346,14 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_COMPLETION, COMPLETION("\"prompt_logprobs\":21"), "prompt_logprobs", "from 0 to 20"},
         {OPENAI_COMPLETION, COMPLETION("\"prompt_logprobs\":-1"), "prompt_logprobs", "from 0 to 20"},
         {OPENAI_CHAT, CHAT("\"prompt_logprobs\":0,\"stream\":true"), "prompt_logprobs", "clear 'stream'"},
+        {OPENAI_CHAT, CHAT("\"logprob_start_len\":-1"), "logprob_start_len", "from 0 to"},
+        {OPENAI_COMPLETION, COMPLETION("\"prompt_logprob_start\":\"5\""), "prompt_logprob_start", "not a string"},
         {OPENAI_CHAT, CHAT("\"cache_salt\":\"\""), "cache_salt", "is empty"},
         {OPENAI_CHAT, CHAT("\"cache_salt\":3"), "cache_salt", "not an integer"},
         {OPENAI_CHAT, CHAT("\"request_id\":\"\""), "request_id", "from 1 to 128"},
         {OPENAI_CHAT, CHAT("\"request_id\":7"), "request_id", "not an integer"},
+        {OPENAI_CHAT, CHAT("\"request_id\":\"a\\u00e9\""), "request_id", "printable ASCII"},
+        {OPENAI_COMPLETION, COMPLETION("\"rid\":\"a\\nb\""), "rid", "printable ASCII"},
         {OPENAI_CHAT, CHAT("\"truncate_prompt_tokens\":0"), "truncate_prompt_tokens", "at least 1"},
         {OPENAI_CHAT, CHAT("\"truncate_prompt_tokens\":-2"), "truncate_prompt_tokens", "from -1"},
         {OPENAI_CHAT, CHAT("\"timings_per_token\":1"), "timings_per_token", "true or false"},
@@ -289,6 +362,22 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_COMPLETION, COMPLETION("\"logits_processors\":[\"x\"]"), "logits_processors", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"mirostat\":2"), "mirostat", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"typical_p\":0.5"), "typical_p", "or send 1"},
+        {OPENAI_COMPLETION, COMPLETION("\"seed\":1e19"), "seed", "is 1e+19; it must be an integer from -9223372036854775808"},
+        {OPENAI_COMPLETION, COMPLETION("\"seed\":1e17,\"n\":1e17"), "n", "is 100000000000000000; it must be from 1 to 128"},
+        {OPENAI_COMPLETION, COMPLETION("\"max_tokens\":-1e300"), "max_tokens", "it must be an integer from"},
+        {OPENAI_COMPLETION, COMPLETION("\"stop_token_ids\":[1e17]"), "stop_token_ids[0]", "is 100000000000000000; token ids"},
+        {OPENAI_COMPLETION, COMPLETION("\"stop_token_ids\":[1e30]"), "stop_token_ids[0]", "token ids of this model are from 0"},
+        {OPENAI_COMPLETION, COMPLETION("\"top_a\":0.5"), "top_a", "use 'top_p', 'min_p' or 'top_k'"},
+        {OPENAI_COMPLETION, COMPLETION("\"adaptive_target\":0.5"), "adaptive_target", "leave it out"},
+        {OPENAI_COMPLETION, COMPLETION("\"repeat_last_n\":-2"), "repeat_last_n", "from -1 to"},
+        {OPENAI_COMPLETION, COMPLETION("\"samplers\":[\"top_k\",\"mirostat\"]"), "samplers[1]", "is no sampler"},
+        {OPENAI_COMPLETION, COMPLETION("\"samplers\":\"kkt\""), "samplers[1]", "once"},
+        {OPENAI_COMPLETION, COMPLETION("\"samplers\":[\"top_k\",\"penalties\"]"), "samplers[1]", "move it"},
+        {OPENAI_COMPLETION, COMPLETION("\"samplers\":\"kkkkkkkkkkkkkkkkk\""), "samplers", "at most 16"},
+        {OPENAI_COMPLETION, COMPLETION("\"thinking_token_budget\":-2"), "thinking_token_budget", "from -1 to"},
+        {OPENAI_COMPLETION, COMPLETION("\"t_max_predict_ms\":-2"), "t_max_predict_ms", "from -1 to"},
+        {OPENAI_COMPLETION, COMPLETION("\"n_indent\":-1"), "n_indent", "from 0 to"},
+        {OPENAI_COMPLETION, COMPLETION("\"use_beam_search\":true,\"n_indent\":2"), "n_indent", "beam search"},
         {OPENAI_COMPLETION, COMPLETION("\"dry_multiplier\":0.8"), "dry_multiplier", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"xtc_probability\":0.5"), "xtc_probability", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":1}"),
@@ -316,7 +405,8 @@ static void what_asks_for_nothing_is_taken(void **state) {
               "\"auto\",\"safety_identifier\":\"x\",\"cache_prompt\":false,\"spaces_between_special_tokens\":false")},
         {OPENAI_COMPLETION, COMPLETION("\"echo\":true,\"add_special_tokens\":true,\"skip_special_tokens\":true")},
         {OPENAI_COMPLETION, COMPLETION("\"best_of\":1,\"length_penalty\":1,\"use_beam_search\":false,\"early_stopping\":false,"
-                                       "\"typical_p\":1.0,\"repeat_penalty\":1,\"mirostat\":0")},
+                                       "\"typical_p\":1.0,\"repeat_penalty\":1,\"mirostat\":0,\"tfs_z\":1,\"top_a\":0,"
+                                       "\"adaptive_target\":-1,\"verbosity\":\"medium\"")},
         {OPENAI_COMPLETION,
          COMPLETION("\"n_predict\":-1,\"top_n_sigma\":-1,\"grammar\":\"\",\"json_schema\":{},\"n_probs\":0")},
     };
@@ -349,6 +439,86 @@ static void numbers_come_in_many_forms(void **state) {
     openai_request_free(&r);
     parse_ok(&c, OPENAI_COMPLETION, COMPLETION("\"n_probs\":3,\"logprobs\":1"), &r);
     assert_int_equal(r.n_top, 1);
+    openai_request_free(&r);
+}
+
+/* ---- llama-server's fields ---- */
+
+/* Penalties count a window where the field is llama-server's. */
+static void penalties_have_a_window(void **state) {
+    (void)state;
+    static const struct {
+        const char *body;
+        int32_t window;
+    } cases[] = {
+        {COMPLETION("\"repetition_penalty\":1.5"), -1},
+        {COMPLETION("\"repeat_penalty\":1.5"), 64},
+        {COMPLETION("\"repeat_penalty\":1.5,\"repeat_last_n\":5"), 5},
+        {COMPLETION("\"repeat_penalty\":1.5,\"repeat_last_n\":0"), 0},
+        {COMPLETION("\"repetition_penalty\":1.5,\"repeat_last_n\":-1"), INT32_MAX},
+        {COMPLETION("\"frequency_penalty\":1,\"repeat_last_n\":7"), 7},
+        {COMPLETION("\"frequency_penalty\":1"), -1},
+        {COMPLETION("\"repeat_penalty\":1.5,\"samplers\":[\"penalties\",\"top_k\",\"temperature\"]"), 64},
+        {COMPLETION("\"repeat_penalty\":1.5,\"samplers\":[\"top_k\",\"temperature\"]"), 0},
+    };
+    const openai_context c = fake_context();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openai_request r;
+        parse_ok(&c, OPENAI_COMPLETION, cases[i].body, &r);
+        if (r.params.penalty_window != cases[i].window) fail_msg("%s: %d", cases[i].body, r.params.penalty_window);
+        openai_request_free(&r);
+    }
+}
+
+#define STEP_T CL_SAMPLER_TEMPERATURE
+#define STEP_M CL_SAMPLER_MIN_P
+#define STEP_K CL_SAMPLER_TOP_K
+#define STEP_P CL_SAMPLER_TOP_P
+
+static void samplers_are_steps(void **state) {
+    (void)state;
+    static const struct {
+        const char *body;
+        int32_t n_steps;
+        cl_sampler_step steps[CL_SAMPLER_MAX_STEPS];
+        float temperature;
+    } cases[] = {
+        {COMPLETION("\"temperature\":0.5"), 0, {STEP_T}, 0.5f},
+        {COMPLETION("\"temperature\":0.5,\"samplers\":[]"), 0, {STEP_T}, 0.5f},
+        {COMPLETION("\"temperature\":0.5,\"samplers\":[\"penalties\",\"dry\",\"top_n_sigma\",\"top_k\",\"typ_p\","
+                    "\"top_p\",\"min_p\",\"xtc\",\"temperature\"]"),
+         4,
+         {STEP_K, STEP_P, STEP_M, STEP_T},
+         0.5f},
+        {COMPLETION("\"temperature\":0.5,\"samplers\":\"edkypmxt\""), 4, {STEP_K, STEP_P, STEP_M, STEP_T}, 0.5f},
+        {COMPLETION("\"temperature\":0.5,\"samplers\":[\"top_k\"]"), 1, {STEP_K}, 1},
+        {COMPLETION("\"temperature\":0.5,\"samplers\":[\"penalties\"]"), 1, {STEP_T}, 1},
+    };
+    const openai_context c = fake_context();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openai_request r;
+        parse_ok(&c, OPENAI_COMPLETION, cases[i].body, &r);
+        assert_int_equal(r.params.cuts.n_steps, cases[i].n_steps);
+        assert_memory_equal(r.params.cuts.steps, cases[i].steps, (size_t)cases[i].n_steps * sizeof *cases[i].steps);
+        assert_true(r.params.sampling.temperature == cases[i].temperature);
+        openai_request_free(&r);
+    }
+}
+
+static void further_ends_are_read(void **state) {
+    (void)state;
+    const openai_context c = fake_context();
+    openai_request r;
+    parse_ok(&c, OPENAI_COMPLETION,
+             COMPLETION("\"min_keep\":3,\"n_indent\":4,\"t_max_predict_ms\":1500,\"n_cmpl\":2,\"no_stop_trim\":true,\"rid\":"
+                        "\"r\",\"return_prompt_token_ids\":true"),
+             &r);
+    assert_true(r.params.cuts.min_keep == 3 && r.params.min_indent == 4 && r.params.generation_s == 1.5);
+    assert_true(r.n == 2 && r.params.n == 2 && r.params.include_stop && r.return_token_ids);
+    assert_string_equal(r.id, "r");
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_COMPLETION, COMPLETION("\"n_indent\":0,\"t_max_predict_ms\":-1,\"min_keep\":0"), &r);
+    assert_true(r.params.cuts.min_keep == 0 && r.params.min_indent == 0 && r.params.generation_s == 0);
     openai_request_free(&r);
 }
 
@@ -411,6 +581,13 @@ static void reports_are_read(void **state) {
     openai_request_free(&r);
     parse_ok(&c, OPENAI_COMPLETION, COMPLETION("\"timings\":true"), &r);
     assert_true(r.timings && !r.timings_per_token && r.n_prompt_top == -1 && !r.params.prompt_logprobs);
+    assert_int_equal(r.params.prompt_logprobs_from, 0);
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_COMPLETION, COMPLETION("\"echo\":true,\"logprobs\":0,\"prompt_logprob_start\":5"), &r);
+    assert_int_equal(r.params.prompt_logprobs_from, 6);
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_CHAT, CHAT("\"prompt_logprobs\":0,\"logprob_start_len\":0"), &r);
+    assert_int_equal(r.params.prompt_logprobs_from, 1);
     openai_request_free(&r);
 }
 
@@ -542,14 +719,20 @@ static void without_a_chat_format_chat_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_is_read),
+        cmocka_unit_test(a_chat_has_no_prompts),
         cmocka_unit_test(best_of_is_read),
+        cmocka_unit_test(choices_of_all_prompts_are_bounded),
         cmocka_unit_test(a_beam_search_is_read),
         cmocka_unit_test(what_is_left_out_has_openais_defaults),
         cmocka_unit_test(seed_minus_one_is_another_each_time),
         cmocka_unit_test(prompts_and_messages_become_tokens),
+        cmocka_unit_test(names_in_prompts_are_text_unless_asked),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(what_asks_for_nothing_is_taken),
         cmocka_unit_test(numbers_come_in_many_forms),
+        cmocka_unit_test(penalties_have_a_window),
+        cmocka_unit_test(samplers_are_steps),
+        cmocka_unit_test(further_ends_are_read),
         cmocka_unit_test(rules_are_read),
         cmocka_unit_test(reports_are_read),
         cmocka_unit_test(prompts_are_truncated),

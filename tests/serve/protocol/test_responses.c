@@ -58,6 +58,16 @@ static void items_become_messages(void **state) {
                    "{\"id\":\"c2\",\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{\\\"x\\\":1}\"}}]},"
                    "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":[" TEXT(
                        "one") "]},{\"role\":\"tool\",\"tool_call_id\":\"c2\",\"content\":[" TEXT("two") "]}]"},
+        /* calls that were cut or odd */
+        {"\"input\":[{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"f\",\"arguments\":\"{\\\"x\"},{\"type\":"
+         "\"function_call\","
+         "\"call_id\":\"c2\",\"name\":\"g\"},{\"type\":\"function_call\",\"call_id\":\"c3\",\"name\":\"h\",\"arguments\":{"
+         "\"a\":1}}]",
+         "[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+         "\"arguments\":"
+         "\"{\\\"x\"}},{\"id\":\"c2\",\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"\"}},{\"id\":\"c3\","
+         "\"type\":"
+         "\"function\",\"function\":{\"name\":\"h\",\"arguments\":\"{\\\"a\\\":1}\"}}]}]"},
         /* a summary stands for reasoning that was not shown; parts that this server cannot read are skipped */
         {"\"input\":[{\"type\":\"reasoning\",\"id\":\"rs_1\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"short\"}]},"
          "{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"f\",\"arguments\":\"{}\"},{\"role\":\"assistant\","
@@ -151,11 +161,12 @@ static void what_is_wrong_is_refused_by_its_own_name(void **state) {
         {BODY("\"tools\":[{\"type\":\"namespace\",\"name\":\"n\",\"tools\":[{\"type\":\"function\"}]}]"),
          "tools[0].tools[0].name", "must be a string"},
         {BODY("\"tools\":[{\"type\":\"namespace\",\"name\":\"n\",\"tools\":[" FUNCTION("no name") "]}]"),
-         "tools[0].tools[0].name", "'tools[0].tools[0].name' must be a string of 1 to 64"},
+         "tools[0].tools[0].name", "'tools[0].tools[0].name' must be a string of 1 to 130"},
         {BODY("\"tool_choice\":{\"type\":\"web_search\"}"), "tool_choice", "runs no tools itself"},
         {BODY("\"tools\":[" FUNCTION("f") "],\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"auto\",\"tools\":[]}"),
          "tool_choice", "some of the tools"},
         {BODY("\"text\":3"), "text", "must be an object"},
+        {BODY("\"text\":18446744073709551616"), "text", "must be an object"},
         {BODY("\"text\":{\"format\":{}}"), "text.format.type", "must be a string"},
         {BODY("\"reasoning\":{\"effort\":3}"), "reasoning.effort", "must be a string"},
         {BODY("\"metadata\":[]"), "metadata", "must be an object"},

@@ -70,9 +70,8 @@ static void all_prompts_are_submitted(void **state) {
     openai_request_free(&r);
 }
 
-/* A length that the request does not say is a wish: each prompt's completion ends where the context does, and the request is
- * not refused. */
-static void the_default_length_fits_the_context(void **state) {
+/* A length is a wish, whoever says it: each prompt's completion ends where the context does, and the request is not refused. */
+static void a_length_ends_with_the_context(void **state) {
     (void)state;
     openai_request r;
     openai_submitted submitted[MAX_PROMPTS];
@@ -87,9 +86,15 @@ static void the_default_length_fits_the_context(void **state) {
     assert_string_equal(a.text[0], "abababababab");
     assert_string_equal(a.text[1], "abcdefgh");
     openai_request_free(&r);
-    assert_int_equal(submit_with(&c, "{\"prompt\":[\"ab\",\"abcdefgh\"],\"max_tokens\":12}", &r, submitted, &a, &error), 1);
-    assert_string_equal(error.code, "context_length_exceeded");
-    openai_request_free(&r);
+    static const char *const names[] = {"max_tokens", "max_completion_tokens", "n_predict"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char body[100];
+        snprintf(body, sizeof body, "{\"prompt\":[\"ab\",\"abcdefgh\"],\"%s\":2000000}", names[i]);
+        assert_int_equal(submit_with(&c, body, &r, submitted, &a, &error), 2);
+        assert_int_equal(strlen(a.text[0]), 14);
+        assert_int_equal(strlen(a.text[1]), 8);
+        openai_request_free(&r);
+    }
 }
 
 static void the_first_refused_prompt_ends_it(void **state) {
@@ -132,7 +137,7 @@ static void a_full_queue_says_when_to_try_again(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_prompts_are_submitted),
-        cmocka_unit_test(the_default_length_fits_the_context),
+        cmocka_unit_test(a_length_ends_with_the_context),
         cmocka_unit_test(the_first_refused_prompt_ends_it),
         cmocka_unit_test(a_full_queue_says_when_to_try_again),
     };

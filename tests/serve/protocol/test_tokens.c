@@ -49,6 +49,11 @@ static void tokenize_answers_in_the_form_of_the_request(void **state) {
            "{\"count\":5,\"max_model_len\":40,\"tokens\":[60,47,115,62,257],\"token_strs\":null}");
     expect(openai_tokenize, "{\"content\":\"a</s>\"}", "{\"tokens\":[97,257]}");
     expect(openai_tokenize, "{\"content\":\"\"}", "{\"tokens\":[]}");
+    fake_add_eos(true); /* what belongs around a text comes only where it is wanted */
+    expect(openai_tokenize, "{\"content\":\"a\",\"add_special\":true}", "{\"tokens\":[97,257]}");
+    expect(openai_tokenize, "{\"content\":\"a\"}", "{\"tokens\":[97]}");
+    expect(openai_tokenize, "{\"prompt\":\"a\"}", "{\"count\":2,\"max_model_len\":40,\"tokens\":[97,257],\"token_strs\":null}");
+    fake_add_eos(false);
     expect(openai_tokenize, "{\"content\":\"a\\u00e4\",\"with_pieces\":true}",
            "{\"tokens\":[{\"id\":97,\"piece\":\"a\"},{\"id\":195,\"piece\":[195]},{\"id\":164,\"piece\":[164]}]}");
 }
@@ -136,8 +141,10 @@ static void rules_are_rendered(void **state) {
         {"\"n\":1", "prompt_logprobs", "null"},
         {"\"stop_token_ids\":[7]", "stop_token_ids", "[7]"},
         {"\"structured_outputs\":{\"regex\":\"a+\"}", "structured_outputs", "{\"regex\":\"a+\"}"},
-        {"\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"schema\":{\"type\":\"null\"}}}",
-         "structured_outputs", "{\"json\":\"{\\\"type\\\":\\\"null\\\"}\"}"},
+        {"\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"schema\":{\"type\":\"null\","
+         "\"x-guidance\":{\"whitespace_flexible\":false}}}}",
+         "structured_outputs",
+         "{\"json\":\"{\\\"type\\\":\\\"null\\\",\\\"x-guidance\\\":{\\\"whitespace_flexible\\\":false}}\"}"},
         {"\"n\":1", "structured_outputs", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -160,9 +167,10 @@ static void the_tokenizer_is_described(void **state) {
     openai_writer w = {0};
     openai_write_tokenizer_info(&w, &c);
     char *text = writer_end(&w, NULL);
-    assert_string_equal(text, "{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"bos_token\":\"<s>\",\"eos_token\":\"</s>\","
-                              "\"add_bos_token\":false,\"add_eos_token\":false,\"model_max_length\":40,\"vocab_size\":258,"
-                              "\"chat_template\":\"{{ messages }}\"}");
+    assert_string_equal(text,
+                        "{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"add_bos_token\":false,\"add_eos_token\":false,"
+                        "\"model_max_length\":40,\"vocab_size\":258,\"bos_token\":\"<s>\",\"eos_token\":\"</s>\","
+                        "\"chat_template\":\"{{ messages }}\"}");
     free(text);
 }
 

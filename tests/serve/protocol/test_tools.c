@@ -1,6 +1,7 @@
 /* Tools in requests, and calls and reasoning in answers and in the chunks of streams. */
 #include "tests/support/testing.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,6 +63,8 @@ static void tool_choices_are_read(void **state) {
         assert_int_equal(r.parallel_tool_calls, cases[i].parallel);
         assert_int_equal(r.splits, cases[i].splits);
         assert_int_equal(r.params.grammar_kind == CL_GRAMMAR_LARK, cases[i].constrained);
+        assert_int_equal(r.reply.constrained, cases[i].constrained);
+        if (r.reply.constrained) assert_ptr_equal(r.reply.tools, r.callable);
         openai_request_free(&r);
     }
 }
@@ -168,6 +171,42 @@ static void markers_are_found(void **state) {
     assert_true(r.params.n_stop_tokens == 2 && r.params.stop_tokens[1] == FAKE_END);
     openai_request_free(&r);
     fake_set_reply(NULL);
+}
+
+/* A budget reaches the engine with the marks of the model's replies; models without reasoning have none. */
+static void reasoning_has_a_budget(void **state) {
+    (void)state;
+    static const char *const names[] = {"thinking_token_budget", "reasoning_budget_tokens", "thinking_budget_tokens",
+                                        "thinking_budget"};
+    cl_reply_format format = format_of("<think></think>");
+    const openai_context c = fake_context();
+    openai_request r;
+    fake_set_reply(&format);
+    parse_ok(&c, OPENAI_CHAT, CHAT("\"max_tokens\":1"), &r);
+    assert_int_equal(r.params.max_reasoning_tokens, -1);
+    openai_request_free(&r);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char body[100];
+        snprintf(body, sizeof body, CHAT("\"%s\":%zu"), names[i], i);
+        parse_ok(&c, OPENAI_CHAT, body, &r);
+        assert_true(r.params.max_reasoning_tokens == (int64_t)i && !r.prompts[0].in_reasoning);
+        assert_string_equal(r.params.reasoning_begin, "<think>");
+        assert_string_equal(r.params.reasoning_end, "</think>");
+        assert_int_equal(r.params.n_reasoning_end_tokens, 8); /* every byte is one */
+        assert_int_equal(r.params.reasoning_end_tokens[1], '/');
+        openai_request_free(&r);
+    }
+    parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":[\"a\",\"b<think>\\n\"],\"thinking_token_budget\":3}", &r);
+    assert_true(!r.prompts[0].in_reasoning && r.prompts[1].in_reasoning && r.params.max_reasoning_tokens == 3);
+    openai_request_free(&r);
+    strcpy(format.think, "</s>"); /* with which all prompts of the fake model end */
+    parse_ok(&c, OPENAI_CHAT, CHAT("\"thinking_token_budget\":0,\"reasoning_format\":\"none\""), &r);
+    assert_true(r.prompts[0].in_reasoning && r.params.max_reasoning_tokens == 0);
+    openai_request_free(&r);
+    fake_set_reply(NULL);
+    parse_ok(&c, OPENAI_CHAT, CHAT("\"thinking_token_budget\":3"), &r);
+    assert_int_equal(r.params.max_reasoning_tokens, -1);
+    openai_request_free(&r);
 }
 
 /* ---- Answers ---- */
@@ -357,11 +396,17 @@ static void streams_have_calls(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tool_choices_are_read),       cmocka_unit_test(what_is_wrong_is_refused),
-        cmocka_unit_test(schemas_hold_for_the_answer), cmocka_unit_test(pins_have_no_grammar),
-        cmocka_unit_test(markers_are_found),           cmocka_unit_test(answers_have_calls),
-        cmocka_unit_test(answers_have_reasoning),      cmocka_unit_test(tokens_of_reasoning_are_counted),
-        cmocka_unit_test(choices_are_split_apart),     cmocka_unit_test(streams_have_calls),
+        cmocka_unit_test(tool_choices_are_read),
+        cmocka_unit_test(what_is_wrong_is_refused),
+        cmocka_unit_test(schemas_hold_for_the_answer),
+        cmocka_unit_test(pins_have_no_grammar),
+        cmocka_unit_test(markers_are_found),
+        cmocka_unit_test(reasoning_has_a_budget),
+        cmocka_unit_test(answers_have_calls),
+        cmocka_unit_test(answers_have_reasoning),
+        cmocka_unit_test(tokens_of_reasoning_are_counted),
+        cmocka_unit_test(choices_are_split_apart),
+        cmocka_unit_test(streams_have_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
