@@ -29,6 +29,7 @@ typedef enum cli_command_id {
     CMD_BENCH_SERVE,
     CMD_BENCH_GRAMMAR,
     CMD_DOCTOR,
+    CMD_TIER,
     N_COMMANDS
 } cli_command_id;
 
@@ -50,5 +51,6 @@ int cmd_bench(const cli_options *opt);
 int cmd_bench_serve(const cli_options *opt);
 int cmd_bench_grammar(const cli_options *opt);
 int cmd_doctor(const cli_options *opt);
+int cmd_tier(const cli_options *opt);
 
 #endif

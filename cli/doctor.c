@@ -1,21 +1,21 @@
 /* `doctor`: says what this machine offers, what is missing, and how many users the K/V budget has room for. */
 #include <errno.h>
 #include <inttypes.h>
-#include <linux/landlock.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "chunkattn/base/cpu.h"
+#include "chunkattn/base/memory.h"
 #include "chunkattn/base/threads.h"
 #include "chunkllama/common/str.h"
 #include "chunkllama/engine/grammar.h"
 #include "chunkllama/file/model_file.h"
 #include "chunkllama/model/params.h"
+#include "serve/http/sandbox.h"
 #include "session.h"
 
 typedef struct examination {
@@ -75,18 +75,21 @@ static void examine_threads(examination *x, const cli_options *opt) {
     if (pool) ca_pool_destroy(&pool);
 }
 
-/* The memory that this process may use: the machine's, or less if its control group has a limit. */
-static int64_t examine_memory(examination *x, const cli_options *opt) {
-    char line[64];
-    int64_t total = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    read_line("/sys/fs/cgroup/memory.max", line, sizeof line);
-    const int64_t limit = *line >= '0' && *line <= '9' ? strtoll(line, NULL, 10) : 0;
-    const bool limited = limit > 0 && limit < total;
-    if (limited) total = limit;
-    report(x, "memory", opt->kv_budget > total ? "lower --kv-budget below that" : NULL,
-           "%.1f GiB%s, --kv-budget takes %.1f GiB", (double)total / (1 << 30), limited ? " by the control group" : "",
-           (double)opt->kv_budget / (1 << 30));
-    return total;
+static double gib(uint64_t bytes) { return (double)bytes / 0x1p30; }
+
+enum { SHOWN_GIB = 32 };
+
+/* Bytes as "1.5 GiB", perhaps in the caller's text; UINT64_MAX: they are not known. */
+static const char *show_gib(uint64_t bytes, char text[SHOWN_GIB]) {
+    if (bytes == UINT64_MAX) return "unknown";
+    snprintf(text, SHOWN_GIB, "%.1f GiB", gib(bytes));
+    return text;
+}
+
+static void examine_memory(examination *x, const cli_options *opt, const ca_memory *memory) {
+    char total[SHOWN_GIB], available[SHOWN_GIB];
+    report(x, "memory", (uint64_t)opt->kv_budget > memory->total ? "lower --kv-budget below that" : NULL, "total %s, free %s",
+           show_gib(memory->total, total), show_gib(memory->free, available));
 }
 
 static void examine_pages(examination *x) {
@@ -98,14 +101,19 @@ static void examine_pages(examination *x) {
 }
 
 static void examine_sandbox(examination *x) {
-    const long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+    const int version = sandbox_landlock_version();
     const bool filters = prctl(PR_GET_SECCOMP) >= 0;
     report(x, "sandbox",
            version < 1
                ? "--sandbox cannot limit files; use a kernel from 5.13 on, with landlock among the lsm= of its command line"
            : !filters ? "--sandbox cannot limit system calls; use a kernel with seccomp"
                       : NULL,
-           "Landlock %s, seccomp %s", version < 1 ? "no" : "yes", filters ? "yes" : "no");
+           "Landlock version %d%s, seccomp %s", version,
+           version < 1   ? ""
+           : version < 4 ? ", which does not limit TCP and signals"
+           : version < 6 ? ", which does not limit signals"
+                         : "",
+           filters ? "yes" : "no");
 }
 
 static void examine_grammars(examination *x, const cli_options *opt) {
@@ -117,32 +125,51 @@ static void examine_grammars(examination *x, const cli_options *opt) {
 }
 
 /* How many users fit into --kv-budget. */
-static int64_t n_users(const cli_options *opt, const cl_model_params *p) {
+static int64_t n_users(const cli_options *opt, uint64_t kv_budget, const cl_model_params *p) {
     static const int64_t sizes[] = {4, 2, 2, 1}, scales[] = {0, 0, 0, 4}; /* bytes of a number, and of a head, by --kv-type */
     const int64_t head = p->head_dim * sizes[opt->kv_type] + scales[opt->kv_type];
     const int64_t chunk = opt->chunk_size,
-                  n_chunks = opt->kv_budget / ((int64_t)p->n_layers * p->n_kv_heads * 2 * head * chunk);
+                  n_chunks = (int64_t)kv_budget / ((int64_t)p->n_layers * p->n_kv_heads * 2 * head * chunk);
     return session_n_users(n_chunks, SHARED_TOKENS, OWN_TOKENS, chunk);
 }
 
-static void examine_model(examination *x, const cli_options *opt, int64_t memory) {
+static void examine_tokenizer(examination *x, const cl_model_file *file) {
+    cl_tokenizer *tok;
+    cl_error error;
+    if (cl_tokenizer_create(file, &tok, &error) != CL_OK) {
+        report(x, "tokenizer", "name another file with --model", "%s", error.message);
+        return;
+    }
+    const char *warning = cl_tokenizer_warning(tok);
+    const cl_str pre = cl_tokenizer_pre(tok);
+    char shown[40];
+    report(x, "tokenizer", warning ? "convert the model with a newer converter" : NULL, "%s",
+           warning    ? warning
+           : pre.size ? cl_str_show(pre, shown, sizeof shown)
+                      : "SentencePiece");
+    cl_tokenizer_free(&tok);
+}
+
+static void examine_model(examination *x, const cli_options *opt, const ca_memory *memory) {
     cl_model_file *file = NULL;
     cl_model_params p = {0};
     cl_error error;
-    int64_t bytes = 0;
     cl_status status = cl_model_file_open(opt->model, &file, &error);
     if (status == CL_OK) status = cl_params_read(file, &p, &error);
     if (status != CL_OK) {
         report(x, "model", "name another file with --model", "%s", error.message);
     } else {
-        for (size_t i = 0; i < cl_model_file_n_tensors(file); i++) bytes += (int64_t)cl_model_file_tensor_at(file, i)->bytes;
+        const uint64_t weights = cl_model_file_bytes(file), budget = session_kv_budget(opt, memory->free, weights);
         report(x, "model",
-               bytes + opt->kv_budget > memory ? "weights and --kv-budget exceed the memory; lower --kv-budget" : NULL,
-               "%.1f GiB of weights", (double)bytes / (1 << 30));
-        const int64_t users = n_users(opt, &p);
+               weights > memory->free            ? "the free memory does not hold the weights; take a smaller model"
+               : budget > memory->free - weights ? "weights and --kv-budget exceed the free memory; lower --kv-budget"
+                                                 : NULL,
+               "%.1f GiB of weights, %.1f GiB of --kv-budget", gib(weights), gib(budget));
+        const int64_t users = n_users(opt, budget, &p);
         report(x, "users", users < 1 ? "raise --kv-budget" : NULL,
                "room for %" PRId64 " users with a shared prompt of %d tokens and %d of their own", users, SHARED_TOKENS,
                OWN_TOKENS);
+        examine_tokenizer(x, file);
     }
     cl_params_free(&p);
     if (file) cl_model_file_close(&file);
@@ -152,10 +179,11 @@ int cmd_doctor(const cli_options *opt) {
     examination x = {.json = opt->json};
     examine_cpu(&x);
     examine_threads(&x, opt);
-    const int64_t memory = examine_memory(&x, opt);
+    const ca_memory memory = ca_memory_read("/proc", "/sys/fs/cgroup");
+    examine_memory(&x, opt, &memory);
     examine_pages(&x);
     examine_sandbox(&x);
     examine_grammars(&x, opt);
-    if (opt->model) examine_model(&x, opt, memory);
+    if (opt->model) examine_model(&x, opt, &memory);
     return x.n_warnings > 0;
 }

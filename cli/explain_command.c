@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench/loadgen/endpoint.h"
+#include "chunkllama/common/json_text.h"
 #include "session.h"
 #include "text_buffer.h"
 #include "visible.h"
@@ -19,7 +20,7 @@ static cl_status read_request(const cli_options *opt, char **body, cl_error *err
     cli_text t = {0};
     json_error_t problem;
     cl_status status = text_buffer_read(&t, path, error);
-    json_t *request = status == CL_OK ? json_loadb(t.data ? t.data : "", t.size, JSON_REJECT_DUPLICATES, &problem) : NULL;
+    json_t *request = status == CL_OK ? cl_json_load(t.data ? t.data : "", t.size, JSON_REJECT_DUPLICATES, &problem) : NULL;
     text_buffer_free(&t);
     if (status != CL_OK) return status;
     if (!json_is_object(request)) {
@@ -29,7 +30,7 @@ static cl_status read_request(const cli_options *opt, char **body, cl_error *err
     }
     if (opt->tenant) json_object_set_new(request, "tenant", json_string(opt->tenant));
     if (opt->path) json_object_set_new(request, "url", json_string(opt->path));
-    *body = json_dumps(request, JSON_COMPACT);
+    *body = cl_json_dumps(request, JSON_COMPACT);
     json_decref(request);
     return *body ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for the request");
 }
@@ -101,6 +102,8 @@ static void print_answer(const json_t *answer) {
         printf("others          %s has %lld, which are not shared\n", name ? name : "another tenant or cache_salt",
                number(other, "matched"));
     }
+    const char *refusal = json_string_value(json_object_get(answer, "refusal"));
+    if (refusal) printf("refused         %s\n", refusal);
     print_seconds(answer);
     print_difference(json_object_get(answer, "difference"));
 }

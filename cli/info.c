@@ -5,6 +5,7 @@
 
 #include "chunkllama/chat/chat.h"
 #include "chunkllama/file/model_file.h"
+#include "chunkllama/model/arch.h"
 #include "session.h"
 
 /* A string of the file as printable text: control characters in it must not reach the terminal. */
@@ -73,14 +74,20 @@ static void print_tensors(const cl_model_file *file) {
     }
 }
 
+/* Print how text is cut into pieces, and what may be wrong with that. */
+static void print_tokenizer(const cl_model_file *file, const cl_tokenizer *tok) {
+    const cl_str pre = cl_tokenizer_pre(tok);
+    const char *warning = cl_tokenizer_warning(tok);
+    const bool recognised = !warning && !cl_model_file_has(file, "tokenizer.ggml.pre");
+    if (pre.size > 0) printf("pre-tokenizer   %s%s\n", SHOW(pre), recognised ? ", recognised by the vocabulary" : "");
+    if (warning) printf("warning         %s\n", warning);
+}
+
 /* Print how chats are written, and by which key of the file, or why its template cannot be used. */
-static void print_chat(const cl_model_file *file) {
-    cl_tokenizer *tok;
+static void print_chat(const cl_model_file *file, const cl_tokenizer *tok) {
     cl_chat *chat = NULL;
     cl_error error;
-    cl_status status = cl_tokenizer_create(file, &tok, &error);
-    if (status == CL_OK) status = cl_chat_of_file(file, tok, &chat, &error);
-    if (status != CL_OK)
+    if (cl_chat_of_file(file, tok, &chat, &error) != CL_OK)
         printf("chat template   %s\n", error.message);
     else if (!chat)
         printf("chat template   none; use --chat-template or --chat-format\n");
@@ -88,7 +95,35 @@ static void print_chat(const cl_model_file *file) {
         printf("chat template   tokenizer.chat_template%s\n",
                cl_chat_has_tools(chat) ? ", which writes tools" : "; tools are described in the system message");
     cl_chat_free(&chat);
+}
+
+/* Print how text becomes tokens and chats become text, or why the tokenizer cannot be used. */
+static void print_text(const cl_model_file *file) {
+    cl_tokenizer *tok;
+    cl_error error;
+    if (cl_tokenizer_create(file, &tok, &error) != CL_OK) {
+        printf("tokenizer       %s\n", error.message);
+        return;
+    }
+    print_tokenizer(file, tok);
+    print_chat(file, tok);
     cl_tokenizer_free(&tok);
+}
+
+/* Print the parts of the file that are left out, each with the number of its tensors and their bytes. */
+static void print_left_out(const cl_model_file *file, const cl_arch *arch) {
+    for (int i = 0; i < CL_MAX_LEFT_OUT && arch->left_out[i].what; i++) {
+        int64_t count = 0, bytes = 0;
+        for (size_t j = 0; j < cl_model_file_n_tensors(file); j++) {
+            const cl_tensor *t = cl_model_file_tensor_at(file, j);
+            if (cl_arch_left_out(arch, t->name) != arch->left_out[i].what) continue;
+            count++;
+            add(&bytes, (int64_t)t->bytes);
+        }
+        if (count)
+            printf("left out        %s: %" PRId64 " tensor%s, %.1f MB\n", arch->left_out[i].what, count, count > 1 ? "s" : "",
+                   (double)bytes / 1e6);
+    }
 }
 
 static void print_head(const cl_model_file *file, const char *path) {
@@ -96,14 +131,15 @@ static void print_head(const cl_model_file *file, const char *path) {
     printf("file            %s (%s)\n", path, cl_model_file_format(file));
     if (cl_model_file_get_string(file, "general.name", &name)) printf("name            %s\n", SHOW(name));
     if (cl_model_file_get_string(file, "general.architecture", &arch)) printf("architecture    %s\n", SHOW(arch));
-    int64_t elements = 0, bytes = 0;
-    for (size_t i = 0; i < cl_model_file_n_tensors(file); i++) {
-        add(&elements, n_elements(cl_model_file_tensor_at(file, i)));
-        add(&bytes, (int64_t)cl_model_file_tensor_at(file, i)->bytes);
-    }
+    const cl_arch *known = NULL;
+    const int64_t elements = cl_model_file_n_elements(file);
+    int64_t bytes = 0;
+    for (size_t i = 0; i < cl_model_file_n_tensors(file); i++) add(&bytes, (int64_t)cl_model_file_tensor_at(file, i)->bytes);
     printf("parameters      %" PRId64 ", %.1f MB, %.2f bits each\n", elements, (double)bytes / 1e6,
            elements ? 8.0 * (double)bytes / (double)elements : 0.0);
-    print_chat(file);
+    if (cl_model_file_has(file, "general.architecture") && cl_arch_find(arch, &known, NULL) == CL_OK)
+        print_left_out(file, known);
+    print_text(file);
 }
 
 int cmd_info(const cli_options *opt) {

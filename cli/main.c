@@ -75,6 +75,12 @@ const cli_command commands[N_COMMANDS] = {
                     "Each line is ok, or a warning with what to do. With a model, it also says how many users with a shared "
                     "prompt --kv-budget has room for. The exit status is 1 if there is a warning.",
                     cmd_doctor},
+    [CMD_TIER] =
+        {"tier", "[DIR]", "list the files of --kv-tier, and remove those that no server uses",
+         "The folder is the argument or --kv-tier. A file belongs to one model, build, CPU and set of options, so after an "
+         "upgrade a server begins another one. To remove what is left over, run this with --remove while the servers run "
+         "that use the folder: their files stay.",
+         cmd_tier},
 };
 
 cli_command_id command_find(int argc, char **argv, int *n_words) {
@@ -156,7 +162,7 @@ int main(int argc, char **argv) {
     if (cmd == N_COMMANDS) return unknown_command(argv[1]);
 
     cli_options opt;
-    char message[512];
+    char message[1024];
     switch (options_parse(cmd, argc - 1 - n_words, argv + 1 + n_words, &opt, message, sizeof message)) {
     case OPTIONS_HELP: options_print_help(cmd); return 0;
     case OPTIONS_WRONG:

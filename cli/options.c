@@ -7,12 +7,14 @@
 
 #include "bench/loadgen/load_requests.h"
 #include "serve/http/log.h"
+#include "serve/http/metrics.h"
 
 static const char *const sharing_names[] = {"shared", "shared_storage", "private", NULL};
 static const char *const kv_type_names[] = {"f32", "f16", "bf16", "int8", NULL};
 static const char *const speculate_names[] = {"off", "lookup", NULL};
 static const char *const retention_names[] = {"lru", "none", "learned", NULL};
 static const char *const log_format_names[] = {"text", "json", NULL};
+static const char *const sampling_names[] = {[SAMPLING_OF_MODEL] = "model", [SAMPLING_OF_OPENAI] = "openai", NULL};
 static const char *const pooling_names[] = {"model", "last", "mean", NULL};
 
 /* Sets of commands. */
@@ -86,6 +88,10 @@ const cli_option option_table[] = {
          IN(SERVE)),
     TEXT("cors-origin", 0, cors_origin, "ORIGIN",
          "web pages of this origin may call the server, * allows all pages; by default none may", IN(SERVE)),
+    TEXT("allowed-hosts", 0, allowed_hosts, "NAMES",
+         "the names by which clients may address the server, beside localhost and IP addresses, separated by commas, * allows "
+         "all; by default all, but without a key none where only this machine can connect",
+         IN(SERVE)),
     UTF8("model-name", 0, model_name, NULL, "NAMES",
          "the names of the model that requests may use, separated by commas or blanks; answers contain the first one; * allows "
          "any name; by default the file's name",
@@ -100,10 +106,12 @@ const cli_option option_table[] = {
     REAL("queue-timeout", queue_timeout, "0", 0, 1e9,
          "seconds after which a request that has not been admitted is refused with status 429; 0: no limit", IN(SERVE)),
     REAL("shutdown-timeout", shutdown_timeout, "30", 0, 1e9,
-         "seconds that accepted requests may take after SIGINT or SIGTERM, while new ones are refused; less than 0.1 means 0.1",
+         "seconds after SIGINT or SIGTERM within which the program ends, at least 2; accepted requests may take three quarters "
+         "of them, or all but 8 if that is more, while new ones are refused",
          IN(SERVE)),
-    REAL("target-itl", target_itl, "0", 0, 1e6,
-         "seconds that a step should take at most while answers are generated, by fewer prompt tokens in it; 0: no target",
+    REAL("target-itl", target_itl, "-1", -1, 1e6,
+         "seconds that a step should take at most while answers are generated, by fewer prompt tokens in it; 0: no target; "
+         "below 0: three times what it takes without prompt tokens",
          IN(SERVE)),
     TEXT("pin", 0, pin, "FILE",
          "compute the prompts of this file's requests, in the forms that batch reads, before the server is ready, and keep "
@@ -121,6 +129,10 @@ const cli_option option_table[] = {
            "embeddings are the state of the last token, or the mean of all; model: as the model's file says, or else last; a "
            "request's field pooling overrides it",
            IN(SERVE)),
+    FLAG("parse-special", 0, parse_special,
+         "let the names of special tokens in prompts of completions and embeddings stand for these tokens; a request's field "
+         "parse_special overrides it. Prompts must not contain texts of strangers then",
+         IN(SERVE) | IN(BATCH)),
     TEXT("memory-pressure", 0, memory_pressure, "FILE",
          "return K/V memory to the system while tasks wait for memory, as this PSI file says; auto: that of the control group, "
          "or /proc/pressure/memory; by default the memory is kept",
@@ -132,6 +144,10 @@ const cli_option option_table[] = {
         IN(SERVE)),
     {"max-file-bytes", 0, OPT_SIZE, AT(max_file_bytes), "512M", 1, 1e15, NULL, "BYTES",
      "largest file that a client may send; the number may end with K, M or G", IN(SERVE)},
+    {"request-memory", 0, OPT_SIZE, AT(request_memory), "512M", 0, 1e15, NULL, "BYTES",
+     "memory for large requests that arrive, wait or run, of which a client or tenant gets half while nobody else needs it; "
+     "beyond it they are refused with status 503; the number may end with K, M or G",
+     IN(SERVE)},
     FLAG("no-page", 0, no_page, "no page for browsers at /, which otherwise shows a chat and the cache", IN(SERVE)),
     FLAG("sandbox", 0, sandbox,
          "give up the right to write and run files, and, once the server is ready, to open any file and to make connections",
@@ -141,6 +157,9 @@ const cli_option option_table[] = {
         "which lines the log on standard error has: error: requests on which the server failed; warn: also requests refused by "
         "overload, and warnings; info: also all other requests and the load; debug: also requests that only read, such as "
         "/health",
+        IN(SERVE)),
+    INT("metrics-tenants", 0, metrics_tenants, "0", 0, METRICS_MOST_TENANTS,
+        "number of tenants whose requests and tokens /metrics counts one by one; all others are counted together; 0: none are",
         IN(SERVE)),
     CHOICE("log-format", log_format, "text", log_format_names,
            "text: each line of the log is text; json: each line is a JSON object", IN(SERVE)),
@@ -165,7 +184,7 @@ const cli_option option_table[] = {
     {"batch", 'b', OPT_STRING, AT(batch), "1,8,32", 0, 0, NULL, "LIST", "numbers of sequences, separated by commas", IN(BENCH)},
     FLAG("shared", 0, shared, "all sequences have the same prompt", IN(BENCH)),
     FLAG("json", 0, json, "print the results as JSON, one object per line",
-         IN(BENCH) | IN(BENCH_GRAMMAR) | IN(PERPLEXITY) | IN(DOCTOR)),
+         IN(BENCH) | IN(BENCH_GRAMMAR) | IN(PERPLEXITY) | IN(DOCTOR) | IN(TIER)),
 
     /* bench serve */
     UTF8("url", 0, url, "http://127.0.0.1:8080", "URL", "the endpoint, without /v1", IN(BENCH_SERVE) | IN(EXPLAIN)),
@@ -223,11 +242,17 @@ const cli_option option_table[] = {
         "largest number of tokens for chat requests without max_tokens; -1: up to the context's end", IN(SERVE)),
     INT("max-tokens", 'n', max_tokens, "512", -1, INT_MAX,
         "largest number of tokens for requests without max_tokens; -1: up to the context's end", IN(BATCH)),
-    REAL("temperature", temperature, "1", 0, 10000, "0: always the likeliest token", SAMPLES),
-    INT("top-k", 0, top_k, "0", 0, INT_MAX, "draw from the N likeliest tokens; 0: from all", SAMPLES),
-    REAL("top-p", top_p, "1", 0, 1, "draw from the likeliest tokens whose probabilities add up to X; 1: from all", SAMPLES),
-    REAL("min-p", min_p, "0", 0, 1, "draw from tokens with at least X times the probability of the likeliest one", SAMPLES),
-    REAL("repetition-penalty", repetition_penalty, "1", 0.01, 100,
+    CHOICE(
+        "sampling-defaults", sampling_defaults, "model", sampling_names,
+        "what auto is for temperature, top-k, top-p, min-p and repetition-penalty: model: what the model's files recommend; if "
+        "they recommend nothing, 0.8, 40, 0.95, 0.05 and 1 as in llama.cpp for run, chat, the page and llama-server's "
+        "endpoints, else OpenAI's; openai: OpenAI's, which are 1, 0, 1, 0 and 1",
+        SAMPLES),
+    REAL("temperature", temperature, "auto", 0, 10000, "0: always the likeliest token", SAMPLES),
+    INT("top-k", 0, top_k, "auto", 0, INT_MAX, "draw from the N likeliest tokens; 0: from all", SAMPLES),
+    REAL("top-p", top_p, "auto", 0, 1, "draw from the likeliest tokens whose probabilities add up to X; 1: from all", SAMPLES),
+    REAL("min-p", min_p, "auto", 0, 1, "draw from tokens with at least X times the probability of the likeliest one", SAMPLES),
+    REAL("repetition-penalty", repetition_penalty, "auto", 0.01, 100,
          "above 1: tokens that occurred in the prompt or the output become less likely", SAMPLES),
     REAL("presence-penalty", presence_penalty, "0", -2, 2, "above 0: tokens that occurred in the output become less likely",
          SAMPLES),
@@ -273,14 +298,26 @@ const cli_option option_table[] = {
     TEXT("grammar-library", 0, grammar_library, "FILE",
          "the shared object of llguidance, which requests with a grammar need; by default libllguidance.so, if it is installed",
          IN(SERVE) | IN(BATCH) | IN(BENCH_GRAMMAR) | IN(DOCTOR)),
+    FLAG("grammars-in-process", 0, grammars_in_process,
+         "grammars have no processes of their own, which end what takes too much time or memory, but work in this one",
+         IN(SERVE) | IN(BATCH) | IN(BENCH_GRAMMAR)),
+    FLAG(
+        "open-objects", 0, open_objects,
+        "objects may have properties that their JSON schema does not declare, unless it forbids them; by default it must allow "
+        "them",
+        IN(SERVE) | IN(BATCH)),
     CHOICE("kv-type", kv_type, "bf16", kv_type_names, "how keys and values are stored: f32, f16, bf16 or int8",
            STEPS | IN(DOCTOR)),
-    {"kv-budget", 0, OPT_SIZE, AT(kv_budget), "2G", 1 << 20, 1e15, NULL, "BYTES",
-     "memory for keys and values; the number may end with K, M or G", STEPS | IN(DOCTOR)},
+    {"kv-budget", 0, OPT_SIZE, AT(kv_budget), "0", 0, 1e15, NULL, "BYTES",
+     "memory for keys and values; the number may end with K, M or G; 0: three quarters of the memory that is free beside the "
+     "weights",
+     STEPS | IN(DOCTOR)},
     TEXT("kv-tier", 0, kv_tier, "DIR",
          "keep K/V also in a file in this folder, which is created if its parent exists, so that prompts that were evicted, or "
          "computed before a restart, are read instead of computed; by default none are kept",
          IN(SERVE) | IN(BATCH)),
+    TEXT("kv-tier", 0, kv_tier, "DIR", "the folder", IN(TIER)),
+    FLAG("remove", 0, remove, "remove the files that no process uses now", IN(TIER)),
     {"kv-tier-size", 0, OPT_SIZE, AT(kv_tier_size), "16G", 1 << 20, 1e15, NULL, "BYTES",
      "the file of --kv-tier takes at most this much; the number may end with K, M or G", IN(SERVE) | IN(BATCH)},
     INT("chunk-size", 0, chunk_size, "64", 16, 256, "tokens of a chunk of keys and values: 16, 32, 64, 128 or 256",

@@ -17,13 +17,18 @@
 
 typedef enum cli_option_type {
     OPT_FLAG,   /* bool: --name; in the environment 1, 0, true or false */
-    OPT_INT,    /* int64_t */
+    OPT_INT,    /* int64_t; "auto" stands for OPTION_UNSET, where it is the default */
     OPT_SIZE,   /* int64_t, bytes; K, M and G are powers of 1024 */
-    OPT_REAL,   /* double */
+    OPT_REAL,   /* double; "auto" stands for NAN, where it is the default */
     OPT_STRING, /* const char *, any bytes */
     OPT_UTF8,   /* const char *, valid UTF-8, because it is written as JSON */
     OPT_CHOICE, /* int32_t, an index in `choices` */
 } cli_option_type;
+
+#define OPTION_UNSET INT64_MIN
+
+/* Where options of sampling come from that are left out. */
+typedef enum cli_sampling_defaults { SAMPLING_OF_MODEL, SAMPLING_OF_OPENAI } cli_sampling_defaults;
 
 /*
  * The values for one command; fields of other commands' options are 0. Strings are borrowed from argv, the environment and
@@ -41,7 +46,8 @@ struct cli_options {
     const char *level;
     int32_t sharing, kv_type, retention; /* cattn_sharing, cattn_type, cattn_retention */
     int32_t pooling;                     /* cl_engine_pooling */
-    int32_t speculate;                   /* 0: off */
+    bool parse_special;
+    int32_t speculate; /* 0: off */
     const char *draft_model;
     const char *grammar_library;
     const char *kv_tier;
@@ -53,17 +59,22 @@ struct cli_options {
     int64_t max_tokens;
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     int64_t top_k, seed;
+    int32_t sampling_defaults; /* cli_sampling_defaults */
     const char *stop;
     bool ignore_eos;
+    bool open_objects;
     int64_t logprobs;
     /* serve */
-    const char *host, *unix_socket, *unix_socket_mode, *tls_cert, *tls_key, *api_key, *api_keys, *cors_origin, *model_name;
+    const char *host, *unix_socket, *unix_socket_mode, *tls_cert, *tls_key, *api_key, *api_keys, *cors_origin, *allowed_hosts,
+        *model_name;
     int64_t port, max_queued_requests, max_queued_tokens;
     double timeout, queue_timeout, shutdown_timeout, target_itl; /* seconds */
     const char *pin, *warm, *memory_pressure, *files_dir;
-    int64_t max_file_bytes;
+    int64_t max_file_bytes, request_memory;
     int64_t pin_budget;
+    bool grammars_in_process;
     bool sandbox, no_page;
+    int64_t metrics_tenants;
     int32_t log_level, log_format; /* log_level; 1: JSON */
     bool log_prompts;
     double log_load; /* seconds */
@@ -79,6 +90,8 @@ struct cli_options {
     bool text, warm_prefixes;
     /* explain */
     const char *tenant, *path;
+    /* tier */
+    bool remove;
 
     /* the arguments that are not options */
     const char *const *args; /* [n_args], borrowed from argv */
@@ -134,6 +147,8 @@ typedef enum peer_form {
     PEER_VALUE,    /* a value */
     PEER_OPTIONAL, /* a value, if the next argument is on, off or auto, or it follows '=' */
     PEER_WORDS,    /* values up to the next flag */
+    PEER_HUB,      /* the name of a model on the hub of Hugging Face, which is refused with what peer_hub_advice says */
+    PEER_URL,      /* a model's address, likewise by peer_url_advice */
 } peer_form;
 
 typedef struct peer_option {
@@ -149,6 +164,13 @@ const peer_option *peer_find(const char *flag, size_t size);
 
 /* Whether the value is this program's behaviour already. */
 bool peer_holds(const peer_option *peer, const char *value);
+
+/* Whether a model's name is of the form OWNER/NAME or OWNER/NAME:TYPE, with or without the hub's address. */
+bool peer_is_hub_name(const char *model);
+
+/* Write the shell commands that download the model of such a name, or at an address, and run the command with it. */
+void peer_hub_advice(const char *model, const char *command, char *buf, size_t size);
+void peer_url_advice(const char *address, const char *command, char *buf, size_t size);
 
 /* Print the help of one command, or the list of commands. */
 void options_print_help(cli_command_id cmd);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "options_parse.h"
 
@@ -126,17 +127,29 @@ static bool is_switch(const char *text) {
     return strcmp(text, "on") == 0 || strcmp(text, "off") == 0 || strcmp(text, "auto") == 0;
 }
 
+/* Say how to get a model that a peer's flag names on the hub or by its address. */
+static cli_options_status refuse_download(command_line *c, const peer_option *peer, const char *flag, const char *model) {
+    char advice[800];
+    if (!model || (peer->form == PEER_HUB && !peer_is_hub_name(model)))
+        return options_wrong(c->m, "%s needs a value: %s", flag,
+                             peer->form == PEER_HUB ? "OWNER/NAME, such as Qwen/Qwen3-0.6B-GGUF" : "URL");
+    (peer->form == PEER_HUB ? peer_hub_advice : peer_url_advice)(model, commands[c->cmd].name, advice, sizeof advice);
+    return options_wrong(c->m, "%s %s: %s", flag, model, advice);
+}
+
 /* Set what a peer's flag means, or say what takes its place here. value: what follows '=', or NULL. */
 static cli_options_status parse_peer(command_line *c, const peer_option *peer, const char *flag, const cli_option *o,
                                      const char *value) {
     const bool has_next = c->at + 1 < c->argc;
     if (o && !value && peer->form == PEER_WORDS) return set_words(c, o, flag);
-    const bool takes_next =
-        !value && has_next && (peer->form == PEER_VALUE || (peer->form == PEER_OPTIONAL && is_switch(c->argv[c->at + 1])));
+    const bool downloads = peer->form == PEER_HUB || peer->form == PEER_URL;
+    const bool takes_any = peer->form == PEER_VALUE || downloads;
+    const bool takes_next = !value && has_next && (takes_any || (peer->form == PEER_OPTIONAL && is_switch(c->argv[c->at + 1])));
     if (takes_next) value = c->argv[++c->at];
     if (o && !value && peer->form == PEER_FLAG) value = "1";
     if (o && !value) return options_wrong(c->m, "%s needs a value: %s", flag, o->value);
     if (o) return set_option(c, o, value, flag);
+    if (downloads) return refuse_download(c, peer, flag, value);
     if (value ? peer_holds(peer, value) : peer->form == PEER_OPTIONAL) return OPTIONS_OK;
     if (peer->answer) return options_wrong(c->m, "%s: %s", flag, peer->answer);
     if (!value || strcmp(value, "1") == 0 || strcmp(value, "true") == 0) return OPTIONS_OK;
@@ -184,6 +197,26 @@ static cli_options_status parse_arguments(command_line *c, int n_args) {
     return set_option(c, model, c->argv[0], "MODEL");
 }
 
+/* Whether a name is that of a file that may have been meant: in a folder that exists, or with a file's ending. */
+static bool names_file(const char *model) {
+    char folder[256];
+    const char *end = strrchr(model, '.');
+    snprintf(folder, sizeof folder, "%.*s", (int)strcspn(model, "/"), model);
+    return access(folder, F_OK) == 0 || (end && (strcmp(end, ".gguf") == 0 || strcmp(end, ".safetensors") == 0));
+}
+
+/* A model that is no file, but has the form of a name on the hub, as vLLM takes it. */
+static cli_options_status check_model(command_line *c) {
+    const char *models[] = {c->opt->model, c->opt->draft_model};
+    char advice[800];
+    for (size_t i = 0; i < 2; i++) {
+        if (!models[i] || !peer_is_hub_name(models[i]) || names_file(models[i])) continue;
+        peer_hub_advice(models[i], commands[c->cmd].name, advice, sizeof advice);
+        return options_wrong(c->m, "%s: %s", models[i], advice);
+    }
+    return OPTIONS_OK;
+}
+
 cli_options_status options_parse(cli_command_id cmd, int argc, char **argv, cli_options *opt, char *text, size_t text_size) {
     command_line c = {.cmd = cmd, .argv = argv, .argc = argc, .opt = opt, .m = {text, text_size}};
     assert(option_table_size <= MAX_OPTIONS);
@@ -207,6 +240,7 @@ cli_options_status options_parse(cli_command_id cmd, int argc, char **argv, cli_
     if (status == OPTIONS_OK) status = parse_arguments(&c, n_args);
     if (status == OPTIONS_OK) status = parse_environment(&c);
     if (status == OPTIONS_OK && opt->config) status = options_read_file(cmd, opt->config, &c.set, opt, c.m);
+    if (status == OPTIONS_OK) status = check_model(&c);
     opt->args = (const char *const *)argv;
     opt->n_args = n_args;
     return status;

@@ -1,5 +1,7 @@
 /* The flags of other programs, llama-server, vLLM and SGLang, and what takes their place here. */
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "options.h"
 
@@ -26,22 +28,38 @@ static const char weights[] = "the types of the weights are those of the model's
 static const char kv_type[] = "use --kv-type, of keys and values alike: f32, f16, bf16 or int8";
 static const char tier[] = "use --kv-tier, a folder for K/V that memory does not hold, and --kv-tier-size";
 static const char grammars[] = "grammars are compiled by llguidance, whose file --grammar-library names; leave it out";
+static const char generation_config[] =
+    "what the model's folder recommends is read from there; use --sampling-defaults openai for OpenAI's defaults";
+static const char no_lora[] = "adapters are not supported; merge the adapter into the model's weights, and name that model";
+static const char no_images[] = "only text is supported; leave it out";
+static const char log_level[] = "use --log-level: debug, info, warn, error or off";
+static const char rope[] = "the rotation is that of the model's file; leave it out";
 static const char client_certs[] = "clients show who they are by API keys, not by certificates; leave it out";
 
 static const peer_option peer_options[] = {
     ALWAYS("--trust-remote-code --enable-chunked-prefill -cb --cont-batching --async-scheduling --enable-prefix-caching "
            "--cache-prompt --enforce-eager --no-mmap --webui --metrics --enable-metrics --embedding --embeddings --jinja "
-           "--enable-auto-tool-choice"),
+           "--enable-auto-tool-choice --slots"),
 
     /* The model */
     ALIAS("--model-path", "model"),
     ALIAS("--chunks", "passages"),
     ALIAS("-a --alias", "model-name"),
     {"--served-model-name", "model-name", NULL, NULL, PEER_WORDS},
-    ANSWER("-hf --hf-repo -mu --model-url --tokenizer --tokenizer-path --revision --download-dir", one_file),
+    {"-hf -hfr --hf-repo", NULL, NULL, one_file, PEER_HUB},
+    {"-mu --model-url", NULL, NULL, one_file, PEER_URL},
+    ANSWER("--tokenizer --tokenizer-path --revision --download-dir -hff --hf-file", one_file),
     HOLDS("--load-format", "auto gguf safetensors", one_file),
     HOLDS("--dtype", "auto", weights),
     ANSWER("--quantization", weights),
+    ANSWER("--lora --lora-scaled --lora-modules --lora-paths --max-loras --max-lora-rank --control-vector", no_lora),
+    REFUSED("--enable-lora", no_lora),
+    ANSWER("--mmproj --mmproj-url --limit-mm-per-prompt --media-path", no_images),
+    REFUSED("--rerank --reranking", "there is no reranking; leave it out"),
+    ANSWER("--override-kv --hf-overrides", "change the model's file itself; leave it out"),
+    ANSWER("--rope-scaling --rope-scale --rope-theta --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor "
+           "--yarn-attn-factor --yarn-beta-slow --yarn-beta-fast",
+           rope),
 
     /* Sizes */
     ALIAS("--ctx-size --max-model-len --context-length", "ctx"),
@@ -89,13 +107,26 @@ static const peer_option peer_options[] = {
     REFUSED("--enable-ssl-refresh", "send SIGHUP after a renewal; leave it out"),
     ANSWER("--allowed-origins", "use --cors-origin, one origin or *"),
     {"--no-webui", "no-page", NULL, NULL, PEER_FLAG},
+    ANSWER("--root-path --api-prefix", "let the proxy cut the path; the page and the endpoints need none. Leave it out"),
+    REFUSED("--no-slots", "GET /slots is always there, and shows no prompts; leave it out"),
+    REFUSED("--props", "GET /props is always there, and changes nothing; leave it out"),
+    REFUSED("-v --verbose --log-verbose --log-disable", log_level),
+    ANSWER("-lv --verbosity --log-verbosity --uvicorn-log-level", log_level),
+    REFUSED("--disable-log-requests --disable-log-stats --no-enable-log-requests",
+            "requests are logged at the level info; use --log-level warn"),
+    REFUSED("--enable-log-requests --log-requests",
+            "requests are logged at the level info; use --log-prompts to log prompts, too"),
+    ANSWER("--log-file", "the log goes to standard error; redirect that to the file, and leave it out"),
     ALIAS("--chat-template-file", "chat-template"),
     ALIAS("--default-chat-template-kwargs", "chat-template-kwargs"),
     ANSWER("--tool-call-parser --reasoning-parser --reasoning-format",
            "the form of tool calls and reasoning is found in the chat template; leave it out"),
     HOLDS("--grammar-backend", "llguidance", grammars),
     HOLDS("--guided-decoding-backend", "auto guidance", grammars),
+    ANSWER("--grammar --grammar-file", "grammars belong to requests: send the file's text in the field grammar; leave it out"),
     ALIAS("--predict --n-predict", "max-tokens"),
+    HOLDS("--generation-config", "auto", generation_config),
+    ANSWER("--override-generation-config", "use --temperature, --top-p, --top-k, --min-p and --repetition-penalty"),
     ALIAS("--temp", "temperature"),
     ALIAS("--repeat-penalty", "repetition-penalty"),
     ALIAS("-sys --system-prompt", "system"),
@@ -119,6 +150,53 @@ const peer_option *peer_find(const char *flag, size_t size) {
     for (size_t i = 0; i < sizeof peer_options / sizeof *peer_options; i++)
         if (has_word(peer_options[i].flags, flag, size)) return &peer_options[i];
     return NULL;
+}
+
+/* ---- Models of the hub ---- */
+
+/* The length of a part of a name on the hub. */
+static size_t part_size(const char *text) {
+    return strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
+}
+
+/* A model's name without the address of the hub. */
+static const char *without_address(const char *name) {
+    static const char *const addresses[] = {"https://huggingface.co/", "https://hf.co/", "hf.co/", "huggingface.co/"};
+    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++)
+        if (strncmp(name, addresses[i], strlen(addresses[i])) == 0) return name + strlen(addresses[i]);
+    return name;
+}
+
+bool peer_is_hub_name(const char *model) {
+    const char *name = without_address(model);
+    const size_t owner = part_size(name), repo = name[owner] == '/' ? part_size(name + owner + 1) : 0;
+    const char *end = name + owner + 1 + repo;
+    return owner > 0 && repo > 0 && name[0] != '.' && (*end == '\0' || (*end == ':' && end[1 + part_size(end + 1)] == '\0'));
+}
+
+/* Whether the names of a folder with one file for each quantisation end like this one. */
+static bool has_gguf(const char *repo, size_t size) {
+    return size > strlen("-GGUF") && strncasecmp(repo + size - strlen("-GGUF"), "-GGUF", strlen("-GGUF")) == 0;
+}
+
+void peer_hub_advice(const char *model, const char *command, char *buf, size_t size) {
+    const char *name = without_address(model), *repo = strchr(name, '/') + 1, *type = strchr(name, ':');
+    const int n_name = (int)strcspn(name, ":"), n_repo = (int)strcspn(repo, ":");
+    const bool one_of_several = type || has_gguf(repo, (size_t)n_repo);
+    char files[80] = "";
+    if (one_of_several) snprintf(files, sizeof files, "*%.60s*.gguf", type ? type + 1 : "Q4_K_M");
+    snprintf(buf, size,
+             "models are not downloaded here; run: hf download %.*s%s%s%s --local-dir %.*s && chunkllama %s -m %.*s%s%s (hf: "
+             "pipx install huggingface_hub)%s",
+             n_name, name, one_of_several ? " --include '" : "", files, one_of_several ? "'" : "", n_repo, repo, command,
+             n_repo, repo, one_of_several ? "/" : "", files,
+             one_of_several && !type ? "; where there is no Q4_K_M, name a type after a colon, such as :Q8_0" : "");
+}
+
+void peer_url_advice(const char *address, const char *command, char *buf, size_t size) {
+    const char *slash = strrchr(address, '/'), *file = slash ? slash + 1 : address;
+    snprintf(buf, size, "models are not downloaded here; run: curl -L -o '%.*s' '%s' && chunkllama %s -m '%.*s'",
+             (int)strcspn(file, "?"), file, address, command, (int)strcspn(file, "?"), file);
 }
 
 bool peer_holds(const peer_option *peer, const char *value) {

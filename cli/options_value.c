@@ -66,9 +66,18 @@ static cli_options_status parse_utf8(const char *text, const char *source, const
 
 bool option_names_path(const cli_option *o) { return strcmp(o->value, "FILE") == 0 || strcmp(o->value, "DIR") == 0; }
 
+/* Leave a number unset whose default is "auto", if that is the text. */
+static bool leave_unset(const cli_option *o, const char *text, void *field) {
+    if (!o->fallback || strcmp(o->fallback, "auto") != 0 || strcmp(text, "auto") != 0) return false;
+    if (o->type == OPT_REAL) *(double *)field = NAN;
+    if (o->type == OPT_INT) *(int64_t *)field = OPTION_UNSET;
+    return o->type == OPT_REAL || o->type == OPT_INT;
+}
+
 cli_options_status option_assign(const cli_option *o, const char *text, const char *source, cli_options *opt, cli_message m) {
     void *field = (char *)opt + o->offset;
     double number = 0;
+    if (leave_unset(o, text, field)) return OPTIONS_OK;
     switch (o->type) {
     case OPT_FLAG: {
         const bool on = !strcmp(text, "1") || !strcmp(text, "true"), off = !strcmp(text, "0") || !strcmp(text, "false");

@@ -22,7 +22,7 @@ static cl_status tokenize_prompt(const cli_session *s, const cli_options *opt, c
                                  cl_error *error) {
     const cl_tokenizer *tok = s->model->tok;
     if (opt->raw) {
-        cl_status status = cl_tokenizer_adds_bos(tok) ? cl_token_list_add(tokens, cl_tokenizer_bos(tok), error) : CL_OK;
+        const cl_status status = cl_tokenizer_add_leading(tok, tokens, error);
         return status == CL_OK ? cl_tokenizer_encode(tok, prompt->data, prompt->size, true, tokens, error) : status;
     }
     const cl_chat *chat;
@@ -45,7 +45,7 @@ int cmd_run(const cli_options *opt) {
     if (status == CL_OK) status = session_load(&s, opt, &error);
     if (status == CL_OK) status = tokenize_prompt(&s, opt, &prompt, &tokens, &error);
     if (status == CL_OK) status = session_start(&s, opt, 1, &error);
-    if (status == CL_OK) status = stream_answer(s.engine, opt, &tokens, NULL, stdout, &a, &error);
+    if (status == CL_OK) status = stream_answer(&s, opt, &tokens, NULL, stdout, &a, &error);
     if (status == CL_OK && (!a.text.size || a.text.data[a.text.size - 1] != '\n')) printf("\n");
     answer_free(&a);
     cl_token_list_free(&tokens);

@@ -2,7 +2,9 @@
 #ifndef CLI_SERVE_H
 #define CLI_SERVE_H
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -21,11 +23,29 @@ typedef struct cli_serve_file {
     off_t size;                 /* of what was read last; with fd */
 } cli_serve_file;
 
+/* The signals of `serve`, and the thread that receives them. */
+typedef struct serve_signals {
+    sigset_t ends; /* SIGINT and SIGTERM */
+    sigset_t set;  /* with SIGHUP, unless the program ignores it as under nohup */
+    pthread_t thread;
+    bool started;
+    atomic_bool stop;
+    _Atomic(const char *) waiting_for; /* what keeps the program from its end, for the log; static */
+
+    pthread_mutex_t lock; /* guards the fields below, which the thread itself reads without it where it alone writes them */
+    pthread_cond_t came;
+    bool orderly;  /* a signal does not end the program at once */
+    int n_ends;    /* signals that came and end the server */
+    int end;       /* the last of them */
+    double cut_at; /* clock_seconds() at which requests that have not ended get an error; from the first signal on the same */
+    double end_at; /* the same at which the program ends in any case */
+    bool hangup;   /* files are to be read again */
+} serve_signals;
+
 /* What serves: cmd_serve opens and closes all of it. */
 typedef struct cli_serving {
     const cli_options *opt;
-    sigset_t ends;    /* SIGINT and SIGTERM */
-    sigset_t signals; /* with SIGHUP, unless the program ignores it as under nohup */
+    serve_signals signals;
     cli_serve_file keys_file, cert_file, key_file;
     server_keys keys; /* as they were at the start */
     http_tls *tls;    /* NULL: connections are not encrypted */
@@ -34,6 +54,7 @@ typedef struct cli_serving {
     double memory_look;    /* clock_seconds() of the next look at the system's memory */
     unix_socket socket;
     cli_session model;
+    openai_defaults request, local; /* of requests, and of those by llama-server's names and of the page */
     server_log *log;
     http_server *running;
 } cli_serving;
@@ -71,14 +92,32 @@ enum { SERVE_CUT = 124 }; /* exit status: the time for requests to end has passe
 /*
  * Block the signals, before any thread starts. SIGINT and SIGTERM end the server: the first one lets the requests end that were
  * accepted, a second one does not wait for them. SIGHUP ends it if the terminal was closed; otherwise files are read again.
+ * SIGPIPE and SIGXFSZ are ignored: what the program prints may have no reader, and a file that becomes too large is an error of
+ * the call that writes it.
  */
 void serve_signals_block(cli_serving *v);
 
 /*
- * Run the server until it is to end, then until its requests have ended, a second signal comes, or --shutdown-timeout has
- * passed. Returns the program's exit status: 0 if no request is left, SERVE_CUT, or 128 and the second signal's number.
- * Afterwards another signal ends the program at once.
+ * Start the thread that receives the signals. They end the program at once until serve_signals_set_orderly, and after
+ * serve_until_end. When --shutdown-timeout has passed since the first signal, the thread ends the program with the status
+ * SERVE_CUT, whatever other threads wait for; after a second signal it does so sooner, by as much as requests had left.
+ */
+cl_status serve_signals_start(cli_serving *v, cl_error *error);
+
+/* Whether a signal begins an orderly end, or ends the program at once. */
+void serve_signals_set_orderly(cli_serving *v, bool orderly);
+
+/* Stop the thread, if it was started. Afterwards signals have their default effect. */
+void serve_signals_stop(cli_serving *v);
+
+/*
+ * Run the server until it is to end, then until its requests have ended, a second signal comes, or their part of
+ * --shutdown-timeout has passed. Returns the program's exit status: 0 if no request is left, SERVE_CUT, or 128 and the second
+ * signal's number.
  */
 int serve_until_end(cli_serving *v);
+
+/* Say what the program's end waits for, for the log. what: static. */
+void serve_end_waits_for(cli_serving *v, const char *what);
 
 #endif

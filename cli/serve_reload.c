@@ -51,7 +51,10 @@ static void log_unread(const cli_serving *v, const cli_serve_file *f, const char
     serve_log(v, LOG_LEVEL_WARN, "SIGHUP: a file was not read again", f->path, reason, fix);
 }
 
-/* Whether reading the file cannot keep the thread waiting that ends the program, as a pipe could. Otherwise the log says so. */
+/*
+ * Whether reading the file cannot keep the program's thread waiting, which lets requests end, as a pipe could. Otherwise the
+ * log says so.
+ */
 static bool is_prompt(const cli_serving *v, const cli_serve_file *f) {
     struct stat st;
     if (f->fd >= 0 || stat(f->path, &st) != 0 || S_ISREG(st.st_mode)) return true;
@@ -200,19 +203,15 @@ void serve_files_close(cli_serving *v) {
 }
 
 void serve_files_reread(cli_serving *v) {
-    if (v->keys_file.path && is_prompt(v, &v->keys_file)) {
-        if (may_be_new(&v->keys_file))
-            reload_keys(v);
-        else
-            log_same(v, &v->keys_file);
-    }
-    if (v->tls && is_prompt(v, &v->cert_file) && is_prompt(v, &v->key_file)) {
-        const bool new_cert = may_be_new(&v->cert_file), new_key = may_be_new(&v->key_file);
-        if (new_cert || new_key)
-            reload_tls(v);
-        else
-            log_same(v, &v->cert_file);
-    }
+    const bool has_keys = v->keys_file.path && is_prompt(v, &v->keys_file);
+    const bool has_tls = v->tls && is_prompt(v, &v->cert_file) && is_prompt(v, &v->key_file);
+    const bool new_keys = has_keys && may_be_new(&v->keys_file), new_cert = has_tls && may_be_new(&v->cert_file);
+    const bool new_tls = (has_tls && may_be_new(&v->key_file)) || new_cert;
+    if (new_keys) reload_keys(v);
+    if (new_tls) reload_tls(v);
+    /* Where one of them was written, the signal was not for the others. */
+    if (has_keys && !new_keys && !new_tls) log_same(v, &v->keys_file);
+    if (has_tls && !new_keys && !new_tls) log_same(v, &v->cert_file);
     if (!v->keys_file.path && !v->tls)
         serve_log(v, LOG_LEVEL_WARN, "SIGHUP: there is no file to read again", NULL, NULL,
                   "restart the server to apply changes of options");

@@ -1,13 +1,16 @@
 /* Starts threads, model and engine as the options say. */
 #include "session.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "chunkattn/base/cpu.h"
+#include "chunkattn/base/memory.h"
 #include "chunkattn/base/threads.h"
+#include "chunkllama/common/json_text.h"
 #include "chunkllama/engine/grammar.h"
 #include "progress.h"
 
@@ -33,7 +36,8 @@ int32_t session_n_threads(const cli_options *opt) { return opt->threads ? (int32
 cl_status session_no_model(cl_error *error) {
     return cl_fail(error, CL_ERR_ARG,
                    "no model; name a GGUF file or a folder of safetensors with --model or in the environment variable "
-                   "CHUNKLLAMA_MODEL");
+                   "CHUNKLLAMA_MODEL. docs/models.md says how to get one: ./run.sh of the sources installs a small one, and "
+                   "'hf download Qwen/Qwen3-0.6B-GGUF --local-dir Qwen3-0.6B' downloads another");
 }
 
 cl_status session_read_template(cli_session *s, const cli_options *opt, cl_error *error) {
@@ -46,7 +50,7 @@ cl_status session_read_template(cli_session *s, const cli_options *opt, cl_error
 static cl_status read_kwargs(cli_session *s, const cli_options *opt, cl_error *error) {
     json_error_t wrong;
     if (!opt->chat_kwargs) return CL_OK;
-    s->chat_kwargs = json_loads(opt->chat_kwargs, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &wrong);
+    s->chat_kwargs = cl_json_load(opt->chat_kwargs, strlen(opt->chat_kwargs), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &wrong);
     if (!s->chat_kwargs)
         return cl_fail(error, CL_ERR_ARG, "--chat-template-kwargs is not valid JSON: %s at column %d", wrong.text,
                        wrong.column);
@@ -100,6 +104,7 @@ static cl_status load_model(cli_session *s, const char *path, const char *level,
 
 cl_status session_load(cli_session *s, const cli_options *opt, cl_error *error) {
     if (!opt->model) return session_no_model(error);
+    if (s->free_memory == 0) s->free_memory = session_free_memory();
     const char *level;
     const cl_status status = session_attention_level(opt, &level, error);
     if (status != CL_OK) return status;
@@ -130,13 +135,28 @@ void session_use_grammars(cli_session *s, const cli_options *opt) {
     if (!s->grammar_library && cl_grammar_find(&name)) s->grammar_library = name;
 }
 
+uint64_t session_free_memory(void) { return ca_memory_read("/proc", "/sys/fs/cgroup").free; }
+
+uint64_t session_weights(const cli_session *s) {
+    return cl_model_file_bytes(s->model->file) + (s->draft_model ? cl_model_file_bytes(s->draft_model->file) : 0);
+}
+
+/* A quarter of the free memory is left to activations, requests and other programs. */
+uint64_t session_kv_budget(const cli_options *opt, uint64_t free_memory, uint64_t weights) {
+    static const uint64_t least = UINT64_C(64) << 20, of_unknown = UINT64_C(2) << 30;
+    if (opt->kv_budget > 0) return (uint64_t)opt->kv_budget;
+    if (free_memory == UINT64_MAX) return of_unknown;
+    const uint64_t part = free_memory > weights ? (free_memory - weights) / 4 * 3 : 0;
+    return part > least ? part : least;
+}
+
 cl_status session_engine_config(const cli_session *s, const cli_options *opt, int64_t max_seqs, cl_engine_config *config,
                                 cl_error *error) {
     cl_engine_config_init(config);
     config->sharing = (cattn_sharing)opt->sharing;
     config->retention = (cattn_retention)opt->retention;
     config->kv_type = (cattn_type)opt->kv_type;
-    config->kv_budget_bytes = (uint64_t)opt->kv_budget;
+    config->kv_budget_bytes = session_kv_budget(opt, s->free_memory, session_weights(s));
     config->kv_tier_dir = opt->kv_tier;
     config->kv_tier_bytes = opt->kv_tier ? (uint64_t)opt->kv_tier_size : 0;
     config->n_ctx = (int32_t)opt->ctx;
@@ -147,6 +167,7 @@ cl_status session_engine_config(const cli_session *s, const cli_options *opt, in
     config->speculate = opt->speculate != 0;
     config->draft_model = s->draft_model;
     config->grammar_library = s->grammar_library;
+    config->grammars_in_process = opt->grammars_in_process;
     config->max_queued_requests = opt->max_queued_requests;
     config->max_queued_tokens = opt->max_queued_tokens;
     config->target_itl_s = opt->target_itl;
@@ -157,7 +178,7 @@ cl_status session_engine_config(const cli_session *s, const cli_options *opt, in
         return cl_fail(error, CL_ERR_ARG,
                        "%s with --sharing private, where no request finds a pinned prompt; leave one of them out",
                        opt->pin ? "--pin" : "--pin-budget");
-    if (pins) config->pin_bytes = (uint64_t)(opt->pin_budget ? opt->pin_budget : opt->kv_budget / 4);
+    if (pins) config->pin_bytes = opt->pin_budget ? (uint64_t)opt->pin_budget : config->kv_budget_bytes / 4;
     return session_attention_level(opt, &config->level, error);
 }
 
@@ -191,24 +212,48 @@ cl_status session_require_chat(const cli_session *s, const cl_chat **chat, cl_er
                    "the model's file has no chat template; name one with --chat-template or a format with --chat-format");
 }
 
-cl_sampler_params session_sampling(const cli_options *opt) {
-    cl_sampler_params p;
-    cl_sampler_params_init(&p);
-    p.temperature = (float)opt->temperature;
-    p.top_k = (int32_t)opt->top_k;
-    p.top_p = (float)opt->top_p;
-    p.min_p = (float)opt->min_p;
-    p.repetition_penalty = (float)opt->repetition_penalty;
-    p.presence_penalty = (float)opt->presence_penalty;
-    p.frequency_penalty = (float)opt->frequency_penalty;
-    if (opt->seed >= 0) {
-        p.seed = (uint64_t)opt->seed;
-    } else {
-        struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
-        p.seed = (uint64_t)now.tv_sec << 30 ^ (uint64_t)now.tv_nsec;
+/* The sampling of options that are left out. */
+static cli_sampling default_sampling(const cli_session *s, const cli_options *opt, bool local) {
+    cli_sampling sampling = {.penalty_window = -1, .source = "openai"};
+    cl_sampler_params *p = &sampling.params;
+    cl_sampler_params_init(p);
+    if (opt->sampling_defaults == SAMPLING_OF_OPENAI) return sampling;
+    if (cl_model_recommended_sampling(s->model, p, &sampling.penalty_window)) {
+        sampling.source = "model";
+    } else if (local) {
+        sampling.source = "llama.cpp";
+        p->temperature = 0.8f;
+        p->top_k = 40;
+        p->top_p = 0.95f;
+        p->min_p = 0.05f;
     }
-    return p;
+    return sampling;
+}
+
+static uint64_t seed_of(const cli_options *opt) {
+    struct timespec now;
+    if (opt->seed >= 0) return (uint64_t)opt->seed;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec << 30 ^ (uint64_t)now.tv_nsec;
+}
+
+static void set_number(float *value, double option) {
+    if (!isnan(option)) *value = (float)option;
+}
+
+cli_sampling session_sampling(const cli_session *s, const cli_options *opt, bool local) {
+    cli_sampling sampling = default_sampling(s, opt, local);
+    cl_sampler_params *p = &sampling.params;
+    set_number(&p->temperature, opt->temperature);
+    set_number(&p->top_p, opt->top_p);
+    set_number(&p->min_p, opt->min_p);
+    set_number(&p->repetition_penalty, opt->repetition_penalty);
+    if (opt->top_k != OPTION_UNSET) p->top_k = (int32_t)opt->top_k;
+    if (!isnan(opt->repetition_penalty)) sampling.penalty_window = -1;
+    p->presence_penalty = (float)opt->presence_penalty;
+    p->frequency_penalty = (float)opt->frequency_penalty;
+    p->seed = seed_of(opt);
+    return sampling;
 }
 
 int session_fail(cli_command_id cmd, const cl_error *error) {

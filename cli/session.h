@@ -23,6 +23,7 @@ typedef struct cli_session {
     const cl_engine_weight *weights; /* [n_weights] of the engine; borrowed until session_start */
     int32_t n_weights;
     const char *grammar_library; /* of the engine; borrowed until session_start; NULL: none */
+    uint64_t free_memory;        /* bytes that were free before the model was loaded; 0: session_load finds out */
     bool has_log;                /* standard error is a log, so progress is shown only on a terminal */
 } cli_session;
 
@@ -50,6 +51,16 @@ bool session_can_pin(const cli_options *opt);
 /* Let requests have grammars: with the file of --grammar-library, or with the library if it is installed. */
 void session_use_grammars(cli_session *s, const cli_options *opt);
 
+/* The bytes of --kv-budget. By default: three quarters of free_memory less `weights`, at least 64 MiB; 2 GiB if it is not
+ * known. */
+uint64_t session_kv_budget(const cli_options *opt, uint64_t free_memory, uint64_t weights);
+
+/* The bytes of the weights of the loaded models. */
+uint64_t session_weights(const cli_session *s);
+
+/* Bytes that are free now, for free_memory. */
+uint64_t session_free_memory(void);
+
 /* Fill *config from the options, for max_seqs sequences at once. */
 cl_status session_engine_config(const cli_session *s, const cli_options *opt, int64_t max_seqs, cl_engine_config *config,
                                 cl_error *error);
@@ -75,8 +86,18 @@ const cl_chat *session_chat(const cli_session *s);
 /* The same; an error if there is none. */
 cl_status session_require_chat(const cli_session *s, const cl_chat **chat, cl_error *error);
 
-/* How to draw tokens. Without --seed the seed differs from call to call. */
-cl_sampler_params session_sampling(const cli_options *opt);
+/* How to draw tokens where a request does not say it. */
+typedef struct cli_sampling {
+    cl_sampler_params params;
+    int32_t penalty_window; /* as in cl_engine_request */
+    const char *source;     /* of what the options leave out: "model", "llama.cpp" or "openai" */
+} cli_sampling;
+
+/*
+ * That of the options, else of the model, else of llama.cpp (local: for a person) or OpenAI's API. Without --seed the seed
+ * differs from call to call.
+ */
+cli_sampling session_sampling(const cli_session *s, const cli_options *opt, bool local);
 
 /*
  * The level of the attention kernels that --level names, a static string; NULL without --level: the CPU's best. Linear layers

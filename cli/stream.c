@@ -66,16 +66,19 @@ static size_t write_text(stream *s, size_t written, FILE *out) {
     return written + n;
 }
 
-cl_status stream_answer(cl_engine *e, const cli_options *opt, const cl_token_list *prompt, const volatile sig_atomic_t *stop,
-                        FILE *out, cli_answer *a, cl_error *error) {
+cl_status stream_answer(const cli_session *session, const cli_options *opt, const cl_token_list *prompt,
+                        const volatile sig_atomic_t *stop, FILE *out, cli_answer *a, cl_error *error) {
     *a = (cli_answer){0};
     stream s = {.terminal = isatty(fileno(out)), .lock = PTHREAD_MUTEX_INITIALIZER, .result = a};
+    const cli_sampling sampling = session_sampling(session, opt, true);
+    cl_engine *e = session->engine;
     cl_engine_request request;
     cl_engine_request_init(&request);
     request.prompt = prompt->ids;
     request.n_prompt = (int64_t)prompt->n;
     request.max_tokens = opt->max_tokens;
-    request.sampling = session_sampling(opt);
+    request.sampling = sampling.params;
+    request.penalty_window = sampling.penalty_window;
     request.stop = &opt->stop;
     request.n_stop = opt->stop && *opt->stop ? 1 : 0;
     request.ignore_eos = opt->ignore_eos;

@@ -7,6 +7,7 @@
 
 #include "chunkllama/engine/engine.h"
 #include "options.h"
+#include "session.h"
 #include "text_buffer.h"
 
 typedef struct cli_answer {
@@ -23,8 +24,8 @@ typedef struct cli_answer {
  * Returns when the answer is complete; when *stop becomes non-zero (NULL: never), the answer is cancelled. Fills *a, which
  * answer_free frees, also after an error. Errors are those of cl_engine_submit and of the request's events.
  */
-cl_status stream_answer(cl_engine *e, const cli_options *opt, const cl_token_list *prompt, const volatile sig_atomic_t *stop,
-                        FILE *out, cli_answer *a, cl_error *error);
+cl_status stream_answer(const cli_session *s, const cli_options *opt, const cl_token_list *prompt,
+                        const volatile sig_atomic_t *stop, FILE *out, cli_answer *a, cl_error *error);
 
 void answer_free(cli_answer *a);
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkllama/common/json_text.h"
 #include "chunkllama/text/tokenizer.h"
 #include "session.h"
 #include "text_buffer.h"
@@ -15,8 +16,7 @@
 /* Print the token ids of a text [size] on a line. */
 static cl_status print_ids(const cl_tokenizer *tok, const cli_options *opt, const char *data, size_t size, cl_error *error) {
     cl_token_list list = {0};
-    cl_status status = CL_OK;
-    if (opt->bos && cl_tokenizer_adds_bos(tok)) status = cl_token_list_add(&list, cl_tokenizer_bos(tok), error);
+    cl_status status = opt->bos ? cl_tokenizer_add_leading(tok, &list, error) : CL_OK;
     if (status == CL_OK)
         status = (opt->special ? cl_tokenizer_encode_template : cl_tokenizer_encode)(tok, data, size, true, &list, error);
     if (status == CL_OK) {
@@ -36,7 +36,7 @@ static cl_status print_lines(const cl_tokenizer *tok, const cli_options *opt, co
         const char *newline = memchr(line, '\n', (size_t)(end - line));
         const size_t size = (size_t)((newline ? newline : end) - line);
         json_error_t problem;
-        json_t *string = json_loadb(line, size, JSON_DECODE_ANY | JSON_ALLOW_NUL, &problem);
+        json_t *string = cl_json_load(line, size, JSON_DECODE_ANY | JSON_ALLOW_NUL, &problem);
         number++;
         if (!json_is_string(string))
             status = cl_fail(error, CL_ERR_FORMAT, "line %zu is not a JSON string%s%s", number, string ? "" : ": ",

@@ -34,10 +34,14 @@ static cl_status set_defaults(batch_job *j, const cli_options *opt, cl_error *er
     c->model_name = j->s.names.names[0];
     c->names = &j->s.names;
     openai_defaults_init(&c->defaults);
-    c->defaults.sampling = session_sampling(opt);
+    const cli_sampling sampling = session_sampling(&j->s, opt, false);
+    c->defaults.sampling = sampling.params;
+    c->defaults.penalty_window = sampling.penalty_window;
     c->defaults.has_seed = opt->seed >= 0;
     c->defaults.max_tokens_chat = c->defaults.max_tokens_completion = opt->max_tokens;
     c->defaults.ignore_eos = opt->ignore_eos;
+    c->defaults.open_objects = opt->open_objects;
+    c->defaults.parse_special = opt->parse_special;
     c->defaults.logprobs = opt->logprobs >= 0;
     c->defaults.n_top = opt->logprobs > 0 ? (int32_t)opt->logprobs : 0;
     c->chat = session_chat(&j->s);
@@ -59,25 +63,30 @@ static cl_status read_shard(const cli_options *opt, plan_shard *shard, cl_error 
 /* What the answers depend on, by the names of options; NULL: memory is lacking. */
 static json_t *identity_of(const batch_job *j, const cli_options *opt) {
     char hash[20], shard[32], template[20], file[20];
+    const cl_sampler_params *p = &j->context.defaults.sampling;
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)j->plan.input_hash);
     snprintf(shard, sizeof shard, "%d/%d", j->shard.i, j->shard.n);
     snprintf(file, sizeof file, "%016llx", (unsigned long long)j->s.model->sample);
     snprintf(template, sizeof template, "%016llx",
              (unsigned long long)plan_hash_id(j->s.template.data ? j->s.template.data : ""));
-    return json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:I, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:b, s:I, s:s, s:s, s:s, s:i, s:i, s:I}",
-        "input", hash, "shard", shard, "model-name", opt->model_name ? opt->model_name : "", "model", j->context.model_name,
-        BATCH_MODEL_FILE, file, "max-tokens", (json_int_t)opt->max_tokens, "temperature", opt->temperature, "top-k",
-        (json_int_t)opt->top_k, "top-p", opt->top_p, "min-p", opt->min_p, "repetition-penalty", opt->repetition_penalty,
-        "presence-penalty", opt->presence_penalty, "frequency-penalty", opt->frequency_penalty, "seed", (json_int_t)opt->seed,
-        "ignore-eos", opt->ignore_eos, "logprobs", (json_int_t)opt->logprobs, "chat-template", template, "chat-template-kwargs",
-        opt->chat_kwargs ? opt->chat_kwargs : "", "chat-format", opt->chat_format ? opt->chat_format : "", "sharing",
-        opt->sharing, "kv-type", opt->kv_type, "ctx", (json_int_t)j->context.n_ctx);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:b, s:b, s:I, s:s, s:s, s:s, "
+                     "s:i, s:i, s:i, s:I, s:b}",
+                     "input", hash, "shard", shard, "model-name", opt->model_name ? opt->model_name : "", "model",
+                     j->context.model_name, BATCH_MODEL_FILE, file, "max-tokens", (json_int_t)opt->max_tokens, "temperature",
+                     (double)p->temperature, "top-k", (json_int_t)p->top_k, "top-p", (double)p->top_p, "min-p",
+                     (double)p->min_p, "repetition-penalty", (double)p->repetition_penalty, "presence-penalty",
+                     opt->presence_penalty, "frequency-penalty", opt->frequency_penalty, "seed", (json_int_t)opt->seed,
+                     "ignore-eos", opt->ignore_eos, "parse-special", opt->parse_special, "logprobs", (json_int_t)opt->logprobs,
+                     "chat-template", template, "chat-template-kwargs", opt->chat_kwargs ? opt->chat_kwargs : "", "chat-format",
+                     opt->chat_format ? opt->chat_format : "", BATCH_PENALTY_WINDOW, (int)j->context.defaults.penalty_window,
+                     "sharing", opt->sharing, "kv-type", opt->kv_type, "ctx", (json_int_t)j->context.n_ctx, "open-objects",
+                     opt->open_objects);
 }
 
 /* Order the lines, and begin the output or continue it. */
 static cl_status prepare(batch_job *j, const cli_options *opt, cl_error *error) {
     j->context.n_ctx = (int32_t)cl_engine_n_ctx(j->s.engine);
+    j->context.n_ctx_reason = cl_engine_context_reason(j->s.engine);
     cl_status status =
         batch_plan_make(&j->plan, &j->input, &j->context, &j->tenants, opt->sharing != CATTN_PRIVATE, j->shard, error);
     if (status != CL_OK) return status;
@@ -95,6 +104,8 @@ static cl_status work(batch_job *j, const cli_options *opt, cl_error *error) {
                            .output = &j->output,
                            .gate = {.engine = j->s.engine, .context = &j->context}};
     interrupt_watch();
+    signal(SIGPIPE, SIG_IGN); /* if the output's reader has gone, writing fails, and the job ends in order */
+    signal(SIGXFSZ, SIG_IGN); /* the same for a file that becomes too large */
     /* Those behind the running ones wait in the engine, so that a step need not wait for the next line to be parsed. */
     const cl_status status = batch_work_run(&j->work, 2 * (size_t)opt->max_seqs + 16, error);
     j->total_s = clock_seconds() - start;

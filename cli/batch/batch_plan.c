@@ -47,7 +47,7 @@ static bool add_prompt(reader *r, const openai_request *request, size_t i) {
         .first = r->n_tokens,
         .domain = XXH3_64bits_withSeed(p->salt_size ? p->salt : "", p->salt_size, p->domain),
         .n_tokens = (int32_t)tokens->n,
-        .shares = !p->prompt_logprobs && p->pooling != CL_ENGINE_POOL_MEAN,
+        .shares = !(p->prompt_logprobs && p->prompt_logprobs_from < 2) && p->pooling != CL_ENGINE_POOL_MEAN,
     };
     const int64_t most = openai_max_tokens(request, i), room = r->context->n_ctx - (int64_t)tokens->n;
     line->n_prompts++;

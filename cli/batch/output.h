@@ -57,9 +57,10 @@ void batch_output_complete(batch_output *o);
 /* False: what was written last could not be; errno says why. */
 bool batch_output_close(batch_output *o);
 
-/* Members of the partial file's first line that are no options: made_at, and a hash of the model. */
-#define BATCH_MADE_AT    "made_at"
-#define BATCH_MODEL_FILE "model file"
+/* Members of the partial file's first line that are no options: its time, a hash of the model, and what penalties count. */
+#define BATCH_MADE_AT        "made_at"
+#define BATCH_MODEL_FILE     "model file"
+#define BATCH_PENALTY_WINDOW "penalty window"
 
 /* The failure, by errno, to do something to a file: "read", "write". */
 cl_status batch_output_fail(cl_error *error, const char *action, const char *path);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "chunkllama/common/json_text.h"
 #include "output.h"
 
 typedef struct resume {
@@ -33,7 +34,7 @@ static bool is_error(const json_t *answer) {
 static bool belongs(const json_t *answer, const plan_line *line) {
     const json_t *response = json_object_get(answer, "response");
     const json_t *id = json_object_get(answer, response ? "custom_id" : "id");
-    char *text = id ? json_dumps(id, JSON_ENCODE_ANY) : NULL;
+    char *text = id ? cl_json_dumps(id, JSON_ENCODE_ANY) : NULL;
     const int64_t n_tokens = prompt_tokens_of(answer);
     const bool same = text && plan_hash_id(text) == line->id_hash && (n_tokens < 0 || n_tokens == line->n_tokens);
     free(text);
@@ -42,7 +43,8 @@ static bool belongs(const json_t *answer, const plan_line *line) {
 
 /* Count the answer text [size], if it is one of the line. */
 static bool take_answer(batch_output *o, const char *text, size_t size, const plan_line *line) {
-    json_t *answer = json_loadb(text, size, JSON_ALLOW_NUL, NULL);
+    json_error_t ignored;
+    json_t *answer = cl_json_load(text, size, JSON_ALLOW_NUL, &ignored);
     const bool ok = json_is_object(answer) && belongs(answer, line);
     if (ok) {
         o->n_failed += is_error(answer);
@@ -96,6 +98,15 @@ static cl_status read_output(resume *r, int64_t *end, cl_error *error) {
     return memcmp(r->line ? r->line : "", start, n) == 0 ? CL_OK : not_ours(o, r->number + 1, error);
 }
 
+/* The parts of the identity that are no options: how they may differ, and what to do then. */
+static const struct {
+    const char *name, *difference;
+} not_options[] = {
+    {"input", "other requests than those of --input; name the output of this input"},
+    {BATCH_MODEL_FILE, "another model than --model has now, though of the same name; use that one"},
+    {BATCH_PENALTY_WINDOW, "penalties that count another number of tokens; use the same --repetition-penalty, set or left out"},
+};
+
 /* Compare what the partial file was begun with. */
 static cl_status compare(const batch_output *o, const json_t *begun, const json_t *identity, cl_error *error) {
     const char *name;
@@ -103,16 +114,10 @@ static cl_status compare(const batch_output *o, const json_t *begun, const json_
     json_object_foreach((json_t *)identity, name, value) {
         const json_t *old = json_object_get(begun, name);
         if (old && json_equal(old, value)) continue;
-        if (strcmp(name, "input") == 0)
-            return cl_fail(error, CL_ERR_ARG,
-                           "--resume: %s was begun with other requests than those of --input; name the output of this input, "
-                           "or leave --resume out to begin anew",
-                           o->path);
-        if (strcmp(name, BATCH_MODEL_FILE) == 0)
-            return cl_fail(error, CL_ERR_ARG,
-                           "--resume: %s was begun with another model than --model has now, though of the same name; use that "
-                           "one, or leave --resume out to begin anew",
-                           o->path);
+        for (size_t i = 0; i < sizeof not_options / sizeof *not_options; i++)
+            if (strcmp(name, not_options[i].name) == 0)
+                return cl_fail(error, CL_ERR_ARG, "--resume: %s was begun with %s, or leave --resume out to begin anew",
+                               o->path, not_options[i].difference);
         char *was = old ? json_dumps(old, JSON_ENCODE_ANY) : NULL, *is = json_dumps(value, JSON_ENCODE_ANY);
         cl_fail(error, CL_ERR_ARG,
                 "--resume: %s was begun with --%s %s, and now it is %s; use the same options, or leave --resume out to begin "

@@ -47,7 +47,7 @@ static cl_status stream_turn(const talk *t, const cl_token_list *tokens, cli_ans
     if (opt.seed >= 0) opt.seed += t->state.n_again; /* another answer than the one that /regen replaces */
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, before;
     if (!t->editor) sigaction(SIGINT, &action, &before);
-    const cl_status status = stream_answer(t->s->engine, &opt, tokens, &terminal_interrupted, stdout, a, error);
+    const cl_status status = stream_answer(t->s, &opt, tokens, &terminal_interrupted, stdout, a, error);
     terminal_interrupted = 0;
     if (!t->editor) sigaction(SIGINT, &before, NULL);
     return status;

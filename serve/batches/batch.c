@@ -43,7 +43,7 @@ static bool read_window(batch_body *b, openai_error *error) {
 static bool check_metadata(const json_t *metadata, openai_error *error) {
     const char *key;
     json_t *value;
-    if (!json_is_object(metadata))
+    if (!cl_json_is_object(metadata))
         return openai_fail(error, "metadata", "metadata must be an object, not %s", field_kind(metadata));
     if (json_object_size(metadata) > BATCH_MAX_METADATA)
         return openai_fail(error, "metadata", "metadata has %zu members; at most %d are possible", json_object_size(metadata),
@@ -57,7 +57,7 @@ static bool check_metadata(const json_t *metadata, openai_error *error) {
 }
 
 static bool read_body(const json_t *body, batch_body *b, openai_error *error) {
-    if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
+    if (!cl_json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
     if (!read_name(body, "input_file_id", &b->input, error) || !read_name(body, "endpoint", &b->endpoint, error) ||
         !read_name(body, "completion_window", &b->window, error))
         return false;
@@ -89,6 +89,14 @@ static bool add(sqlite3 *db, const char *id, const store_owner *owner, const bat
                    now + b->seconds, metadata);
 }
 
+bool batch_remove_old(sqlite3 *db) {
+    const int64_t before = (int64_t)time(NULL) - (int64_t)STORE_MAX_DAYS * 24 * 3600;
+    return sql_run(db,
+                   "DELETE FROM batch WHERE NOT (" STORE_OPEN
+                   ") AND coalesce(completed_at, failed_at, expired_at, cancelled_at, created_at) < ?1",
+                   "i", before);
+}
+
 bool batch_create(batch_store *s, const store_owner *owner, const json_t *body, openai_writer *w, openai_error *error) {
     batch_body b = {.input = "", .endpoint = "", .window = ""};
     char id[STORE_ID], *metadata = NULL;
@@ -100,7 +108,8 @@ bool batch_create(batch_store *s, const store_owner *owner, const json_t *body, 
         if (!metadata) return openai_fail_memory(error);
     }
     sqlite3 *db = store_begin(s, error);
-    const bool ok = db && check_input(db, owner->domain, b.input, error) && store_has_capacity(db, STORE_BATCH, error) &&
+    const bool ok = db && check_input(db, owner->domain, b.input, error) && (batch_remove_old(db) || store_failed(db, error)) &&
+                    store_has_capacity(db, STORE_BATCH, owner->domain, error) &&
                     (add(db, id, owner, &b, metadata) || store_failed(db, error)) &&
                     store_write_object(db, STORE_BATCH, owner->domain, id, w, error);
     free(metadata);
@@ -130,6 +139,24 @@ static bool find_open(sqlite3 *db, uint32_t domain, const char *id, int64_t *seq
     if (open) return true;
     openai_fail(error, NULL, "the batch has ended already, so it cannot be cancelled");
     return openai_set_status(error, 409, NULL);
+}
+
+/* Whether the tenant has this batch, and it has ended. */
+static bool check_ended(sqlite3 *db, uint32_t domain, const char *id, openai_error *error) {
+    int64_t open = 0;
+    const sql_result result =
+        sql_find(db, &open, "SELECT " STORE_OPEN " FROM batch WHERE id = ?1 AND domain = ?2", "ti", id, (int64_t)domain);
+    if (!store_found(db, result, STORE_BATCH, id, error)) return false;
+    if (!open) return true;
+    openai_fail(error, NULL, "the batch has not ended, so it cannot be removed; cancel it first");
+    return openai_set_status(error, 409, NULL);
+}
+
+bool batch_remove(batch_store *s, uint32_t domain, const char *id, openai_error *error) {
+    sqlite3 *db = store_begin(s, error);
+    const bool ok = db && check_ended(db, domain, id, error) &&
+                    (sql_run(db, "DELETE FROM batch WHERE id = ?1", "t", id) || store_failed(db, error));
+    return store_end(s, ok, error);
 }
 
 bool batch_cancel(batch_store *s, uint32_t domain, const char *id, openai_writer *w, openai_error *error) {

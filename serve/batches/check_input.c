@@ -65,7 +65,7 @@ static void check_object(check *c, const json_t *line) {
     read_member(c, line, "method", "POST");
     read_member(c, line, "url", c->b->endpoint);
     const json_t *body = json_object_get(line, "body");
-    if (!json_is_object(body))
+    if (!cl_json_is_object(body))
         add_error(c, c->in.number, body ? "invalid_value" : "missing_required_parameter", "body",
                   "body must be an object, the request");
 }
@@ -78,7 +78,7 @@ static void check_line(check *c) {
         c->lacks = true;
     else if (!line)
         add_error(c, c->in.number, "invalid_json_line", NULL, error.message);
-    else if (!json_is_object(line))
+    else if (!cl_json_is_object(line))
         add_error(c, c->in.number, "invalid_json_line", NULL, "the line is not a JSON object");
     else
         check_object(c, line);

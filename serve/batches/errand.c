@@ -37,6 +37,9 @@ void gate_wait(batch_gate *g, double seconds) {
 
 /* ---- Errands ---- */
 
+/* Whether a request was refused for lack of capacity, memory or time before the server's stop. */
+static bool is_for_later(const openai_error *error) { return error->status == 429 || error->status == 503; }
+
 batch_errand *errand_create(batch_gate *g, int64_t number, const char *text, size_t size, openai_tenants *tenants) {
     batch_errand *e = calloc(1, sizeof *e);
     if (!e) return NULL;
@@ -45,7 +48,7 @@ batch_errand *errand_create(batch_gate *g, int64_t number, const char *text, siz
     const bool right = batch_line_parse(&e->line, (size_t)number, text, size, g->context, tenants);
     e->state = right ? ERRAND_READY : ERRAND_DONE;
     if (right) e->prompts = calloc(e->line.request.n_prompts, sizeof *e->prompts);
-    const bool lacks = right ? !e->prompts : g->waits && e->line.error.status == 503; /* which is no fault of the line */
+    const bool lacks = right ? !e->prompts : g->waits && is_for_later(&e->line.error); /* which is no fault of the line */
     if (!lacks) return e;
     errand_free(e);
     return NULL;
@@ -72,9 +75,6 @@ static void on_event(void *ctx, const cl_engine_event *event) {
     pthread_cond_signal(&g->changed);
     pthread_mutex_unlock(&g->lock);
 }
-
-/* Whether the engine refused a prompt for lack of capacity or memory. */
-static bool is_for_later(const openai_error *error) { return error->status == 429 || error->status == 503; }
 
 /* The prompts that are not in the engine will not be. */
 static void drop_rest(batch_errand *e) {

@@ -1,8 +1,6 @@
 /* Answers for files and batches, and keeps files. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "store_index.h"
@@ -109,22 +107,28 @@ bool store_list(batch_store *s, store_kind kind, uint32_t domain, const store_qu
 /* ---- New ones ---- */
 
 bool store_new_id(store_kind kind, char *id, openai_error *error) {
-    uint64_t random[2];
-    if (getrandom(random, sizeof random, 0) != sizeof random)
+    char random[OPENAI_RANDOM_ID];
+    if (!openai_random_id(random))
         return openai_fail_from(error, NULL, &(cl_error){.code = CL_ERR_FILE, .message = "the system has no random numbers"});
-    snprintf(id, STORE_ID, "%s%012" PRIx64 "%012" PRIx64, prefixes[kind], random[0] >> 16, random[1] >> 16);
+    snprintf(id, STORE_ID, "%s%s", prefixes[kind], random);
     return true;
 }
 
-bool store_has_capacity(sqlite3 *db, store_kind kind, openai_error *error) {
-    char sql[60];
-    int64_t n;
+bool store_has_capacity(sqlite3 *db, store_kind kind, uint32_t domain, openai_error *error) {
+    static const char *const paths[] = {"/v1/files/ID", "/v1/batches/ID"};
+    char sql[100];
+    int64_t n_all, n_own;
     snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", tables[kind]);
-    if (sql_find(db, &n, sql, "") != SQL_FOUND) return store_failed(db, error);
-    if (n < STORE_MAX_OBJECTS) return true;
-    openai_fail(error, NULL, "there are %d of kind %s, the limit; delete files that are not needed any more", STORE_MAX_OBJECTS,
-                tables[kind]);
-    return openai_set_status(error, 400, "too_many_files");
+    if (sql_find(db, &n_all, sql, "") != SQL_FOUND) return store_failed(db, error);
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM %s WHERE domain = ?1", tables[kind]);
+    if (sql_find(db, &n_own, sql, "i", (int64_t)domain) != SQL_FOUND) return store_failed(db, error);
+    if (n_own < STORE_MAX_OBJECTS - n_all) return true;
+    openai_fail(
+        error, NULL,
+        "this client has %lld of %lld of kind %s, and the limit for all is %d; DELETE %s removes one that is not needed "
+        "any more",
+        (long long)n_own, (long long)n_all, tables[kind], STORE_MAX_OBJECTS, paths[kind]);
+    return openai_set_status(error, 400, kind == STORE_FILE ? "too_many_files" : "too_many_batches");
 }
 
 /* ---- Files ---- */
@@ -140,7 +144,7 @@ bool store_add_file(batch_content *c, const store_owner *owner, const char *name
                     openai_error *error) {
     if (!content_sync(c, error)) return false;
     sqlite3 *db = store_begin(c->store, error);
-    const bool ok = db && store_has_capacity(db, STORE_FILE, error) &&
+    const bool ok = db && store_has_capacity(db, STORE_FILE, owner->domain, error) &&
                     (add_file(db, c, owner, name, purpose) || store_failed(db, error)) &&
                     store_write_object(db, STORE_FILE, owner->domain, c->id, w, error);
     return c->kept = store_end(c->store, ok, error);

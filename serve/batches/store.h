@@ -5,7 +5,8 @@
  *   file-ID.data    the contents of a file
  *
  * The index alone decides which files exist. Contents are made durable before the index has their file; contents without one
- * were left by a crash, and are removed at the next start. A change that a call has reported is durable.
+ * were left by a crash, and are removed at the next start. What is damaged is renamed to NAME.asideN. A change that a call has
+ * reported is durable.
  *
  * All functions but open and close may be called on any thread. Those that write wait for the disk, one after another; those
  * that read do not wait for them. Files and batches belong to the tenant whose domain they were made in: for others they do not
@@ -25,17 +26,33 @@ typedef enum store_kind { STORE_FILE, STORE_BATCH } store_kind;
 
 enum {
     STORE_ID = 40,              /* bytes of an id, with its zero */
-    STORE_MAX_OBJECTS = 100000, /* of files, and of batches, that clients make; more are refused */
+    STORE_MAX_OBJECTS = 100000, /* of files, and of batches; a tenant may have at most as many as it leaves free */
+    STORE_MAX_DAYS = 30,        /* for which a batch that has ended is kept if it is not removed before */
     STORE_MAX_NAME = 255,       /* bytes of a file's name */
     STORE_MAX_PURPOSE = 32,     /* bytes of a purpose */
 };
 
 /*
- * Open the folder, which is created if its parent exists, lock it, and remove contents that belong to no file. Errors:
- * CL_ERR_FILE, also if another process has the folder; CL_ERR_FORMAT if the index is damaged, or is missing in a folder with
- * files; CL_ERR_UNSUPPORTED if a later version wrote the folder; CL_ERR_NOMEM.
+ * Gets each entry of the folder that is damaged: its name, the name that it has from now on (NULL: there is nothing to
+ * rename), and the reason.
  */
-cl_status store_open(const char *path, batch_store **s, cl_error *error);
+typedef struct store_watcher {
+    void (*set_aside)(void *ctx, const char *name, const char *aside, const char *reason);
+    void *ctx;
+} store_watcher;
+
+/*
+ * Open the folder, which is created if its parent exists, lock it, and remove contents that belong to no file, and batches that
+ * ended STORE_MAX_DAYS ago.
+ *
+ * What is damaged does not keep the rest from being used: an index that SQLite cannot read is renamed, and so are contents that
+ * lose their index or are not of the size that it says; their files are gone for clients. watcher: may be NULL.
+ *
+ * Errors: CL_ERR_FILE, also if another process has the folder, or contents cannot be examined or renamed; CL_ERR_FORMAT if an
+ * earlier version wrote the folder, or a damaged index cannot be renamed; CL_ERR_UNSUPPORTED if a later version wrote it;
+ * CL_ERR_NOMEM.
+ */
+cl_status store_open(const char *path, const store_watcher *watcher, batch_store **s, cl_error *error);
 void store_close(batch_store **s);
 
 /* To whom a file or batch belongs. */

@@ -20,11 +20,12 @@ typedef struct batch_connection {
 } batch_connection;
 
 struct batch_store {
-    int folder;              /* file descriptor; locked */
-    batch_connection writer; /* for transactions */
-    pthread_mutex_t turn;    /* held by the next writer, so that one that ends and begins again does not overtake it */
-    batch_connection reader; /* for clients, who wait for each other's statements alone */
-    sqlite3 *worker;         /* the same for the worker's thread, whose statements may take long */
+    int folder;                   /* file descriptor; locked */
+    const store_watcher *watcher; /* borrowed; NULL after store_open */
+    batch_connection writer;      /* for transactions */
+    pthread_mutex_t turn;         /* held by the next writer, so that one that ends and begins again does not overtake it */
+    batch_connection reader;      /* for clients, who wait for each other's statements alone */
+    sqlite3 *worker;              /* the same for the worker's thread, whose statements may take long */
 };
 
 /*
@@ -47,8 +48,11 @@ bool store_found(sqlite3 *db, sql_result result, store_kind kind, const char *id
 /* As store_get, in a connection. */
 bool store_write_object(sqlite3 *db, store_kind kind, uint32_t domain, const char *id, openai_writer *w, openai_error *error);
 
-/* Whether there may be one more file or batch. */
-bool store_has_capacity(sqlite3 *db, store_kind kind, openai_error *error);
+/* Remove the batches that ended long ago, of all tenants (batch.c). False: see sql_failure. */
+bool batch_remove_old(sqlite3 *db);
+
+/* Whether a tenant may have one more file or batch. */
+bool store_has_capacity(sqlite3 *db, store_kind kind, uint32_t domain, openai_error *error);
 
 /* Write a new id of this kind to id [STORE_ID]. */
 bool store_new_id(store_kind kind, char *id, openai_error *error);

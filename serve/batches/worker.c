@@ -1,13 +1,16 @@
 /* The worker's thread: which batches run, and when it waits. */
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "chunkllama/common/deadline.h"
 #include "worker_state.h"
 
 /* ---- A turn ---- */
 
-/* Remove the run of a batch from a list; NULL: there is none. */
-static batch_run *unlink_run(batch_run **list, int64_t sequence) {
-    while (*list && (*list)->batch.sequence != sequence) list = &(*list)->next;
+/* Remove the run of a batch from a list; NULL: there is none. A batch may have the sequence of one that was removed. */
+static batch_run *unlink_run(batch_run **list, const char *id) {
+    while (*list && strcmp((*list)->batch.id, id) != 0) list = &(*list)->next;
     batch_run *r = *list;
     if (r) *list = r->next;
     return r;
@@ -21,7 +24,7 @@ static void look(batch_worker *w) {
     if (w->blind) return;
     batch_run *before = w->runs, **end = &w->runs;
     for (int i = 0; i < n; i++) {
-        batch_run *r = unlink_run(&before, open[i].sequence);
+        batch_run *r = unlink_run(&before, open[i].id);
         if (!r) r = run_create(w, &open[i]);
         w->blind |= !r;
         if (!r) continue;
@@ -83,6 +86,8 @@ static void end_all(batch_worker *w) {
 /* What comes without a wake-up, such as the end of a batch's time, is noticed after retry_s. */
 static void *work(void *arg) {
     batch_worker *w = arg;
+    const cl_deadline until_stop = {.at = INFINITY, .stop = &w->stopping};
+    cl_deadline_set(&until_stop);
     while (!atomic_load(&w->serving) && !atomic_load(&w->stopping)) gate_wait(&w->gate, -1);
     while (!atomic_load(&w->stopping))
         if (!worker_turn(w) && !atomic_load(&w->stopping)) gate_wait(&w->gate, w->runs || w->blind ? w->config.retry_s : -1);

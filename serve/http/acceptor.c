@@ -143,6 +143,13 @@ static void set_phase(const http_acceptor *a, connection *c, phase p) {
     if (!c->spare) c->deadline = seconds > 0 ? clock_seconds() + seconds : 0;
 }
 
+int32_t acceptor_n_connections(http_acceptor *a) {
+    pthread_mutex_lock(&a->lock);
+    const int32_t n = a->n_open + a->n_spare;
+    pthread_mutex_unlock(&a->lock);
+    return n;
+}
+
 /*
  * Enter a new connection; false: there are too many, or memory is lacking. The socket number may still have an entry: if memory
  * is lacking, libmicrohttpd closes a connection without a callback.

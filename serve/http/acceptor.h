@@ -77,6 +77,9 @@ void acceptor_drain(http_acceptor *a);
 /* Accept no more connections. NULL, and an acceptor that was not started, are ignored. */
 void acceptor_stop(http_acceptor *a);
 
+/* The connections that are served; from any thread. */
+int32_t acceptor_n_connections(http_acceptor *a);
+
 /* Stop and free, after the daemon has ended. NULL and pointers to NULL are ignored. */
 void acceptor_destroy(http_acceptor **a);
 

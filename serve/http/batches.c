@@ -16,10 +16,21 @@ static const char FILES_PATH[] = "/v1/files/", BATCHES_PATH[] = "/v1/batches/";
 
 /* ---- Start and end ---- */
 
+static void log_set_aside(void *server, const char *name, const char *aside, const char *reason) {
+    const http_server *s = server;
+    log_line line;
+    if (!log_begin(&line, s->config.log, LOG_LEVEL_ERROR, "--files-dir: something damaged is not used")) return;
+    log_text(&line, "file", name);
+    log_text(&line, "renamed_to", aside);
+    log_text(&line, "reason", reason);
+    log_end(&line);
+}
+
 cl_status batches_open(http_server *s, cl_error *error) {
     const server_config *c = &s->config;
     if (!c->files_dir) return CL_OK;
-    const cl_status status = store_open(c->files_dir, &s->files, error);
+    const store_watcher watcher = {log_set_aside, s};
+    const cl_status status = store_open(c->files_dir, &watcher, &s->files, error);
     if (status != CL_OK) return status;
     s->disk = preparer_create(generation_prepare);
     if (!s->disk) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread for files");
@@ -118,31 +129,36 @@ enum MHD_Result batches_list_batches(http_exchange *x) {
 
 /* ---- Contents ---- */
 
-/* Count a transfer; false: there are as many as there may be. */
-static bool begin_transfer(http_server *s) {
-    if (atomic_fetch_add(&s->n_transfers, 1) < BATCHES_MAX_TRANSFERS) return true;
-    atomic_fetch_sub(&s->n_transfers, 1);
-    return false;
+static void end_transfer(http_server *s, uint32_t domain) { shares_give_back(&s->transfers, domain, 1); }
+
+exchange_body batches_begin_upload(http_exchange *x) {
+    if (!shares_take(&x->srv->transfers, x->domain, 1)) return BODY_NO_TRANSFER;
+    x->upload = upload_begin(x->srv->files, x->connection, x->srv->config.max_file_bytes);
+    if (x->upload) return BODY_READ;
+    end_transfer(x->srv, x->domain);
+    return BODY_NO_MEMORY;
 }
 
-static void end_transfer(http_server *s) { atomic_fetch_sub(&s->n_transfers, 1); }
-
-http_upload *batches_begin_upload(http_exchange *x) {
-    if (!begin_transfer(x->srv)) return NULL;
-    http_upload *u = upload_begin(x->srv->files, x->connection, x->srv->config.max_file_bytes);
-    if (!u) end_transfer(x->srv);
-    return u;
-}
-
-void batches_end_upload(http_server *s, http_upload *u) {
+void batches_end_upload(http_server *s, uint32_t domain, http_upload *u) {
     if (!u) return;
     upload_free(u);
-    end_transfer(s);
+    end_transfer(s, domain);
+}
+
+enum MHD_Result batches_refuse_transfer(http_exchange *x) {
+    openai_error error;
+    openai_fail(&error, NULL,
+                "this client sends and receives as many files at once as it may, of %d for all; send the request again later",
+                BATCHES_MAX_TRANSFERS);
+    openai_unavailable(&error, 1);
+    error.code = "too_many_transfers";
+    return http_reply_error(x, &error);
 }
 
 /* A file that is being sent. */
 typedef struct download {
     http_server *srv;
+    uint32_t domain;
     int fd;
 } download;
 
@@ -155,20 +171,19 @@ static ssize_t read_content(void *cls, uint64_t position, char *buf, size_t max)
 static void end_download(void *cls) {
     download *d = cls;
     close(d->fd);
-    end_transfer(d->srv);
+    end_transfer(d->srv, d->domain);
     free(d);
 }
 
-/* A response with the contents of a file of this size; NULL: memory is lacking, or there are too many transfers. */
-static struct MHD_Response *content_response(http_server *s, int fd, uint64_t size) {
-    const bool begun = begin_transfer(s);
-    download *d = begun ? calloc(1, sizeof *d) : NULL;
+/* A response with the contents of a file of this size, which ends the transfer, too; NULL: memory is lacking. */
+static struct MHD_Response *content_response(const http_exchange *x, int fd, uint64_t size) {
+    download *d = calloc(1, sizeof *d);
     if (!d) {
-        if (begun) end_transfer(s);
+        end_transfer(x->srv, x->domain);
         close(fd);
         return NULL;
     }
-    *d = (download){.srv = s, .fd = fd};
+    *d = (download){.srv = x->srv, .domain = x->domain, .fd = fd};
     struct MHD_Response *response = MHD_create_response_from_callback(size, 64 << 10, read_content, d, end_download);
     if (!response) end_download(d);
     return response;
@@ -182,7 +197,11 @@ enum MHD_Result batches_get_content(http_exchange *x) {
     read_id(x->path, FILES_PATH, id);
     const int fd = store_open_file(x->srv->files, x->domain, id, &size, &error);
     if (fd < 0) return http_reply_error(x, &error);
-    struct MHD_Response *response = content_response(x->srv, fd, (uint64_t)size);
+    if (!shares_take(&x->srv->transfers, x->domain, 1)) {
+        close(fd);
+        return batches_refuse_transfer(x);
+    }
+    struct MHD_Response *response = content_response(x, fd, (uint64_t)size);
     if (!response) return http_reply_error(x, generation_memory_error(&error));
     return http_queue(x, MHD_HTTP_OK, "application/octet-stream", response);
 }
@@ -199,6 +218,7 @@ static char *id_in(const http_exchange *x, const char *prefix) {
 /* g->own of POST /v1/files. */
 typedef struct received {
     http_server *srv;
+    uint32_t domain;
     http_upload *file; /* NULL: the server has no folder for it */
 } received;
 
@@ -207,14 +227,14 @@ static received *take_upload(http_exchange *x) {
     received *r = calloc(1, sizeof *r);
     if (!r) return NULL;
     if (x->upload) upload_complete(x->upload);
-    *r = (received){.srv = x->srv, .file = x->upload};
+    *r = (received){.srv = x->srv, .domain = x->domain, .file = x->upload};
     x->upload = NULL;
     return r;
 }
 
 static void release_upload(void *own) {
     received *r = own;
-    batches_end_upload(r->srv, r->file);
+    batches_end_upload(r->srv, r->domain, r->file);
     free(r);
 }
 
@@ -225,15 +245,26 @@ static bool create_file(http_generation *g, const json_t *body) {
     return has_files(g->srv, &g->error) && upload_end(r->file, &owner, &g->answer, &g->error);
 }
 
-static bool delete_file(http_generation *g, const json_t *body) {
-    (void)body;
-    if (!has_files(g->srv, &g->error) || !store_remove_file(g->srv->files, g->task.domain, g->own, &g->error)) return false;
+/* Write that the object of the generation's id was removed. */
+static bool write_deleted(http_generation *g, const char *kind) {
     writer_open(&g->answer, NULL, '{');
     writer_string(&g->answer, "id", g->own);
-    writer_string(&g->answer, "object", "file");
+    writer_string(&g->answer, "object", kind);
     writer_value(&g->answer, "deleted", json_true());
     writer_close(&g->answer);
     return true;
+}
+
+static bool delete_file(http_generation *g, const json_t *body) {
+    (void)body;
+    return has_files(g->srv, &g->error) && store_remove_file(g->srv->files, g->task.domain, g->own, &g->error) &&
+           write_deleted(g, "file");
+}
+
+static bool delete_batch(http_generation *g, const json_t *body) {
+    (void)body;
+    return has_files(g->srv, &g->error) && batch_remove(g->srv->files, g->task.domain, g->own, &g->error) &&
+           write_deleted(g, "batch");
 }
 
 static bool create_batch(http_generation *g, const json_t *body) {
@@ -261,6 +292,11 @@ enum MHD_Result batches_create_file(http_exchange *x) {
 enum MHD_Result batches_delete_file(http_exchange *x) {
     static const generation_kind kind = {.on_disk = true, .no_body = true, .prepare = delete_file};
     return generation_begin_with(x, &kind, id_in(x, FILES_PATH));
+}
+
+enum MHD_Result batches_delete_batch(http_exchange *x) {
+    static const generation_kind kind = {.on_disk = true, .no_body = true, .prepare = delete_batch};
+    return generation_begin_with(x, &kind, id_in(x, BATCHES_PATH));
 }
 
 enum MHD_Result batches_cancel_batch(http_exchange *x) {

@@ -148,10 +148,24 @@ static void write_found(openai_writer *w, http_server *s, const question *q) {
     write_seconds(w, "missing_seconds", &stats, n - e->n_matched);
 }
 
+/* What a request of this body would be refused for, whatever the cache has; null: nothing that is known before it runs. */
+static void write_refusal(openai_writer *w, const http_server *s, const openai_request *r) {
+    char text[200];
+    if (!r->grammar_field || s->config.has_grammars) {
+        writer_null(w, "refusal");
+        return;
+    }
+    snprintf(text, sizeof text,
+             "%s needs llguidance, which this server lacks: install libllguidance.so, or name it with --grammar-library",
+             r->grammar_field);
+    writer_string(w, "refusal", text);
+}
+
 static enum MHD_Result reply(http_exchange *x, http_generation *g) {
     openai_writer w = {0};
     writer_open(&w, NULL, '{');
     write_found(&w, x->srv, g->own);
+    write_refusal(&w, x->srv, &g->request);
     writer_close(&w);
     return http_reply_json(x, MHD_HTTP_OK, &w);
 }

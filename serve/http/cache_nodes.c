@@ -24,6 +24,7 @@ typedef struct nodes {
     double looked_at;       /* seconds since 1970 */
     int64_t n;              /* nodes */
     int32_t *tokens;        /* [n][n_text] of [options.max_nodes][n_text] the first tokens of each node, behind `info` */
+    int32_t *last;          /* [n] of [options.max_nodes] the last token of each node, behind `tokens` */
     cattn_node_info info[]; /* [n] of [options.max_nodes]; tokens are not valid */
 } nodes;
 
@@ -70,6 +71,7 @@ static int copy_node(void *ctx, const cattn_node_info *node) {
     nodes *q = ctx;
     const int64_t n_text = node->n_tokens < q->n_text ? node->n_tokens : q->n_text;
     memcpy(q->tokens + q->n * q->n_text, node->tokens, (size_t)n_text * sizeof *node->tokens);
+    q->last[q->n] = node->tokens[node->n_tokens - 1];
     q->info[q->n++] = *node;
     return 0;
 }
@@ -107,6 +109,7 @@ static void write_node(openai_writer *w, http_server *s, const nodes *q, int64_t
     writer_integer(w, "last_use", (int64_t)(q->looked_at - node->idle_seconds + 0.5));
     const int64_t n_text = node->n_tokens < q->n_text ? node->n_tokens : q->n_text;
     if (q->n_text > 0) cache_write_text(w, "text", s, q->tokens + i * q->n_text, n_text);
+    if (q->n_text > 0) cache_write_text(w, "end", s, &q->last[i], 1);
     writer_close(w);
 }
 
@@ -151,10 +154,11 @@ static enum MHD_Result reply(http_exchange *x, http_generation *g) {
 /* NULL without memory. */
 static nodes *allocate(const nodes *from) {
     const size_t n = (size_t)from->options.max_nodes;
-    nodes *q = malloc(sizeof *q + n * (sizeof *q->info + (size_t)from->n_text * sizeof *q->tokens));
+    nodes *q = malloc(sizeof *q + n * (sizeof *q->info + ((size_t)from->n_text + 1) * sizeof *q->tokens));
     if (!q) return NULL;
     *q = *from;
     q->tokens = (int32_t *)(q->info + n);
+    q->last = q->tokens + n * (size_t)from->n_text;
     return q;
 }
 

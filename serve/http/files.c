@@ -8,7 +8,8 @@
 enum {
     FILES_OF_THREAD = 2, /* of each thread of libmicrohttpd, and of its daemon */
     FILES_OF_LISTENER = 1,
-    FILES_TO_SPARE = 8, /* for other files that the program opens while the server runs */
+    FILES_TO_SPARE = 8,      /* for other files that the program opens while the server runs */
+    FILES_OF_GRAMMARS = 128, /* without them requests with a grammar are refused, and no others */
 };
 
 /* How many files the process has open. */
@@ -24,13 +25,14 @@ static int64_t count_open(void) {
 cl_status files_fit_connections(int32_t n_threads, int32_t n_daemons, int32_t more, int32_t *max_connections, cl_error *error) {
     const int64_t others = more + count_open() + ACCEPTOR_FILES + FILES_OF_LISTENER +
                            FILES_OF_THREAD * n_daemons * ((int64_t)n_threads + 1) + FILES_TO_SPARE;
-    const rlim_t wanted = (rlim_t)(others + *max_connections + acceptor_spare(*max_connections));
+    const rlim_t needed = (rlim_t)(others + *max_connections + acceptor_spare(*max_connections));
+    const rlim_t wanted = needed + FILES_OF_GRAMMARS;
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return CL_OK;
     const rlim_t before = limit.rlim_cur;
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
-    if (limit.rlim_cur >= wanted) return CL_OK;
+    if (limit.rlim_cur >= needed) return CL_OK;
     const int64_t least =
         others + n_threads + acceptor_spare(n_threads) + 1; /* by the last line, n_threads connections are left */
     if ((int64_t)limit.rlim_cur < least)

@@ -10,6 +10,7 @@
 
 #include "cache.h"
 #include "chunkattn/base/clock.h"
+#include "chunkllama/common/deadline.h"
 #include "serve/protocol/json.h"
 
 /* Bytes of a body from which on freed memory is returned to the system, which means a walk over the whole heap. */
@@ -26,6 +27,16 @@ const openai_error *generation_stopped_error(openai_error *error) {
 const openai_error *generation_memory_error(openai_error *error) {
     openai_fail(error, NULL, "out of memory; send the request again later");
     return openai_unavailable(error, 0);
+}
+
+const openai_error *generation_share_error(const http_server *s, openai_error *error) {
+    openai_fail(error, NULL,
+                "requests that arrive or wait take all that this client may have of the %zu bytes of --request-memory; send "
+                "the request again later",
+                s->config.request_memory);
+    openai_unavailable(error, 1);
+    error->code = "request_memory";
+    return error;
 }
 
 /* ---- States ---- */
@@ -82,6 +93,7 @@ void generation_drop_owners(http_generation *g, size_t n) {
     if (is_last) {
         if (g->next) g->next->previous = g->previous;
         *(g->previous ? &g->previous->next : &s->generations) = g->next;
+        shares_give_back(&s->memory, g->task.domain, g->counted);
         pthread_cond_broadcast(&s->freed);
     }
     pthread_mutex_unlock(&s->lock); /* from here on the server may be freed, but not g */
@@ -117,12 +129,13 @@ static http_generation *generation_create(http_exchange *x, const generation_kin
     g->fd = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     g->task.domain = x->domain;
     g->arrived_at = clock_seconds();
-    const char *id = http_header(x, "X-Request-Id");
-    if (id && strlen(id) < sizeof g->request_id) snprintf(g->request_id, sizeof g->request_id, "%s", id);
+    memcpy(g->request_id, x->request_id, sizeof g->request_id);
+    g->is_named = x->is_named;
     g->body = x->body;
     g->body_size = x->body_size;
+    g->counted = x->counted;
     x->body = NULL;
-    x->body_size = x->body_capacity = 0;
+    x->body_size = x->body_capacity = x->counted = 0;
     return g;
 }
 
@@ -131,6 +144,7 @@ static enum MHD_Result begin(http_exchange *x, http_generation *g) {
     openai_error error;
     if (!g) return http_reply_error(x, generation_memory_error(&error));
     if (!enlist(g)) {
+        shares_give_back(&x->srv->memory, g->task.domain, g->counted);
         generation_free(g);
         return http_reply_error(x, generation_stopped_error(&error));
     }
@@ -163,9 +177,9 @@ void *generation_allocate_own(http_generation *g, size_t size) {
     return g->own;
 }
 
-/* Let the header's name replace the body's. */
+/* Let the header's name replace the body's; without either the request has the name that its answer's head has. */
 static bool name_request(http_generation *g) {
-    if (!g->request_id[0]) return true;
+    if (!g->request_id[0] || (g->request.id && !g->is_named)) return true;
     free(g->request.id);
     g->request.id = strdup(g->request_id);
     if (!g->request.id) generation_memory_error(&g->error);
@@ -200,6 +214,41 @@ static bool allocate_result(http_generation *g) {
     if (ok && openai_result_init(&g->result, &g->srv->context, &g->request)) return true;
     generation_memory_error(&g->error);
     return false;
+}
+
+/* The bytes of the rules on tokens, which the engine copies for each prompt. */
+static size_t bytes_of_rules(const cl_engine_request *p) {
+    return (size_t)p->n_logit_bias * sizeof *p->logit_bias + (size_t)p->n_allowed_tokens * sizeof *p->allowed_tokens;
+}
+
+/*
+ * About the bytes that a request takes until it has ended: its texts, its JSON if it keeps some, its tokens, which the engine
+ * copies, a record of each choice there, and an answer with what it repeats of the prompts. What choices say does not count:
+ * the engine computes each of their tokens, which bounds how fast they grow.
+ */
+static size_t bytes_of(const http_generation *g) {
+    enum { CHOICE_BYTES = 1024, JSON_FACTOR = 8 };
+    const openai_request *r = &g->request;
+    size_t n = g->body_size * (r->tools || r->repeated ? JSON_FACTOR : 1) + g->answer.size + openai_repeated_bytes(r) +
+               r->n_prompts * ((size_t)r->params.n * CHOICE_BYTES + bytes_of_rules(&r->params));
+    for (size_t i = 0; i < r->n_prompts; i++) {
+        const openai_prompt *p = &r->prompts[i];
+        n += (p->tokens.capacity + p->tokens.n) * sizeof *p->tokens.ids + p->text_size;
+    }
+    return n;
+}
+
+/* Count the request in place of its body. False: its tenant has no share left for it. */
+static bool count_request(http_generation *g) {
+    http_shares *memory = &g->srv->memory;
+    const size_t bytes = bytes_of(g), counted = bytes > REQUEST_BYTES ? bytes - REQUEST_BYTES : 0;
+    if (counted > g->counted && !shares_take(memory, g->task.domain, counted - g->counted)) {
+        generation_share_error(g->srv, &g->error);
+        return false;
+    }
+    if (counted < g->counted) shares_give_back(memory, g->task.domain, g->counted - counted);
+    g->counted = counted;
+    return true;
 }
 
 static int64_t count_tokens(const openai_request *r) {
@@ -240,6 +289,12 @@ static bool is_wanted(http_generation *g) {
     return wanted;
 }
 
+/* Whether the request has time left for what comes next. */
+static bool is_in_time(http_generation *g) {
+    cl_error cause;
+    return cl_deadline_check(&cause) == CL_OK || openai_fail_from(&g->error, NULL, &cause);
+}
+
 /* On the engine's thread. */
 static void look(void *ctx, const cattn_cache *cache) {
     http_generation *g = ctx;
@@ -278,16 +333,57 @@ static bool end_preparing(http_generation *g, size_t n_submitted, bool refused) 
     return runs;
 }
 
-void generation_prepare(preparer_task *task) {
-    http_generation *g = (http_generation *)task;
-    cache_end_pins(g->srv); /* before the request needs their memory */
-    const bool ok = is_wanted(g) && read_request(g) && allocate_result(g) && is_wanted(g) && is_within_quota(g);
+/* Pass what was prepared to the engine, or the refusal to the client. */
+static void pass_on(http_generation *g, bool ok) {
     const size_t n = !ok ? 0 : g->kind->look ? 1 : g->request.n_prompts;
     add_owners(g, n); /* before the first event, which may be the last one */
     const size_t n_submitted = ok ? submit(g) : 0;
+    const bool refused = !ok || n_submitted < n;
+    if (refused && atomic_load(&g->srv->stopping)) generation_stopped_error(&g->error); /* which ended its deadline, perhaps */
     if (n_submitted < n) give_quota_back(g);
-    if (!end_preparing(g, n_submitted, !ok || n_submitted < n)) cancel_submitted(g);
+    if (!end_preparing(g, n_submitted, refused)) cancel_submitted(g);
     generation_drop_owners(g, 1 + n - n_submitted);
+}
+
+/* Let a deadline hold for the rest of the time in which g must be prepared; the server's stop ends it, too. */
+static void begin_deadline(const http_generation *g, cl_deadline *deadline) {
+    const double limit_s = g->srv->config.prepare_timeout_s;
+    *deadline = (cl_deadline){.limit_s = limit_s, .at = clock_seconds() + limit_s - g->prepared_s, .stop = &g->srv->stopping};
+    cl_deadline_set(deadline);
+}
+
+static bool is_ready(http_generation *g) {
+    return is_wanted(g) && read_request(g) && is_in_time(g) && count_request(g) && allocate_result(g) && is_wanted(g) &&
+           is_within_quota(g);
+}
+
+/* Read a request. If it has a grammar, another thread passes it on, so that the requests behind it need not wait for that. */
+static void prepare(http_generation *g) {
+    const double begin = clock_seconds();
+    cache_end_pins(g->srv); /* before the request needs their memory */
+    const bool ok = is_ready(g);
+    g->prepared_s = clock_seconds() - begin;
+    if (ok && g->request.params.grammar_kind != CL_GRAMMAR_NONE)
+        preparer_add(g->srv->grammars, &g->task);
+    else
+        pass_on(g, ok);
+}
+
+void generation_prepare(preparer_task *task) {
+    cl_deadline deadline;
+    begin_deadline((http_generation *)task, &deadline);
+    prepare((http_generation *)task);
+    cl_deadline_set(NULL);
+}
+
+void generation_compile(preparer_task *task) {
+    http_generation *g = (http_generation *)task;
+    cl_deadline deadline;
+    begin_deadline(g, &deadline);
+    const bool ok = is_wanted(g);
+    if (!ok) give_quota_back(g);
+    pass_on(g, ok);
+    cl_deadline_set(NULL);
 }
 
 /* ---- The end ---- */
@@ -354,3 +450,5 @@ const generation_kind generation_detokenize = {.prepare = prepare_answer, .answe
 const generation_kind generation_render_chat = {.prepare = prepare_answer, .answer = openai_render_chat};
 const generation_kind generation_render_completion = {.prepare = prepare_answer, .answer = openai_render_completion};
 const generation_kind generation_count_tokens = {.prepare = prepare_answer, .answer = anthropic_count_tokens};
+const generation_kind generation_apply_template = {.prepare = prepare_answer, .answer = llama_server_apply_template};
+const generation_kind generation_show = {.prepare = prepare_answer, .answer = ollama_show};

@@ -3,7 +3,7 @@
  *
  * Threads
  *
- * Five kinds of threads work on generations:
+ * Seven kinds of threads work on generations:
  *
  * - The connection's thread is one of the config.n_threads threads of libmicrohttpd's daemon; a connection always stays on the
  *   same one. It receives the body (http.c), creates the generation (generation.c), and writes the answer
@@ -11,7 +11,7 @@
  * - The preparer's thread (preparer.h) parses the bodies and submits their prompts to the engine, one request after another, in
  *   the order of arrival, tenants in turn (generation.c). Requests that need no engine it answers itself, since text may take
  *   long to tokenize. The thread for files does the same for requests that write to the disk, which may wait for it
- *   (batches.h).
+ *   (batches.h). The thread for grammars submits the prompts that have one, since that may take seconds to compile.
  * - The engine's thread copies each event into the generation's queue and resumes the connection if it waits for it
  *   (generation_answer.c).
  * - The acceptor's thread (acceptor.h) passes connections to the daemon, notices clients that hang up, and abandons their
@@ -32,8 +32,8 @@
  *   2. generation.lock,
  *   3. the locks inside libmicrohttpd's functions that suspend and resume connections.
  *
- * The locks inside the engine, the preparers, the store of files, the worker of batches, the metrics and the list of pins come
- * last: while those hold them, they call nothing of the server. The engine calls on_event without holding a lock.
+ * The locks inside the engine, the preparers, the store of files, the worker of batches, the metrics, the shares and the list
+ * of pins come last: while those hold them, they call nothing of the server. The engine calls on_event without holding a lock.
  */
 #ifndef SERVE_HTTP_GENERATION_H
 #define SERVE_HTTP_GENERATION_H
@@ -74,7 +74,7 @@ typedef struct generation_kind {
 extern const generation_kind generation_computed;
 /* Those that need no engine. Those of the cache are in cache.h, and those of files and batches in batches.h. */
 extern const generation_kind generation_tokenize, generation_detokenize, generation_render_chat, generation_render_completion,
-    generation_count_tokens;
+    generation_count_tokens, generation_apply_template, generation_show;
 
 /*
  * Create x's generation from its body, which is taken over, and queue it for the preparer. The answer follows later, on the
@@ -91,8 +91,12 @@ enum MHD_Result generation_resumed(http_exchange *x);
 /* Drop the connection's reference; cancels its prompts that the engine still computes. On the connection's thread. */
 void generation_close(http_generation *g);
 
-/* Parse the body and submit its prompts. The callback of preparer_create. */
+/*
+ * Parse the body and submit its prompts, unless they have a grammar: then the generation is a task of the server's `grammars`,
+ * which compiles the grammar and submits the prompts. The callbacks of preparer_create.
+ */
 void generation_prepare(preparer_task *task);
+void generation_compile(preparer_task *task);
 
 /* Stop all work for the answer of a generation whose client has hung up. The callback of the acceptor. */
 void generation_abandon(void *generation);
@@ -106,5 +110,8 @@ void generation_wait_all(http_server *s, double seconds);
 /* Fill *error with the error that memory is lacking, or that the server stops, and return it. */
 const openai_error *generation_memory_error(openai_error *error);
 const openai_error *generation_stopped_error(openai_error *error);
+
+/* The same for the error that a tenant holds its share of config.request_memory. */
+const openai_error *generation_share_error(const http_server *s, openai_error *error);
 
 #endif

@@ -261,7 +261,8 @@ static enum MHD_Result begin_stream(http_exchange *x) {
     if (!response) return http_reply_no_memory(x);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
     MHD_add_response_header(response, "X-Accel-Buffering", "no"); /* otherwise nginx as a proxy would hold tokens back */
-    return http_queue(x, MHD_HTTP_OK, "text/event-stream; charset=utf-8", response);
+    const char *type = g->dialect->stream_type;
+    return http_queue(x, MHD_HTTP_OK, type ? type : "text/event-stream; charset=utf-8", response);
 }
 
 /* ---- Beginning of the answer ---- */
@@ -290,7 +291,10 @@ enum MHD_Result generation_resumed(http_exchange *x) {
     openai_error error;
     generation_state state;
     if (!goes_on(g, can_begin, &state)) return MHD_YES;
-    if (state <= GENERATION_REFUSED) x->quota = g->quota;
+    if (state <= GENERATION_REFUSED) { /* the request is the connection's */
+        x->quota = g->quota;
+        http_set_request_id(x, g->request.id);
+    }
     switch (state) {
     case GENERATION_REFUSED: return http_reply_error(x, &g->error);
     case GENERATION_FAILED: return http_reply_no_memory(x);

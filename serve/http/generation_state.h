@@ -43,7 +43,8 @@ struct http_generation {
     const generation_kind *kind;
     const openai_dialect *dialect;
     double arrived_at;                          /* clock_seconds() */
-    char request_id[OPENAI_MAX_REQUEST_ID + 1]; /* the header X-Request-Id, which precedes the body's request_id; "": none */
+    char request_id[OPENAI_MAX_REQUEST_ID + 1]; /* the exchange's */
+    bool is_named;                              /* it is the client's, and precedes the body's request_id */
 
     /* Used by the preparer's thread while it prepares the request, and by the connection's thread afterwards. */
     char *body; /* [body_size], freed once it is parsed */
@@ -52,8 +53,10 @@ struct http_generation {
     openai_result result;
     openai_error error;   /* why the request was refused */
     openai_writer answer; /* without prompts: the whole answer */
+    double prepared_s;    /* for which it has been prepared so far, beside waiting for its turns */
     quota_state quota;    /* of the tenant, with this request */
     void *own;            /* the kind's own data, if any; freed with kind->release */
+    size_t counted;       /* bytes of the body, then of the request, that are counted in srv->memory */
 
     /* Allocated by the preparer's thread before the first prompt is submitted. */
     openai_submitted *submitted; /* [request.n_prompts] */

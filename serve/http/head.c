@@ -1,13 +1,107 @@
 /*
- * Finds zero characters in the head of a request.
+ * Checks the head of a request as RFC 9112 requires where libmicrohttpd does not: names and values of fields, and where the
+ * body ends. A head that a proxy reads differently could hide a second request in the body of the first.
  *
- * libmicrohttpd 0.9.75 replaces the separators between the strings of a head by zeros, and drops the bytes behind a zero that
- * the client sent. But the strings still lie in the received head, in its order, so the bytes between them show whether
- * something was dropped. Later versions refuse such heads themselves. A string that lies elsewhere is ignored.
+ * Zero characters: libmicrohttpd 0.9.75 replaces the separators between the strings of a head by zeros, and drops the bytes
+ * behind a zero that the client sent. But the strings still lie in the received head, in its order, so the bytes between them
+ * show whether something was dropped. Later versions refuse such heads themselves. A string that lies elsewhere is ignored.
  */
 #include <string.h>
+#include <strings.h>
 
 #include "http.h"
+
+/* ---- Fields ---- */
+
+enum { MOST_DIGITS = 19 }; /* of Content-Length, whose value fits 64 bits and the line of wire.h then */
+
+typedef struct head_fields {
+    int n_hosts, n_lengths, n_codings;
+    const char *coding; /* the value of Transfer-Encoding */
+    bool bad_name, bad_value, long_length;
+} head_fields;
+
+/* Whether a name consists of the characters of tokens (RFC 9110, 5.6.2). */
+static bool is_token(const char *name, size_t size) {
+    static const char others[] = "!#$%&'*+-.^_`|~";
+    for (size_t i = 0; i < size; i++) {
+        const unsigned char c = (unsigned char)name[i];
+        const bool ok = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || (c && strchr(others, c));
+        if (!ok) return false;
+    }
+    return size > 0;
+}
+
+/* Whether a value has no control characters but tabs. */
+static bool is_value(const char *value, size_t size) {
+    for (size_t i = 0; i < size; i++)
+        if (((unsigned char)value[i] < 0x20 && value[i] != '\t') || value[i] == 0x7f) return false;
+    return true;
+}
+
+static enum MHD_Result note_field(void *fields, enum MHD_ValueKind kind, const char *name, size_t name_size, const char *value,
+                                  size_t value_size) {
+    (void)kind;
+    head_fields *f = fields;
+    f->bad_name |= !is_token(name, name_size);
+    f->bad_value |= value && !is_value(value, value_size);
+    f->n_hosts += strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0;
+    if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0) {
+        f->n_lengths++;
+        f->long_length |= value_size > MOST_DIGITS;
+    }
+    if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
+        f->n_codings++;
+        f->coding = value ? value : "";
+    }
+    return MHD_YES;
+}
+
+/* Whether a list of codings names "chunked", the only one that the server knows. */
+static bool names_chunked(const char *codings) {
+    for (const char *at = codings; *at; at += strcspn(at, ",")) {
+        at += strspn(at, ", \t");
+        const size_t size = strcspn(at, ", \t;");
+        if (size == strlen("chunked") && strncasecmp(at, "chunked", size) == 0) return true;
+    }
+    return false;
+}
+
+bool head_is_clear(struct MHD_Connection *connection, const char *method, const char *version, openai_error *error) {
+    head_fields f = {0};
+    MHD_get_connection_values_n(connection, MHD_HEADER_KIND, note_field, &f);
+    const bool is_old = strcmp(version, MHD_HTTP_VERSION_1_0) == 0,
+               is_chunked = f.coding && strcasecmp(f.coding, "chunked") == 0;
+    const struct {
+        bool is_wrong;
+        int status;
+        const char *code, *message;
+    } rules[] = {
+        {!is_token(method, strlen(method)), 400, "invalid_method",
+         "the method has a character that methods may not have; send a method such as GET or POST"},
+        {f.bad_name, 400, "invalid_header",
+         "the name of a header contains a character that names may not have, such as a blank before the colon; send NAME: "
+         "VALUE"},
+        {f.bad_value, 400, "invalid_header", "the value of a header contains a control character; send printable text"},
+        {f.n_hosts > 1, 400, "ambiguous_host", "the headers name the host twice; send one Host"},
+        {f.n_lengths > 1 || f.n_codings > 1 || (f.n_lengths && f.n_codings), 400, "ambiguous_length",
+         "the headers say twice where the body ends; send one Content-Length, or only Transfer-Encoding"},
+        {f.long_length, 400, "ambiguous_length", "Content-Length has more than 19 digits; send it without leading zeros"},
+        {f.n_codings && is_old, 400, "ambiguous_length", "HTTP/1.0 has no Transfer-Encoding; send Content-Length"},
+        {f.coding && !is_chunked && !names_chunked(f.coding), 501, "unknown_coding",
+         "the Transfer-Encoding is not known; send Content-Length, or Transfer-Encoding: chunked"},
+        {f.n_codings && !is_chunked, 400, "ambiguous_length",
+         "Transfer-Encoding is not just chunked; send Transfer-Encoding: chunked without other codings, parameters and blanks"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        if (!rules[i].is_wrong) continue;
+        openai_fail(error, NULL, "%s", rules[i].message);
+        return openai_set_status(error, rules[i].status, rules[i].code);
+    }
+    return true;
+}
+
+/* ---- Zero characters ---- */
 
 typedef struct head_walk {
     const char *begin, *end; /* the head as it was received */

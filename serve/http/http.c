@@ -12,7 +12,7 @@
 #include "batches.h"
 #include "chunkattn/base/clock.h"
 #include "log_lines.h"
-#include "upload.h"
+#include "wire.h"
 
 /* ---- Replies ---- */
 
@@ -61,6 +61,13 @@ static bool add_quota(struct MHD_Response *response, const quota_left *q, const 
     return ok;
 }
 
+/* Add the request's id under the names by which the clients of OpenAI and of Anthropic read it. */
+static bool add_request_id(struct MHD_Response *response, const http_exchange *x) {
+    if (!x->request_id[0]) return true;
+    return MHD_add_response_header(response, "X-Request-Id", x->request_id) &&
+           (x->dialect != &anthropic_messages || MHD_add_response_header(response, "Request-Id", x->request_id));
+}
+
 bool http_create_no_memory_replies(http_server *s) {
     for (size_t i = 0; i < OPENAI_N_DIALECTS; i++) {
         const char *text = openai_dialects[i]->no_memory_body;
@@ -85,8 +92,9 @@ enum MHD_Result http_reply_no_memory(http_exchange *x) {
 
 enum MHD_Result http_queue(http_exchange *x, unsigned status, const char *type, struct MHD_Response *response) {
     x->status = status;
-    const bool whole = response && add_headers(x->srv, response, type) && (!x->last || add_close(response)) &&
-                       add_quota(response, &x->quota.requests, "requests") && add_quota(response, &x->quota.tokens, "tokens");
+    const bool whole = response && add_headers(x->srv, response, type) && add_request_id(response, x) &&
+                       (!x->last || add_close(response)) && add_quota(response, &x->quota.requests, "requests") &&
+                       add_quota(response, &x->quota.tokens, "tokens");
     const enum MHD_Result ok = whole ? MHD_queue_response(x->connection, status, response) : http_reply_no_memory(x);
     if (response) MHD_destroy_response(response);
     return ok;
@@ -157,10 +165,11 @@ static enum MHD_Result refuse(http_exchange *x, int status, const char *code, co
     return refuse_with(x, status, code, message, NULL, NULL);
 }
 
-/* A header's value [*size], terminated; NULL: it was not sent. */
-static const char *find_header(const http_exchange *x, const char *name, size_t *size) {
+/* A header's value [*size] without the blanks behind it; NULL: it was not sent. */
+static const char *find_key_header(const http_exchange *x, const char *name, size_t *size) {
     const char *value = NULL;
     MHD_lookup_connection_value_n(x->connection, MHD_HEADER_KIND, name, strlen(name), &value, size);
+    while (value && *size > 0 && (value[*size - 1] == ' ' || value[*size - 1] == '\t')) --*size;
     return value;
 }
 
@@ -172,12 +181,12 @@ static void find_key(http_exchange *x) {
     http_keyring *keys = &x->srv->keys;
     size_t size = 0;
     if (!keys->needed) return;
-    const char *sent = find_header(x, MHD_HTTP_HEADER_AUTHORIZATION, &size);
-    if (sent && strncasecmp(sent, "Bearer ", 7) == 0) {
+    const char *sent = find_key_header(x, MHD_HTTP_HEADER_AUTHORIZATION, &size);
+    if (sent && size > 7 && strncasecmp(sent, "Bearer ", 7) == 0) {
         const size_t begin = 7 + strspn(sent + 7, " ");
         x->has_key = keyring_find(keys, sent + begin, size - begin, &x->domain);
     }
-    sent = x->has_key ? NULL : find_header(x, "x-api-key", &size);
+    sent = x->has_key ? NULL : find_key_header(x, "x-api-key", &size);
     if (sent) x->has_key = keyring_find(keys, sent, size, &x->domain);
 }
 
@@ -247,33 +256,15 @@ static enum MHD_Result refuse_loading(http_exchange *x) {
 }
 
 /* A connection beyond the limit ends with its answer, and its place is for those that ask for the server's health. */
-static enum MHD_Result refuse_beyond(http_exchange *x, const http_route *r) {
+static enum MHD_Result refuse_beyond(http_exchange *x) {
     openai_error error;
-    if (r && r->dialect) x->dialect = r->dialect;
     return http_reply_error(x, acceptor_limit_error(x->srv->arrivals, &error));
 }
 
-typedef struct length_headers {
-    int n_lengths, n_encodings;
-} length_headers;
-
-static enum MHD_Result count_length_header(void *seen, enum MHD_ValueKind kind, const char *key, const char *value) {
-    (void)kind;
-    (void)value;
-    length_headers *l = seen;
-    l->n_lengths += strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
-    l->n_encodings += strcasecmp(key, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
-    return MHD_YES;
-}
-
-/*
- * Whether the headers say twice where the body ends. libmicrohttpd would follow one of them, and a proxy in front of it perhaps
- * the other; bytes that are body for one would then be the next request for the other.
- */
-static bool is_ambiguous(const http_exchange *x) {
-    length_headers seen = {0};
-    MHD_get_connection_values(x->connection, MHD_HEADER_KIND, count_length_header, &seen);
-    return seen.n_lengths > 1 || (seen.n_lengths && seen.n_encodings);
+/* The server holds as many bytes of large requests as it may for this tenant. */
+static enum MHD_Result refuse_share(http_exchange *x) {
+    openai_error error;
+    return http_reply_error(x, generation_share_error(x->srv, &error));
 }
 
 static bool may_call(const http_exchange *x, const http_route *r) {
@@ -320,7 +311,6 @@ static enum MHD_Result refuse_size(http_exchange *x) {
 static enum MHD_Result dispatch(http_exchange *x, const char *method) {
     const http_route *r = route_find(x->path, method);
     openai_error error;
-    if (r && r->dialect) x->dialect = r->dialect;
     if (x->srv->config.cors_origin && strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0) return reply_preflight(x);
     if (!r) return http_reply_not_found(x);
     if (!route_has_method(r, method)) return reply_wrong_method(x, method);
@@ -331,43 +321,12 @@ static enum MHD_Result dispatch(http_exchange *x, const char *method) {
     if (coding && strcasecmp(coding, "identity") != 0) return refuse_coding(x, coding);
     if (x->body_use == BODY_TOO_LARGE) return refuse_size(x);
     if (x->body_use == BODY_NO_MEMORY) return http_reply_error(x, generation_memory_error(&error));
+    if (x->body_use == BODY_NO_SHARE) return refuse_share(x);
+    if (x->body_use == BODY_NO_TRANSFER) return batches_refuse_transfer(x);
     return r->kind ? generation_begin(x, r->kind) : r->handle(x);
 }
 
 /* ---- The request ---- */
-
-/* Whether the headers announce a body that is too large. */
-static bool is_too_large(const http_exchange *x) {
-    const char *length = http_header(x, MHD_HTTP_HEADER_CONTENT_LENGTH);
-    return length && strtoull(length, NULL, 10) > x->body_limit;
-}
-
-/*
- * Add a piece of the body. A body that is too large or unwanted is read to its end and dropped: if the server replied and
- * closed the connection before, most clients would report a broken connection instead of the reply; and if it kept such bodies,
- * clients without the key could fill its memory. So is a body for which memory is lacking.
- */
-static void add_body(http_exchange *x, const char *data, size_t size) {
-    if (x->body_use == BODY_READ && size > x->body_limit - x->body_size) x->body_use = BODY_TOO_LARGE;
-    if (x->body_use != BODY_READ) return;
-    if (x->upload) {
-        x->body_size += size;
-        upload_add(x->upload, data, size);
-        return;
-    }
-    if (x->body_size + size > x->body_capacity) {
-        const size_t capacity = 2 * (x->body_size + size);
-        char *grown = realloc(x->body, capacity);
-        if (!grown) {
-            x->body_use = BODY_NO_MEMORY;
-            return;
-        }
-        x->body = grown;
-        x->body_capacity = capacity;
-    }
-    memcpy(x->body + x->body_size, data, size);
-    x->body_size += size;
-}
 
 /* The path in a request's target, which may also be a whole URL (RFC 9112, 3.2.2). */
 static const char *path_of(const char *target) {
@@ -386,40 +345,57 @@ static exchange_state accept_unless_ending(http_server *s) {
     return EXCHANGE_ENDING;
 }
 
-/* Decide on the body and on its receiver, by the headers alone. */
-static void begin_body(http_exchange *x, const http_route *r, bool wanted) {
-    const server_config *c = &x->srv->config;
-    const bool upload = r && r->upload && x->srv->files;
-    x->body_limit = upload ? (size_t)c->max_file_bytes + UPLOAD_FORM_BYTES : c->max_body_bytes;
-    x->body_use = is_too_large(x) ? BODY_TOO_LARGE : wanted ? BODY_READ : BODY_UNWANTED;
-    if (!upload || x->body_use != BODY_READ) return;
-    x->upload = batches_begin_upload(x);
-    if (!x->upload) x->body_use = BODY_NO_MEMORY;
+bool http_set_request_id(http_exchange *x, const char *id) {
+    const bool fits = id && openai_is_request_id(id);
+    if (fits) snprintf(x->request_id, sizeof x->request_id, "%s", id);
+    return fits;
 }
 
-/* Refuse a request for its head. libmicrohttpd does not wait for its body, and closes the connection after the reply. */
-static enum MHD_Result refuse_head(http_exchange *x, const char *code, const char *message) {
-    return refuse_with(x, MHD_HTTP_BAD_REQUEST, code, message, MHD_HTTP_HEADER_CONNECTION, "close");
+/* Take the client's id of the request, or make one. */
+static void begin_request_id(http_exchange *x) {
+    x->is_named = http_set_request_id(x, http_header(x, "X-Request-Id"));
+    if (!x->is_named) openai_random_id(x->request_id); /* "" without random bytes */
+}
+
+/* In whose shape the answer is, also if it is an error of HTTP: that of the path's route, or of the API that it is part of. */
+static const openai_dialect *dialect_of(const char *path, const http_route *r) {
+    static const struct {
+        const char *path;
+        const openai_dialect *dialect;
+    } apis[] = {{"/v1/messages", &anthropic_messages}, {"/api", &ollama_chat}};
+    if (r && r->dialect) return r->dialect;
+    for (size_t i = 0; i < sizeof apis / sizeof *apis; i++) {
+        const size_t size = strlen(apis[i].path);
+        if (strncmp(path, apis[i].path, size) == 0 && strchr("/", path[size])) return apis[i].dialect;
+    }
+    return &openai_chat;
+}
+
+static bool head_has_no_zero(http_exchange *x, const char *target, const char *method, const char *version,
+                             openai_error *error) {
+    if (!x->zero_in_target && !head_has_zero(x->connection, method, target, x->target_size, version)) return true;
+    openai_fail(error, NULL,
+                "the URL or a header contains a zero character, or a header has several lines; send one line without it");
+    error->code = "zero_character";
+    return false;
 }
 
 /* Check the head of a request. True: the request is accepted. Otherwise it was refused with *result. */
 static bool check_head(http_exchange *x, const char *target, const char *method, const char *version, enum MHD_Result *result) {
-    x->state = EXCHANGE_REFUSED;
-    if (x->zero_in_target || head_has_zero(x->connection, method, target, x->target_size, version)) {
-        *result = refuse_head(
-            x, "zero_character",
-            "the URL or a header contains a zero character, or a header has several lines; send one line without it");
-        return false;
-    }
-    if (is_ambiguous(x)) {
-        *result = refuse_head(x, "ambiguous_length",
-                              "the headers say twice where the body ends; send one Content-Length, or only Transfer-Encoding");
-        return false;
-    }
     const http_route *r = route_find(path_of(target), method);
+    openai_error error;
+    x->state = EXCHANGE_REFUSED;
+    x->dialect = dialect_of(path_of(target), r);
+    begin_request_id(x);
+    if (!head_has_no_zero(x, target, method, version, &error) || !head_is_clear(x->connection, method, version, &error) ||
+        !browser_may_call(x, method, &error)) {
+        x->last = true; /* libmicrohttpd does not wait for the body, and closes the connection after the reply */
+        *result = http_reply_error(x, &error);
+        return false;
+    }
     x->last = !acceptor_is_within(x->srv->arrivals, socket_of(x->connection));
     if (!x->last || (r && r->beyond_limit)) return true;
-    *result = refuse_beyond(x, r);
+    *result = refuse_beyond(x);
     return false;
 }
 
@@ -431,10 +407,9 @@ static bool begin(http_exchange *x, const char *target, const char *method, cons
     x->state = accept_unless_ending(x->srv);
     x->last |= x->state == EXCHANGE_ENDING;
     find_key(x);
-    begin_body(x, route_find(path_of(target), method), wants_body(x, path_of(target), method));
-    /* A client that waits for "100 Continue" before it sends the body can be refused at once. */
+    body_begin(x, route_find(path_of(target), method), wants_body(x, path_of(target), method));
     *result = MHD_YES;
-    return !http_header(x, MHD_HTTP_HEADER_EXPECT) || x->body_use == BODY_READ;
+    return !body_is_answered_unread(x);
 }
 
 enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, const char *target, const char *method,
@@ -446,9 +421,9 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, co
     if (x->state == EXCHANGE_BEGINS && begin(x, target, method, version, &result)) return result;
     if (*upload_size > 0) {
         acceptor_body_arrives(x->srv->arrivals, socket_of(connection), *upload_size);
-        add_body(x, upload, *upload_size);
+        const bool goes_on = body_add(x, upload, *upload_size);
         *upload_size = 0;
-        return MHD_YES;
+        return goes_on ? MHD_YES : MHD_NO;
     }
     if (x->gen) return generation_resumed(x);
     acceptor_request_complete(x->srv->arrivals, socket_of(connection));
@@ -460,10 +435,12 @@ void http_on_connection(void *cls, struct MHD_Connection *connection, void **sta
     const http_server *s = cls;
     (void)state;
     if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+        wire_close(socket_of(connection));
         acceptor_connection_ends(s->arrivals, socket_of(connection));
         return;
     }
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    wire_open(socket_of(connection), info && info->tls_session);
     if (info && info->tls_session) tls_use(s->config.tls, info->tls_session);
 }
 
@@ -489,7 +466,8 @@ void http_on_completed(void *cls, struct MHD_Connection *connection, void **stat
     *state = NULL;
     if (x->state != EXCHANGE_BEGINS) log_exchange(x, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     if (x->gen) generation_close(x->gen);
-    batches_end_upload(x->srv, x->upload);
+    batches_end_upload(x->srv, x->domain, x->upload);
+    shares_give_back(&s->memory, x->domain, x->counted);
     if (x->state >= EXCHANGE_LOADING) atomic_fetch_sub(&s->n_requests, 1);
     free(x->body);
     free(x->message);

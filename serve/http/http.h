@@ -18,9 +18,11 @@ typedef enum exchange_state {
 /* What becomes of a request's body. */
 typedef enum exchange_body {
     BODY_READ,
-    BODY_UNWANTED,  /* no handler will read it; this one and the next two are dropped */
-    BODY_TOO_LARGE, /* it exceeds the limit */
-    BODY_NO_MEMORY, /* memory is lacking for it */
+    BODY_UNWANTED,    /* no handler will read it; this one and the next four are dropped */
+    BODY_TOO_LARGE,   /* it exceeds the limit */
+    BODY_NO_MEMORY,   /* memory is lacking for it */
+    BODY_NO_SHARE,    /* its tenant would hold more than its share of --request-memory */
+    BODY_NO_TRANSFER, /* its tenant transfers as many files as it may */
 } exchange_body;
 
 /* A request and its reply. It lives from the request's first line until http_on_completed, on its connection's thread. */
@@ -30,6 +32,8 @@ typedef struct http_exchange {
     const char *path; /* without the query; valid while a route's handler runs */
     char *body;       /* [body_size], owned, not terminated; generation_begin takes it over */
     size_t body_size, body_capacity;
+    size_t counted;             /* bytes of it that are counted in srv->memory */
+    size_t droppable;           /* bytes that may still be dropped; beyond them the connection is closed */
     struct http_upload *upload; /* receives the body instead, of a route with `upload`; owned; NULL: nothing does */
     size_t body_limit;          /* bytes */
     size_t target_size;         /* of the target as it was sent: path and query */
@@ -38,15 +42,17 @@ typedef struct http_exchange {
     quota_state quota;          /* of its tenant, if the request is counted; for headers */
     exchange_state state;
     exchange_body body_use;
-    bool zero_in_target;           /* the target contains %00 */
-    bool last;                     /* the connection ends with the reply */
-    char method[8], endpoint[96];  /* the path, as it was sent, for the log; longer ones are cut */
-    double arrived_at;             /* clock_seconds() when the first line came */
-    unsigned status;               /* of the reply; 0: none was queued */
-    const char *failure;           /* the code or type of the error that it reports, a static string; NULL: none */
-    char *message;                 /* its message, if the log has messages; owned; NULL: none */
-    struct http_generation *gen;   /* the generation that the connection waits for; NULL: none */
-    const openai_dialect *dialect; /* that of the path's route; openai_chat for routes that have none */
+    bool zero_in_target;                        /* the target contains %00 */
+    bool last;                                  /* the connection ends with the reply */
+    char method[8], endpoint[96];               /* the path, as it was sent, for the log; longer ones are cut */
+    double arrived_at;                          /* clock_seconds() when the first line came */
+    char request_id[OPENAI_MAX_REQUEST_ID + 1]; /* that the reply has: the client's X-Request-Id, or a random one; "": none */
+    bool is_named;                              /* it is the client's */
+    unsigned status;                            /* of the reply; 0: none was queued */
+    const char *failure;                        /* the code or type of the error that it reports, a static string; NULL: none */
+    char *message;                              /* its message, if the log has messages; owned; NULL: none */
+    struct http_generation *gen;                /* the generation that the connection waits for; NULL: none */
+    const openai_dialect *dialect;              /* that of the path's route; openai_chat for routes that have none */
 } http_exchange;
 
 /* ---- Callbacks of the daemon; cls is the server ---- */
@@ -95,13 +101,38 @@ const char *http_parameter(const http_exchange *x, const char *name);
 bool http_integer_parameter(const http_exchange *x, const char *name, int64_t min, int64_t max, int64_t *value,
                             openai_error *error);
 
+/* Let the reply have this id of the request. False: it cannot be the value of a header; NULL and "" cannot either. */
+bool http_set_request_id(http_exchange *x, const char *id);
+
 /* Reply that there is no endpoint with the request's path. */
 enum MHD_Result http_reply_not_found(http_exchange *x);
 
 /* Queue a response with the headers that every reply has. Takes the response over; NULL closes the connection. */
 enum MHD_Result http_queue(http_exchange *x, unsigned status, const char *type, struct MHD_Response *response);
 
+/* ---- Bodies (body.c) ---- */
+
+struct http_route;
+
+/* Decide by the headers alone what becomes of the body. r: the route of the path, or NULL; wanted: a handler reads the body. */
+void body_begin(http_exchange *x, const struct http_route *r, bool wanted);
+
+/* Whether the answer is known before the body, and the client need not send it: it waits to hear so, or the body is long. */
+bool body_is_answered_unread(http_exchange *x);
+
+/* Add a piece of the body. False: it has no end, as far as bytes are dropped, and the connection is to be closed. */
+bool body_add(http_exchange *x, const char *data, size_t size);
+
+/* ---- Browsers (browser.c) ---- */
+
+/* Whether the request may be served, as far as web pages in browsers are concerned. False: *error says why not. */
+bool browser_may_call(const http_exchange *x, const char *method, openai_error *error);
+
 /* ---- Heads (head.c) ---- */
+
+/* Whether a proxy before the server reads the fields of a head, and where its body ends, as the server does. False: *error says
+ * why not. */
+bool head_is_clear(struct MHD_Connection *connection, const char *method, const char *version, openai_error *error);
 
 /*
  * Whether the head of a request contains a zero character, outside its body. method, target and version are those that

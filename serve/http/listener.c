@@ -17,6 +17,14 @@ static uint16_t bound_port(int fd) {
                                                : ((struct sockaddr_in *)&address)->sin_port);
 }
 
+bool listener_is_local(int fd) {
+    struct sockaddr_storage address;
+    socklen_t size = sizeof address;
+    if (getsockname(fd, (struct sockaddr *)&address, &size) != 0) return false;
+    if (address.ss_family == AF_INET) return ntohl(((struct sockaddr_in *)&address)->sin_addr.s_addr) >> 24 == 127;
+    return address.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&address)->sin6_addr);
+}
+
 /* A socket that listens on the address, or -1 with errno set. */
 static int try_address(const struct addrinfo *a) {
     const int on = 1, fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a->ai_protocol);

@@ -21,6 +21,13 @@ static const double LAST_WAIT = 1; /* seconds for a reader that does not read, w
 
 const char *const log_level_names[] = {"error", "warn", "info", "debug", NULL};
 
+/* The lines of a kind. */
+typedef struct log_limit {
+    double used;         /* of LOG_BURST, at the time `at`; flows off */
+    double at;           /* clock_seconds() */
+    uint64_t n_left_out; /* lines since the last one */
+} log_limit;
+
 struct server_log {
     int fd;
     log_level level;
@@ -35,7 +42,8 @@ struct server_log {
     uint64_t n_lost, n_lost_reported; /* lines; those of them that a line has reported */
     bool stop;                        /* the log ends */
     uint64_t n_unwritten;             /* lines that the thread is writing */
-    bool ended, abandoned;            /* the thread writes nothing more; nobody waits for it, so it frees the log */
+    log_limit limits[LOG_N_KINDS];
+    bool ended, abandoned; /* the thread writes nothing more; nobody waits for it, so it frees the log */
 };
 
 /* ---- Writing a line ---- */
@@ -142,6 +150,29 @@ bool log_begin(log_line *line, server_log *log, log_level level, const char *eve
     return true;
 }
 
+/* Whether there may be one more line of a kind; *n_left_out: how many before it there could not. */
+static bool admit(server_log *log, log_kind kind, uint64_t *n_left_out) {
+    const double now = clock_seconds();
+    log_limit *l = &log->limits[kind];
+    pthread_mutex_lock(&log->lock);
+    l->used = fmax(0, l->used - LOG_RATE * fmax(0, now - l->at));
+    l->at = now;
+    const bool ok = l->used + 1 <= LOG_BURST;
+    if (ok) l->used++;
+    *n_left_out = l->n_left_out;
+    l->n_left_out = ok ? 0 : l->n_left_out + 1;
+    pthread_mutex_unlock(&log->lock);
+    return ok;
+}
+
+bool log_begin_limited(log_line *line, server_log *log, log_level level, const char *event, log_kind kind) {
+    uint64_t n_left_out;
+    if (!log || level > log->level || !admit(log, kind, &n_left_out)) return false;
+    log_begin(line, log, level, event);
+    if (n_left_out > 0) log_integer(line, "left_out", (int64_t)n_left_out);
+    return true;
+}
+
 void log_bytes(log_line *line, const char *key, const char *text, size_t size) {
     put_key(line, key);
     if (!line->log->json && size < 256 && is_plain(text, size))
@@ -192,6 +223,13 @@ void log_end(log_line *line) {
     add(log, line->text, line->size);
     pthread_cond_signal(&log->changed);
     pthread_mutex_unlock(&log->lock);
+}
+
+void log_end_now(log_line *line) {
+    struct pollfd out = {.fd = line->log->fd, .events = POLLOUT};
+    put_end(line);
+    if (poll(&out, 1, 0) > 0 && write(line->log->fd, line->text, line->size < PIPE_BUF ? line->size : PIPE_BUF) < 0)
+        return; /* nobody reads it */
 }
 
 uint64_t server_log_lost(server_log *log) {

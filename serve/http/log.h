@@ -52,11 +52,20 @@ typedef struct log_line {
     char text[LOG_LINE_BYTES];
 } log_line;
 
+/* The lines that clients can cause at will, also without a key. */
+typedef enum log_kind { LOG_CONNECTION, LOG_UNREADABLE, LOG_REFUSED, LOG_N_KINDS } log_kind;
+
+/* Of each kind, lines at once and lines per second; further ones are left out, and the next one says how many. */
+enum { LOG_BURST = 100, LOG_RATE = 10 };
+
 /*
  * Begin a line. event: its name, one or two plain words. False: the log does not have lines of this level, and there is
  * nothing to add or to end.
  */
 bool log_begin(log_line *line, server_log *log, log_level level, const char *event);
+
+/* The same with a line of a kind, unless it is left out. */
+bool log_begin_limited(log_line *line, server_log *log, log_level level, const char *event, log_kind kind);
 
 /* Add a field. key: plain letters, digits and "_". A text of NULL adds nothing. */
 void log_text(log_line *line, const char *key, const char *text);
@@ -66,5 +75,9 @@ void log_real(log_line *line, const char *key, double value); /* to four digits 
 
 /* End the line, and pass it to the log's thread. */
 void log_end(log_line *line);
+
+/* End the line, and write it at once if the reader takes it, before lines that the log's thread has: for the end of a program.
+ */
+void log_end_now(log_line *line);
 
 #endif

@@ -11,11 +11,12 @@
 /* ---- Requests ---- */
 
 /* A server that is overloaded or still loads is no error of the server, and requests that are wrong are ordinary. */
-static log_level level_of(const http_exchange *x, const char *finish) {
+static log_level level_of(const http_exchange *x, const char *finish, bool warns) {
     const bool reads = strcmp(x->method, MHD_HTTP_METHOD_POST) != 0 && strcmp(x->method, MHD_HTTP_METHOD_DELETE) != 0;
     if (x->status >= 500 && x->status != MHD_HTTP_SERVICE_UNAVAILABLE) return LOG_LEVEL_ERROR;
     if (x->status >= 500 || x->status == MHD_HTTP_TOO_MANY_REQUESTS || (finish && strcmp(finish, "error") == 0))
         return LOG_LEVEL_WARN;
+    if (x->status < 400 && warns) return LOG_LEVEL_WARN;
     return reads && x->status < 400 ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO;
 }
 
@@ -66,6 +67,14 @@ static const char *copy_usage(http_generation *g, bool sent, generation_usage *u
     return finish;
 }
 
+/* Begin a request's line. One that is refused costs the client next to nothing, so there may be very many. */
+static bool begin_request(log_line *line, const http_exchange *x, const char *finish, bool warns) {
+    server_log *log = x->srv->config.log;
+    const log_level level = level_of(x, finish, warns);
+    if (finish || (x->status > 0 && x->status < 400)) return log_begin(line, log, level, "request");
+    return log_begin_limited(line, log, level, "request", LOG_REFUSED);
+}
+
 void log_exchange(http_exchange *x, bool sent) {
     http_generation *g = x->gen;
     generation_usage usage = {0};
@@ -73,11 +82,11 @@ void log_exchange(http_exchange *x, bool sent) {
     metrics_reply(&x->srv->metrics, x->status);
     const char *finish = g ? copy_usage(g, sent, &usage) : NULL;
     const bool computed = finish; /* the preparer does not use the request any more */
-    if (!log_begin(&line, x->srv->config.log, level_of(x, finish), "request")) return;
-    if (computed)
-        log_text(&line, "id", g->result.id);
-    else if (g && g->request_id[0])
-        log_text(&line, "id", g->request_id);
+    if (computed) metrics_of_tenant(&x->srv->metrics, tenant_of(x), usage.n_prompt, usage.n_cached, usage.n_tokens);
+    const char *weaker = computed && g->request.weaker[0] ? g->request.weaker : NULL;
+    const char *odd = computed && g->request.odd.text[0] ? g->request.odd.text : NULL;
+    if (!begin_request(&line, x, finish, weaker || odd)) return;
+    if (computed || x->request_id[0]) log_text(&line, "id", computed ? g->result.id : x->request_id);
     log_text(&line, "tenant", tenant_of(x));
     log_text(&line, "method", x->method);
     log_text(&line, "endpoint", x->endpoint);
@@ -86,7 +95,13 @@ void log_exchange(http_exchange *x, bool sent) {
     log_text(&line, "finish", finish);
     if (!finish && !sent) log_text(&line, "finish", "disconnected");
     log_text(&line, "error", computed && g->result.failed && g->result.error.type ? g->result.error.type : x->failure);
+    log_text(&line, "schema_not_enforced", weaker);
+    log_text(&line, "odd_arguments", odd);
     log_real(&line, "seconds", clock_seconds() - x->arrived_at);
+    if (computed && g->request.special_name[0]) {
+        log_text(&line, "names_special_token", g->request.special_name);
+        log_text(&line, "hint", "it is text here; send parse_special, or start with --parse-special, to make it the token");
+    }
     if (x->srv->config.log_prompts) log_text(&line, "message", x->message);
     if (x->srv->config.log_prompts && computed && g->request.n_prompts) add_prompt(&line, g);
     log_end(&line);
@@ -96,7 +111,7 @@ void log_refused_connection(void *server) {
     struct http_server *s = server;
     log_line line;
     metrics_reply(&s->metrics, MHD_HTTP_SERVICE_UNAVAILABLE);
-    if (!log_begin(&line, s->config.log, LOG_LEVEL_WARN, "connection")) return;
+    if (!log_begin_limited(&line, s->config.log, LOG_LEVEL_WARN, "connection", LOG_CONNECTION)) return;
     log_integer(&line, "status", MHD_HTTP_SERVICE_UNAVAILABLE);
     log_text(&line, "error", "too_many_connections");
     log_end(&line);
@@ -110,13 +125,28 @@ void log_daemon(void *server, const char *format, va_list values) {
     const unsigned status = va_arg(values, unsigned);
     metrics_reply(&s->metrics, status);
     const bool broken = status < 500 || status == MHD_HTTP_HTTP_VERSION_NOT_SUPPORTED;
-    if (!log_begin(&line, s->config.log, broken ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, "request")) return;
+    if (!log_begin_limited(&line, s->config.log, broken ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, "request", LOG_UNREADABLE)) return;
     log_integer(&line, "status", status);
     log_text(&line, "error", broken ? "unreadable_request" : "out_of_memory");
     log_end(&line);
 }
 
 /* ---- The load ---- */
+
+void log_tier(http_server *s) {
+    cattn_stats kv = {.struct_size = sizeof kv};
+    log_line line;
+    cl_engine_get_kv_stats(s->engine, &kv);
+    const uint64_t n_errors = kv.tier_errors - s->tier_errors, n_refused = kv.tier_refused - s->tier_refused;
+    s->tier_errors = kv.tier_errors;
+    s->tier_refused = kv.tier_refused;
+    if (n_errors + n_refused == 0) return;
+    if (!log_begin(&line, s->config.log, LOG_LEVEL_WARN, "the file of --kv-tier fails; what it lacks is computed")) return;
+    log_integer(&line, "failed_calls", (int64_t)n_errors);
+    log_integer(&line, "damaged_chunks", (int64_t)n_refused);
+    log_text(&line, "fix", n_errors ? "look for a full or failing disk" : "if this repeats, look for a failing disk");
+    log_end(&line);
+}
 
 void log_load(http_server *s) {
     cl_engine_stats now = {.struct_size = sizeof now};
@@ -129,7 +159,7 @@ void log_load(http_server *s) {
     s->logged = now;
     s->logged_at = at;
     const bool busy = now.n_running + now.n_waiting > 0 || now.steps > before.steps;
-    if (!busy || !log_begin(&line, s->config.log, LOG_LEVEL_INFO, "load")) return;
+    if (!busy || s->config.log_load_s == 0 || !log_begin(&line, s->config.log, LOG_LEVEL_INFO, "load")) return;
     const int64_t n_prompt = now.prompt_tokens - before.prompt_tokens, n_cached = now.cached_tokens - before.cached_tokens;
     const int64_t n_prefill = now.prefill_tokens_computed - before.prefill_tokens_computed;
     log_integer(&line, "running", now.n_running);

@@ -1,6 +1,7 @@
 /*
  * What the server writes to its log: a line for each request that has been answered or given up, and one for its load while it
- * is busy. Both are written on threads that no step waits for.
+ * is busy. Of requests and connections that are refused there are lines for some only (log.h), since clients can send any
+ * number of them. Both are written on threads that no step waits for.
  */
 #ifndef SERVE_HTTP_LOG_LINES_H
 #define SERVE_HTTP_LOG_LINES_H
@@ -24,7 +25,10 @@ void log_refused_connection(void *s);
  */
 void log_daemon(void *s, const char *format, va_list values);
 
-/* The load since the last call, if there was any. On the program's thread. */
+/* The load since the last call, if there was any and config.log_load_s is not 0. On the program's thread. */
 void log_load(http_server *s);
+
+/* What has failed in the file tier since the last call, if anything has. On the program's thread. */
+void log_tier(http_server *s);
 
 #endif

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ static const double step_bounds[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048
 #define LENGTH(list)      ((int32_t)(sizeof(list) / sizeof *(list)))
 #define WITH_BOUNDS(list) ((metrics_histogram){.bounds = (list), .n_bounds = LENGTH(list)})
 
-void metrics_init(server_metrics *m) {
+bool metrics_init(server_metrics *m, int32_t most_tenants) {
     *m = (server_metrics){
         .first_token = WITH_BOUNDS(first_token_bounds),
         .inter_token = WITH_BOUNDS(token_bounds),
@@ -42,9 +43,15 @@ void metrics_init(server_metrics *m) {
         .choices = WITH_BOUNDS(choice_bounds),
     };
     pthread_mutex_init(&m->lock, NULL);
+    m->most_tenants = most_tenants;
+    if (most_tenants > 0) m->tenants = calloc((size_t)most_tenants + 1, sizeof *m->tenants);
+    return most_tenants == 0 || m->tenants;
 }
 
-void metrics_destroy(server_metrics *m) { pthread_mutex_destroy(&m->lock); }
+void metrics_destroy(server_metrics *m) {
+    free(m->tenants);
+    pthread_mutex_destroy(&m->lock);
+}
 
 static void observe(metrics_histogram *h, double value) {
     int32_t i = 0;
@@ -87,6 +94,27 @@ void metrics_finished(server_metrics *m, const metrics_request *r) {
     if (r->max_tokens >= 0) observe(&m->max_tokens, (double)r->max_tokens);
     const double token_s = metrics_token_s(r->decode, n_tokens, r->n_choices);
     if (token_s >= 0) observe(&m->per_token, token_s);
+    pthread_mutex_unlock(&m->lock);
+}
+
+/* The row of a tenant, which is added unless there are as many as may be: then it is that of all others. */
+static metrics_tenant *find_tenant(server_metrics *m, const char *name) {
+    int32_t i = 0;
+    while (i < m->n_tenants && strcmp(m->tenants[i].name, name) != 0) i++;
+    if (i < m->n_tenants) return &m->tenants[i];
+    if (i >= m->most_tenants) return &m->tenants[m->most_tenants];
+    snprintf(m->tenants[i].name, sizeof m->tenants[i].name, "%s", name);
+    return &m->tenants[m->n_tenants++];
+}
+
+void metrics_of_tenant(server_metrics *m, const char *tenant, int64_t n_prompt, int64_t n_cached, int64_t n_generated) {
+    if (m->most_tenants == 0 || !tenant) return;
+    pthread_mutex_lock(&m->lock);
+    metrics_tenant *row = find_tenant(m, tenant);
+    row->n_requests++;
+    row->n_prompt += (uint64_t)n_prompt;
+    row->n_cached += (uint64_t)n_cached;
+    row->n_generated += (uint64_t)n_generated;
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -148,7 +176,8 @@ static void write_engine(const metrics_page *p, const cl_engine_stats *s, const 
         {"vllm:num_requests_waiting", "gauge", "Requests that wait to be admitted.", (double)s->n_waiting},
         {"vllm:kv_cache_usage_perc", "gauge", "Share of the K/V budget that running sequences use, from 0 to 1.", used},
         {"vllm:gpu_cache_usage_perc", "gauge", "The older name of vllm:kv_cache_usage_perc.", used},
-        {"vllm:prompt_tokens_total", "counter", "Prompt tokens of admitted requests.", (double)s->prompt_tokens},
+        {"vllm:prompt_tokens_total", "counter", "Prompt tokens of requests whose prompt is computed or that have ended.",
+         (double)s->prompt_tokens},
         {"vllm:generation_tokens_total", "counter", "Generated tokens.", (double)s->completion_tokens},
         {"vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix tree.", (double)s->prompt_tokens},
         {"vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix tree.", (double)s->cached_tokens},
@@ -290,6 +319,50 @@ static char *escape_label(const char *name) {
     return label;
 }
 
+/* What is not known has no sample. */
+static void write_process(const metrics_page *p, const metrics_source *s) {
+    const struct {
+        const char *name, *type, *help;
+        double value;
+    } samples[] = {
+        {"process_resident_memory_bytes", "gauge", "Bytes of the process in memory.", (double)s->process.resident_bytes},
+        {"process_virtual_memory_bytes", "gauge", "Bytes of the process's addresses.", (double)s->process.virtual_bytes},
+        {"process_cpu_seconds_total", "counter", "Seconds of CPU time of all threads.", s->process.cpu_seconds},
+        {"process_open_fds", "gauge", "Open files, connections among them.", (double)s->process.open_files},
+        {"process_max_fds", "gauge", "The limit of open files.", (double)s->process.max_open_files},
+        {"process_start_time_seconds", "gauge", "When the server started, in seconds since 1970.", (double)s->started_at},
+        {"chunkattn_http_connections", "gauge", "Open connections of clients.", (double)s->n_connections},
+    };
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
+        if (samples[i].value >= 0) write_value(p, samples[i].name, samples[i].type, samples[i].help, samples[i].value);
+}
+
+/* A sample of a tenant; "" is the name of all others. */
+static void write_tenant(const metrics_page *p, const char *name, const metrics_tenant *row, size_t counter) {
+    char *label = escape_label(row->name);
+    uint64_t value;
+    memcpy(&value, (const char *)row + counter, sizeof value);
+    if (label) fprintf(p->out, "%s{model_name=\"%s\",tenant=\"%s\"} %" PRIu64 "\n", name, p->model, label, value);
+    free(label);
+}
+
+static void write_tenants(const metrics_page *p, const server_metrics *m) {
+    static const struct {
+        const char *name, *help;
+        size_t counter;
+    } all[] = {
+        {"chunkattn_tenant_requests_total", "Ended requests of a tenant.", offsetof(metrics_tenant, n_requests)},
+        {"chunkattn_tenant_prompt_tokens_total", "Prompt tokens of these.", offsetof(metrics_tenant, n_prompt)},
+        {"chunkattn_tenant_cached_tokens_total", "Prompt tokens of these in the cache.", offsetof(metrics_tenant, n_cached)},
+        {"chunkattn_tenant_generation_tokens_total", "Tokens that these generated.", offsetof(metrics_tenant, n_generated)},
+    };
+    for (size_t i = 0; m->most_tenants > 0 && i < sizeof all / sizeof *all; i++) {
+        write_head(p, all[i].name, "counter", all[i].help);
+        for (int32_t t = 0; t < m->n_tenants; t++) write_tenant(p, all[i].name, &m->tenants[t], all[i].counter);
+        write_tenant(p, all[i].name, &m->tenants[m->most_tenants], all[i].counter);
+    }
+}
+
 char *metrics_write(server_metrics *m, const metrics_source *source, size_t *size) {
     char *text = NULL, *label = escape_label(source->model_name);
     FILE *out = label ? open_memstream(&text, size) : NULL;
@@ -300,8 +373,12 @@ char *metrics_write(server_metrics *m, const metrics_source *source, size_t *siz
         write_steps(&p, &source->engine);
         write_value(&p, "chunkattn_log_lost_lines_total", "counter",
                     "Lines of the log that were lost, as nobody read it in time.", (double)source->lost_lines);
+        write_value(&p, "chunkattn_request_memory_bytes", "gauge",
+                    "Bytes of large requests that arrive, wait or run, of --request-memory.", (double)source->request_bytes);
+        write_process(&p, source);
         pthread_mutex_lock(&m->lock);
         write_requests(&p, m, (double)source->n_ctx);
+        write_tenants(&p, m);
         pthread_mutex_unlock(&m->lock);
         if (fclose(out) != 0) {
             free(text);

@@ -24,11 +24,17 @@ static enum MHD_Result handle_health(http_exchange *x) { return reply_member(x, 
 
 static enum MHD_Result handle_version(http_exchange *x) { return reply_member(x, "version", cl_version()); }
 
+static enum MHD_Result handle_ollama_version(http_exchange *x) { return reply_member(x, "version", OLLAMA_VERSION); }
+
 static enum MHD_Result handle_metrics(http_exchange *x) {
     metrics_source source = {.engine.struct_size = sizeof source.engine,
                              .kv.struct_size = sizeof source.kv,
                              .model_name = x->srv->model_name,
                              .chunk_size = x->srv->config.chunk_size,
+                             .request_bytes = shares_amount(&x->srv->memory),
+                             .process = process_stats_read(&x->srv->process),
+                             .started_at = x->srv->started_at,
+                             .n_connections = acceptor_n_connections(x->srv->arrivals),
                              .lost_lines = server_log_lost(x->srv->config.log)};
     if (atomic_load_explicit(&x->srv->serves, memory_order_acquire)) {
         cl_engine_get_stats(x->srv->engine, &source.engine);
@@ -85,6 +91,40 @@ static enum MHD_Result handle_tokenizer_info(http_exchange *x) {
     return http_reply_json(x, MHD_HTTP_OK, &w);
 }
 
+static enum MHD_Result handle_props(http_exchange *x) {
+    openai_writer w = {0};
+    llama_server_write_props(&w, &x->srv->context, x->srv->config.max_seqs);
+    return http_reply_json(x, MHD_HTTP_OK, &w);
+}
+
+/* llama-server's slots are the sequences that run at once; those in use come first. */
+static enum MHD_Result handle_slots(http_exchange *x) {
+    const http_server *s = x->srv;
+    cl_engine_stats stats = {.struct_size = sizeof stats};
+    cattn_stats kv = {.struct_size = sizeof kv};
+    openai_writer w = {0};
+    cl_engine_get_stats(s->engine, &stats);
+    cl_engine_get_kv_stats(s->engine, &kv);
+    const int64_t n_used = (int64_t)kv.n_seqs - stats.n_pins; /* which are sequences as well */
+    writer_open(&w, NULL, '[');
+    for (int32_t i = 0; i < s->config.max_seqs; i++) {
+        writer_open(&w, NULL, '{');
+        writer_integer(&w, "id", i);
+        writer_integer(&w, "n_ctx", s->context.n_ctx);
+        writer_value(&w, "is_processing", json_boolean(i < n_used));
+        writer_close(&w);
+    }
+    writer_close(&w);
+    return http_reply_json(x, MHD_HTTP_OK, &w);
+}
+
+/* Ollama's models on the disk, and those in memory, are the same one here. */
+static enum MHD_Result handle_ollama_models(http_exchange *x) {
+    openai_writer w = {0};
+    ollama_write_models(&w, &x->srv->context);
+    return http_reply_json(x, MHD_HTTP_OK, &w);
+}
+
 /* ---- The table ---- */
 
 #define GET    .method = MHD_HTTP_METHOD_GET
@@ -113,6 +153,13 @@ static const http_route routes[] = {
     {"/v1/messages/count_tokens", POST, .access = ROUTE_TENANTS, .kind = &generation_count_tokens,
      .dialect = &anthropic_messages},
     {"/v1/embeddings", ENGINE, .dialect = &openai_embedding},
+    {"/v1/score", ENGINE, .dialect = &openai_score},
+    {"/score", ENGINE, .dialect = &openai_score},
+    {"/v1/rerank", ENGINE, .dialect = &openai_rerank},
+    {"/v2/rerank", ENGINE, .dialect = &openai_rerank},
+    {"/rerank", ENGINE, .dialect = &openai_rerank},
+    {"/v1/reranking", ENGINE, .dialect = &openai_rerank},
+    {"/reranking", ENGINE, .dialect = &openai_rerank},
     {"/v1/files", GET, .access = ROUTE_TENANTS, .handle = batches_list_files},
     {"/v1/files", POST, .access = ROUTE_TENANTS, .upload = true, .handle = batches_create_file},
     {"/v1/files/", GET, .prefix = true, .suffix = "/content", .access = ROUTE_TENANTS, .handle = batches_get_content},
@@ -121,10 +168,33 @@ static const http_route routes[] = {
     {"/v1/batches", GET, .access = ROUTE_TENANTS, .handle = batches_list_batches},
     {"/v1/batches", POST, .access = ROUTE_TENANTS, .kind = &batches_create_batch},
     {"/v1/batches/", GET, .prefix = true, .suffix = "", .access = ROUTE_TENANTS, .handle = batches_get_batch},
+    {"/v1/batches/", DELETE, .prefix = true, .suffix = "", .access = ROUTE_TENANTS, .handle = batches_delete_batch},
     {"/v1/batches/", POST, .prefix = true, .suffix = "/cancel", .access = ROUTE_TENANTS, .handle = batches_cancel_batch},
     {"/tokenize", POST, .access = ROUTE_TENANTS, .kind = &generation_tokenize},
     {"/detokenize", POST, .access = ROUTE_TENANTS, .kind = &generation_detokenize},
     {"/tokenizer_info", GET, .access = ROUTE_TENANTS, .handle = handle_tokenizer_info},
+    /* llama-server's own, and its paths without /v1 */
+    {"/completion", ENGINE, .dialect = &llama_server_completion},
+    {"/completions", ENGINE, .dialect = &llama_server_completion},
+    {"/infill", ENGINE, .dialect = &llama_server_infill},
+    {"/embedding", ENGINE, .dialect = &llama_server_embedding},
+    {"/embeddings", ENGINE, .dialect = &llama_server_embedding},
+    {"/apply-template", POST, .access = ROUTE_TENANTS, .kind = &generation_apply_template},
+    {"/props", GET, .access = ROUTE_TENANTS, .handle = handle_props},
+    {"/slots", GET, .access = ROUTE_OPERATOR, .handle = handle_slots},
+    {"/models", GET, .access = ROUTE_TENANTS, .handle = handle_models},
+    {"/chat/completions", ENGINE, .dialect = &openai_chat},
+    {"/responses", ENGINE, .dialect = &openai_responses},
+    {"/v1/health", GET, .beyond_limit = true, .access = ROUTE_ALL, .handle = handle_health},
+    /* Ollama's own */
+    {"/api/chat", ENGINE, .dialect = &ollama_chat},
+    {"/api/generate", ENGINE, .dialect = &ollama_generate},
+    {"/api/embed", ENGINE, .dialect = &ollama_embed},
+    {"/api/embeddings", ENGINE, .dialect = &ollama_embeddings},
+    {"/api/show", POST, .access = ROUTE_TENANTS, .kind = &generation_show},
+    {"/api/tags", GET, .access = ROUTE_TENANTS, .handle = handle_ollama_models},
+    {"/api/ps", GET, .access = ROUTE_TENANTS, .handle = handle_ollama_models},
+    {"/api/version", GET, .always = true, .access = ROUTE_ALL, .handle = handle_ollama_version},
     {"/cache", GET, .access = ROUTE_OPERATOR, .handle = cache_handle_get},
     {"/cache/explain", POST, .access = ROUTE_OPERATOR, .kind = &cache_explain},
     {"/cache/pin", POST, .access = ROUTE_OPERATOR, .kind = &cache_pin},

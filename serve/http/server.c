@@ -2,7 +2,6 @@
 #include "server.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -22,22 +21,27 @@
 void server_config_init(server_config *config) {
     *config = (server_config){
         .host = "127.0.0.1",
-        .port = 8080,
+        .port = SERVER_DEFAULT_PORT,
         .unix_listener = -1,
         .model_path = "model",
         .max_body_bytes = 16 << 20,
+        .request_memory = 512 << 20,
         .max_connections = 1024,
         .timeout_s = 60,
         .chunk_size = 64,
         .max_seqs = 32,
         .max_file_bytes = INT64_C(512) << 20,
         .batch_choices = 24,
+        .has_grammars = true,
         .log_load_s = 10,
         .request_timeout_s = 10,
+        .prepare_timeout_s = 20,
         .n_threads = 2,
     };
-    openai_defaults_init(&config->request);
 }
+
+/* Seconds between two looks at the file tier, where there are no lines about the load. */
+static const double TIER_LOG_S = 10;
 
 static cl_status check(const server_config *c, cl_error *error) {
     assert(c->n_threads >= 1 && c->n_threads <= 64);
@@ -47,6 +51,7 @@ static cl_status check(const server_config *c, cl_error *error) {
     assert(c->generation_timeout_s >= 0 && c->queue_timeout_s >= 0 && c->log_load_s >= 0);
     assert(!c->model_name || !c->model_name[cl_utf8_valid(c->model_name, strlen(c->model_name))]);
     assert(!c->keys || c->keys->n > 0);
+    assert(c->metrics_tenants >= 0 && c->metrics_tenants <= METRICS_MOST_TENANTS);
     assert(c->batch_choices >= 1 && c->max_file_bytes >= 1 && c->max_body_bytes >= 1024);
     if (c->cors_origin && (!*c->cors_origin || strpbrk(c->cors_origin, "\r\n\t")))
         return cl_fail(error, CL_ERR_ARG,
@@ -138,7 +143,8 @@ static cl_status start_threads(http_server *s, cl_error *error) {
     cl_status status = batches_open(s, error);
     if (status == CL_OK) {
         s->requests = preparer_create(generation_prepare);
-        if (!s->requests || !start_serving(s)) status = fail_start(error);
+        s->grammars = preparer_create(generation_compile);
+        if (!s->requests || !s->grammars || !start_serving(s)) status = fail_start(error);
     }
     signals_restore(&before);
     return status;
@@ -147,12 +153,16 @@ static cl_status start_threads(http_server *s, cl_error *error) {
 static void server_free(http_server *s) {
     http_destroy_no_memory_replies(s);
     acceptor_destroy(&s->arrivals);
-    preparer_destroy(&s->requests);
+    preparer_destroy(&s->requests); /* it may still add to the next */
+    preparer_destroy(&s->grammars);
     batches_close(s);
     metrics_destroy(&s->metrics);
+    process_files_close(&s->process);
     pins_destroy(&s->pins);
     keyring_destroy(&s->keys);
     quota_destroy(&s->quotas);
+    shares_destroy(&s->memory);
+    shares_destroy(&s->transfers);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->freed);
     free(s->model_name);
@@ -173,20 +183,23 @@ static http_server *server_create(const server_config *config, int listener, uin
     s->config.max_connections = max_connections;
     s->port = port;
     s->listener = listener;
+    s->is_local = listener >= 0 && listener_is_local(listener);
     s->started_at = (int64_t)time(NULL);
     s->model_name = config->model_name ? strdup(config->model_name) : cl_model_file_name(config->model_path);
     atomic_init(&s->serves, false);
     atomic_init(&s->drains, false);
     atomic_init(&s->stopping, false);
     atomic_init(&s->n_requests, 0);
-    atomic_init(&s->n_transfers, 0);
-    metrics_init(&s->metrics);
+    shares_init(&s->memory, config->request_memory);
+    shares_init(&s->transfers, BATCHES_MAX_TRANSFERS);
+    process_files_open(&s->process);
+    const bool has_metrics = metrics_init(&s->metrics, config->metrics_tenants);
     pins_init(&s->pins);
     quota_init(&s->quotas);
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->freed);
     const bool has_keyring = keyring_init(&s->keys, config->keys) && (!config->keys || set_quotas(s, config->keys));
-    if (has_keyring && s->model_name && http_create_no_memory_replies(s)) return s;
+    if (has_metrics && has_keyring && s->model_name && http_create_no_memory_replies(s)) return s;
     server_free(s);
     return NULL;
 }
@@ -198,8 +211,8 @@ cl_status server_start(const server_config *config, http_server **started, cl_er
     const int32_t n_daemons = config->tls && config->unix_listener >= 0 ? 2 : 1;
     uint16_t port = config->host ? config->port : 0;
     int32_t max_connections = config->max_connections;
-    cl_status status =
-        files_fit_connections(config->n_threads, n_daemons, config->files_dir ? BATCHES_FILES : 0, &max_connections, error);
+    cl_status status = files_fit_connections(config->n_threads, n_daemons,
+                                             PROCESS_FILES + (config->files_dir ? BATCHES_FILES : 0), &max_connections, error);
     if (status == CL_OK && config->host) status = listener_open(config->host, &port, &fd, error);
     if (status != CL_OK) return status;
     openai_json_init();
@@ -215,17 +228,23 @@ cl_status server_start(const server_config *config, http_server **started, cl_er
 }
 
 void server_serve(http_server *s, cl_engine *e, const cl_model *m, const cl_chat *chat, const json_t *chat_kwargs) {
+    const server_config *config = &s->config;
+    openai_defaults defaults;
+    openai_defaults_init(&defaults);
     s->engine = e;
     s->context = (openai_context){.model = m,
                                   .model_name = s->model_name,
                                   .names = s->config.names,
+                                  .started_at = s->started_at,
                                   .chat = chat,
                                   .chat_kwargs = chat_kwargs,
                                   .n_ctx = (int32_t)cl_engine_n_ctx(e),
+                                  .n_ctx_reason = cl_engine_context_reason(e),
                                   .timeout_s = s->config.generation_timeout_s,
                                   .queue_timeout_s = s->config.queue_timeout_s,
                                   .can_pin = s->config.can_pin,
-                                  .defaults = s->config.request};
+                                  .defaults = config->request ? *config->request : defaults,
+                                  .local = config->local ? *config->local : defaults};
     if (s->batches) worker_serve(s->batches, e, &s->context);
     s->logged.struct_size = sizeof s->logged; /* requests before this, such as pins, are no load */
     cl_engine_get_stats(e, &s->logged);
@@ -251,9 +270,10 @@ cl_status server_replace_keys(http_server *s, server_keys *keys, cl_error *error
 void server_tick(http_server *s) { cache_end_pins(s); }
 
 double server_log_load(http_server *s) {
-    const double period = s->config.log_load_s, left = s->logged_at + period - clock_seconds();
-    if (period == 0) return INFINITY;
+    const double period = s->config.log_load_s > 0 ? s->config.log_load_s : TIER_LOG_S;
+    const double left = s->logged_at + period - clock_seconds();
     if (left > 0) return left;
+    log_tier(s);
     log_load(s);
     return period;
 }
@@ -271,6 +291,8 @@ const char *server_model_name(const http_server *s) { return s->model_name; }
 
 uint16_t server_port(const http_server *s) { return s->port; }
 
+bool server_is_local(const http_server *s) { return s->is_local; }
+
 void server_stop(http_server **address) {
     http_server *s = address ? *address : NULL;
     if (!s) return;
@@ -280,6 +302,7 @@ void server_stop(http_server **address) {
     if (s->listener >= 0) close(s->listener);
     generation_stop_all(s);
     generation_wait_all(s, 2);
+    if (atomic_load(&s->serves)) log_tier(s);
     stop_daemons(s);            /* by now no connection is suspended */
     generation_wait_all(s, -1); /* until the engine's last events, and the preparer's last task */
     server_free(s);

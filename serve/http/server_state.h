@@ -11,9 +11,11 @@
 #include "metrics.h"
 #include "pins.h"
 #include "preparer.h"
+#include "process_stats.h"
 #include "serve/batches/worker.h"
 #include "serve/protocol/dialect.h"
 #include "server.h"
+#include "shares.h"
 
 struct http_generation;
 
@@ -29,22 +31,28 @@ struct http_server {
     int64_t started_at;                                /* seconds since 1970 */
     uint16_t port;                                     /* 0: none */
     int listener;                                      /* the socket that listens on it, owned; -1: none */
+    bool is_local;                                     /* it takes connections of this machine only */
     struct MHD_Daemon *daemon, *tls_daemon;            /* of connections without and with TLS; NULL: there are none */
     struct MHD_Response *no_memory[OPENAI_N_DIALECTS]; /* http_reply_no_memory */
     http_acceptor *arrivals;                           /* accepts the daemon's connections */
     http_preparer *requests;                           /* generations whose requests are to be read */
+    http_preparer *grammars;                           /* those that were read and have a grammar, which is to be compiled */
     batch_store *files;                                /* NULL: config.files_dir is not set, as the next two */
     http_preparer *disk;                               /* generations that write to it */
     batch_worker *batches;
-    atomic_bool drains;     /* set once, by server_drain */
-    atomic_bool stopping;   /* set once, by generation_stop_all */
-    atomic_int n_requests;  /* as server_n_requests */
-    atomic_int n_transfers; /* files that clients send or receive */
+    atomic_bool drains;    /* set once, by server_drain */
+    atomic_bool stopping;  /* set once, by generation_stop_all */
+    atomic_int n_requests; /* as server_n_requests */
+    http_shares memory;    /* bytes of requests that arrive or wait, beyond REQUEST_BYTES of each */
+    http_shares transfers; /* files that clients send or receive */
 
     /* Of the program's thread. */
     cl_engine_stats logged; /* as of the last line about the load, and its time by clock_seconds() */
     double logged_at;
 
+    uint64_t tier_errors, tier_refused; /* of the file tier, as of the last line about it */
+
+    process_files process;
     server_metrics metrics;
     server_pins pins;
     http_keyring keys;
@@ -61,6 +69,15 @@ struct http_server {
  * backlog. A longer one would mostly hold connections whose clients have hung up.
  */
 enum { LISTENER_BACKLOG = 512 };
+
+/*
+ * Bytes of a body, and of what is prepared from it, that do not count: however much large requests hold, ordinary ones are
+ * served, and the limit on connections bounds these bytes.
+ */
+enum { REQUEST_BYTES = 64 << 10 };
+
+/* Whether a listening socket takes connections of this machine only. */
+bool listener_is_local(int fd);
 
 /*
  * Listen on host and *port (0: any free port; set to the one chosen). The socket is the caller's to close. Errors: CL_ERR_ARG

@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* For answers that are still sent (2 s), the file of --kv-tier (5 s) and memory that is freed, after requests have ended. */
-static const double end_s = 15;
+/* More than the time in which the program ends itself, for a machine that is busy. */
+static const double margin_s = 15;
 
 /* Connect to a socket in the file system, or to one in Linux' abstract namespace, "@" before its name. -1: see errno. */
 static int connect_to(const char *name) {
@@ -68,7 +68,7 @@ void service_manager_reloading(const service_manager *m) {
 void service_manager_stopping(const service_manager *m, int32_t n_requests, double seconds) {
     char message[128];
     snprintf(message, sizeof message, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%lld\nSTATUS=Waiting for requests to end: %d",
-             (long long)(1e6 * (seconds + end_s)), (int)n_requests);
+             (long long)(1e6 * (seconds + margin_s)), (int)n_requests);
     report(m, message);
 }
 

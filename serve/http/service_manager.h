@@ -26,7 +26,7 @@ void service_manager_loading(const service_manager *m);
 void service_manager_ready(const service_manager *m);     /* /readyz answers 200 */
 void service_manager_reloading(const service_manager *m); /* until the next service_manager_ready */
 
-/* The server ends when n_requests have ended, or after `seconds`. The manager may kill it if it takes much longer. */
+/* The server ends when n_requests have ended, within `seconds`. The manager may kill it if it takes much longer. */
 void service_manager_stopping(const service_manager *m, int32_t n_requests, double seconds);
 
 void service_manager_close(service_manager *m);

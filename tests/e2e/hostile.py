@@ -109,7 +109,8 @@ FIELDS = {
 COMMON = """model max_tokens n_predict n stop stop_token_ids ignore_eos temperature top_p top_k min_p repetition_penalty repeat_penalty
     presence_penalty frequency_penalty seed logprobs prompt_logprobs return_token_ids return_tokens_as_token_ids skip_special_tokens
     include_stop_str_in_output truncate_prompt_tokens cache_salt request_id timings timings_per_token priority stream stream_options
-    allowed_token_ids bad_words min_tokens logit_bias user mirostat dry_multiplier xtc_probability logits_processors"""
+    allowed_token_ids bad_words min_tokens logit_bias user mirostat dry_multiplier xtc_probability logits_processors
+    logprob_start_len"""
 for _api in ("chat", "completion"):
     FIELDS[_api] += " " + COMMON
 VALUES = [b"true", b"-1", b"0", b"1.5", b"1e308", b"-1e308", b"5e-324", b"9223372036854775807", b"-9223372036854775808", b"18446744073709551616",

@@ -73,7 +73,7 @@ def serve(bin_dir, model_path):
         def start(*args, hold=None, **more):
             """Start a server; with a Hold, one that it can hold."""
             program = bin_dir / ("chunkllama_held" if hold else "chunkllama")
-            command = [program, "serve", "-m", model_path, "--temperature", "0", "--shutdown-timeout", str(LIMIT_S), *args]
+            command = [program, "serve", "-m", model_path, "--kv-budget", "2G", "--temperature", "0", "--shutdown-timeout", str(LIMIT_S), *args]
             more |= {"env": hold.env} if hold else {}
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
             servers.enter_context(process)
@@ -374,7 +374,7 @@ def connect_tls(address, cafile):
 
 def ask(connection, path):
     """The status of an answer on an open connection, and its whole text."""
-    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     text = ""
     while "\r\n\r\n" not in text or len(text.partition("\r\n\r\n")[2]) < int(re.search(r"Content-Length: (\d+)", text)[1]):
         piece = connection.recv(65536).decode()
@@ -390,7 +390,7 @@ def common_name(address, cafile):
 
 def s_client(url, cafile, *args):
     command = ["openssl", "s_client", "-connect", ":".join(map(str, address_of(url))), "-CAfile", cafile, "-verify_return_error", *args]
-    request = "GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    request = "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     return subprocess.run([*command, "-ign_eof"], input=request, capture_output=True, text=True, timeout=LIMIT_S)
 
 
@@ -415,7 +415,7 @@ def test_tls(serve, certificates, tmp_path):
         stream = client.completions.create(stream=True, **fields)
         first = next(iter(stream)).choices[0].text
         with socket.create_connection(address, timeout=LIMIT_S) as plain:
-            plain.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+            plain.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
             try:
                 assert b"HTTP" not in plain.recv(4096)
             except ConnectionResetError:
@@ -425,6 +425,10 @@ def test_tls(serve, certificates, tmp_path):
         assert first + "".join(chunk.choices[0].text for chunk in stream) == local.completions.create(**fields).choices[0].text
         long = client.completions.create(model=model, prompt="a", max_tokens=1, user="x" * 1_000_000)  # a body of many records
         assert long.usage.completion_tokens == 1
+        with connect_tls(address, cert) as odd:  # a chunk's size that ends with LF alone
+            odd.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+                        b'1d\n{"prompt":"a","max_tokens":1}\r\n0\r\n\r\n')  # fmt: skip
+            assert odd.recv(4096).startswith(b"HTTP/1.1 400")
         with connect_tls(address, cert) as old:
             assert ask(old, "/livez")[0] == 200
             used_key.write_text(new_key.read_text())
@@ -433,6 +437,20 @@ def test_tls(serve, certificates, tmp_path):
             used_cert.write_text(new_cert.read_text())
             assert "days_left=8" in server.hang_up("certificate was read again")
             assert common_name(address, new_cert) == "second" and ask(old, "/livez")[0] == 200
+    server.end()
+
+
+def test_a_signal_for_the_keys_alone(serve, certificates, tmp_path):
+    """In the sandbox, where a file that was not written may have been replaced, nothing is said of the certificate then."""
+    if not can_sandbox():
+        pytest.skip("this system has no Landlock")
+    cert, key = certificates[0]
+    (tmp_path / "keys").write_text("key-a\n")
+    server = serve("--port", "0", "--tls-cert", cert, "--tls-key", key, "--api-keys", tmp_path / "keys", "--sandbox")
+    (tmp_path / "keys").write_text("key-b\n")
+    server.hang_up("API keys were read again")
+    assert cert.name not in server.hang_up("a file was not read again")  # of the second signal: the keys
+    assert cert.name in server.stderr.readline()
     server.end()
 
 

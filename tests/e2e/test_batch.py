@@ -210,6 +210,20 @@ def test_wrong_files(chunkllama, tmp_path):
     assert "cannot write" in chunkllama("batch", "-i", "-", "-o", "/dev/full", "--max-tokens", 1, stdin=line, status=1).stderr
 
 
+def test_a_reader_that_has_gone(chunkllama_bin, model_path, tmp_path):
+    """The job ends with an error, not by SIGPIPE, which would lose what the file of --kv-tier still needs: the next job finds it."""
+    (tmp_path / "in").write_text(json.dumps({"id": 1, "prompt": [9] * 300, "max_tokens": 1}) + "\n")
+    command = [chunkllama_bin, "batch", "-m", model_path, "-i", tmp_path / "in", "--kv-tier", tmp_path / "tier", "--kv-tier-size", "64M"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, text=True, stderr=subprocess.PIPE, timeout=LIMIT_S)
+    os.close(writer)
+    assert done.returncode == 1 and "cannot write" in done.stderr
+    again = [*command, "-o", tmp_path / "out", "--summary", tmp_path / "summary"]
+    subprocess.run(again, check=True, stderr=subprocess.DEVNULL, timeout=LIMIT_S)
+    assert json.loads((tmp_path / "summary").read_text())["prefill_tokens_computed"] <= 300 - 64
+
+
 def test_files_are_not_lost(chunkllama, tmp_path):
     """The output is overwritten only once the job can begin, and is never the file of requests."""
     requests, results = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
@@ -279,6 +293,6 @@ def test_sharing_is_not_reported_as_a_loss(batch):
     for second in ("The capital of France is", "The capital of Italy is not as well known as"):
         lines = [{"custom_id": text, "body": {"prompt": text, "n": 2, "max_tokens": 8, "seed": 1, "temperature": 1}}
                  for text in ("The capital of France is", second)]
-        _, summary = batch(lines, "--max-seqs", 2)
+        _, summary = batch(lines, "--max-seqs", 4)
         assert summary["prefill_tokens_computed"] < summary["prompt_tokens"]
         assert 0 < summary["kv_bytes_peak"] <= summary["kv_bytes_unshared"]

@@ -174,6 +174,8 @@ def test_foreign_outputs_are_refused_and_kept(job):
     model = re.search(rb'"model file":"(\w{16})"', before[1])[1]
     job.partial.write_bytes(before[1].replace(model, model[::-1], 1))
     assert "was begun with another model than --model has now" in job.run("--resume")
+    job.partial.write_bytes(before[1].replace(b'"penalty window":-1', b'"penalty window":64', 1))
+    assert "was begun with penalties that count another number of tokens" in job.run("--resume")
     assert "name it with --output" in job.run("--resume", "-o", "-")
 
 

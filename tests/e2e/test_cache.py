@@ -173,7 +173,7 @@ def test_clients_that_hang_up(serve, hold):
     for i in range(10):
         body = json.dumps({"prompt": [1000 * i + k for k in range(60)]})
         with hold("step", reached=False), socket.create_connection((host, int(port))) as client:
-            client.sendall(f"POST /cache/pin HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {OPERATOR}\r\n"
+            client.sendall(f"POST /cache/pin HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {OPERATOR}\r\n"
                            f"Content-Length: {len(body)}\r\n\r\n{body}".encode())  # fmt: skip
             if i % 2:  # it leaves while the prompt is computed, and the others when they have sent it
                 hold.wait("step")
@@ -221,7 +221,7 @@ def test_sixteen_requests_are_one_trunk_with_sixteen_leaves(serve, hold):
         trunk, nodes, page = wait_until(find_trunk, "a node with 16 readers")
         leaves = [node for node in nodes.values() if node["parent"] == trunk["id"]]
         assert (trunk["tokens"], trunk["ready"], trunk["sequences"], trunk["state"]) == (200, 200, 16, "live")
-        assert trunk["parent"] is None and trunk["hits"] == 15 and trunk["bytes"] > 0 and trunk["text"]
+        assert trunk["parent"] is None and trunk["hits"] == 15 and trunk["bytes"] > 0 and trunk["text"] and trunk["end"]
         assert trunk["chunks"] == 4 and page["chunk_tokens"] == 64 and page["max_sequences"] == 32
         assert len(leaves) == 16 and all((leaf["readers"], leaf["depth"], leaf["position"]) == (1, 1, 200) for leaf in leaves)
         assert page["running"] == 16 and page["sequences"] == 16 and page["unshared_bytes"] > 2 * page["live_bytes"]

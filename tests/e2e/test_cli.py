@@ -12,7 +12,7 @@ from conftest import ROOT
 from waiting import LIMIT_S
 
 COMMANDS = ["run", "chat", "batch", "serve", "explain", "info", "tokenize", "logits", "perplexity", "bench",
-            "bench serve", "bench grammar", "doctor"]
+            "bench serve", "bench grammar", "doctor", "tier"]
 TEXT = "The harbour lies quiet in the morning. Boats come in with herring, and the gulls know it before anyone else does. "
 
 
@@ -29,7 +29,8 @@ def test_help_of_each_command(chunkllama, command):
     text = chunkllama(*command.split(), "--help").stdout
     assert text.startswith(f"usage: chunkllama {command} [options]")
     options = re.findall(r"^  (?:-\w, |    )--([a-z-]+)", text, re.M)
-    assert options[0] == ("url" if command in ("bench serve", "explain") else "model") and options.pop() == "help" and len(options) == len(set(options))
+    first = {"bench serve": "url", "explain": "url", "tier": "json"}.get(command, "model")
+    assert options[0] == first and options.pop() == "help" and len(options) == len(set(options))
     for name in options:
         assert "CHUNKLLAMA_" + name.upper().replace("-", "_") in text
     assert max(map(len, text.splitlines())) <= 120
@@ -41,6 +42,13 @@ def test_help_lists_choices(chunkllama, option):
     choices = re.search(r" one of (.*)", chunkllama("run", f"--{option}", "xyzzy", status=2).stderr)[1].split(", ")
     text = re.search(rf"--{option} NAME ([^[]*)", chunkllama("run", "--help").stdout)[1]
     assert len(choices) > 1 and set(choices) <= set(re.findall(r"\w+", text))
+
+
+def test_streams_are_kept_up_by_default(chunkllama):
+    """The server's time between tokens has a target; offline work, in which nobody waits for a token, has none."""
+    said = " ".join(chunkllama("serve", "--help").stdout.split())
+    assert re.search(r"--target-itl \w+ [^[]*\[default -1,", said)
+    assert "--target-itl" not in chunkllama("batch", "--help").stdout
 
 
 @pytest.mark.parametrize("args", [["tokenize", "x"], ["info"], ["bench", "--pp", "16", "--tg", "1", "--batch", "1"],
@@ -115,6 +123,8 @@ def test_no_model(chunkllama, command):
 
 def test_not_a_model(chunkllama, tmp_path):
     assert "chunkllama info: " in chunkllama("info", ROOT / "README.md", status=1).stderr
+    assert "/etc/passwd: no GGUF file: it does not begin with \"GGUF\"" in chunkllama("run", "-m", "/etc/passwd", "x", status=1).stderr
+    assert f"{tmp_path}: the folder is no model" in chunkllama("run", "-m", tmp_path, "x", status=1).stderr
     assert "/none.gguf" in chunkllama("run", "-m", tmp_path / "none.gguf", "x", status=1).stderr
 
 
@@ -155,9 +165,40 @@ def test_info_of_a_hostile_file(chunkllama, tmp_path):
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)) + b"".join(key(*pair) for pair in keys) + b"".join(tensors)
     (tmp_path / "x.gguf").write_bytes(head + bytes(-len(head) % 32))
     out = chunkllama("info", "--tensors", tmp_path / "x.gguf").stdout
+    assert re.search(r"^tokenizer  +\S", out, re.M) and "chat template" not in out
     assert "\x1b" not in out and re.search(r"^architecture +\?\[31march$", out, re.M) and re.search(r"^name +\?\[31mname$", out, re.M)
     assert re.search(r"^  \?\[31mkey +string +\?\[31mvalue$", out, re.M) and re.search(r"^  \?\[31m2 +I8 ", out, re.M)
     assert re.search(r"^parameters +9223372036854775807, ", out, re.M) and re.search(r"^  I8 +3 +9223372036854775807 +0 ", out, re.M)
+
+
+def vocabulary(tokens, *keys):
+    """A GGUF file of a byte-level vocabulary."""
+
+    def text(s):
+        return struct.pack("<Q", len(s.encode())) + s.encode()
+
+    fields = [("tokenizer.ggml.model", "gpt2"), ("general.architecture", "llama"), *keys]
+    body = b"".join(text(name) + struct.pack("<I", 8) + text(value) for name, value in fields)
+    for name, values in (("tokens", tokens), ("merges", [])):
+        body += text(f"tokenizer.ggml.{name}") + struct.pack("<IIQ", 9, 8, len(values)) + b"".join(map(text, values))
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(fields) + 2) + body
+
+
+def test_white_space_in_info(chunkllama, tmp_path):
+    (tmp_path / "x.gguf").write_bytes(vocabulary(["a"], ("tokenizer.chat_template", "{% if a %}\n\t{{ b }}\r\n{% endif %}")))
+    out = chunkllama("info", tmp_path / "x.gguf").stdout
+    assert r" {% if a %}\n\t{{ b }}\r\n{% endif %}" in out
+
+
+def test_missing_pre_tokenizer(chunkllama, tmp_path):
+    path = tmp_path / "x.gguf"
+    path.write_bytes(vocabulary(["a"]))
+    warning = "the file has no tokenizer.ggml.pre, and its vocabulary is not recognised"
+    assert re.search(rf"^pre-tokenizer   default\nwarning         {warning}", chunkllama("info", path).stdout, re.M)
+    path.write_bytes(vocabulary(["a", "<|begin_of_text|>"]))
+    assert "warning" not in chunkllama("info", path).stdout
+    path.write_bytes(vocabulary(["a"], ("tokenizer.ggml.pre", "gpt-2")))
+    assert "pre-tokenizer   gpt-2\n" in chunkllama("info", path).stdout
 
 
 def test_error_about_a_hostile_file(chunkllama, tmp_path):

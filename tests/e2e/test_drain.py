@@ -10,6 +10,7 @@ import re
 import resource
 import signal
 import socket
+import subprocess
 
 import openai
 import pytest
@@ -17,7 +18,7 @@ from waiting import LIMIT_S, wait_until
 
 from test_files import completions, wait_for
 from test_files import begin as begin_batch
-from test_serve import endless, hold, metric, post, read_hello, start  # noqa: F401 (two are fixtures)
+from test_serve import endless, hold, is_healthy, metric, post, read_hello, start  # noqa: F401 (two are fixtures)
 
 ENDLESS = {"prompt": "Once", "max_tokens": 8000, "ignore_eos": True, "stream": True}
 
@@ -65,8 +66,12 @@ def read_line(server, text):
     pytest.fail(f"the log has no line with {text!r}")
 
 
+def landlock_version():
+    return ctypes.CDLL(None).syscall(444, None, 0, 1)  # landlock_create_ruleset
+
+
 def can_sandbox():
-    return ctypes.CDLL(None).syscall(444, None, 0, 1) >= 1  # landlock_create_ruleset: the version of Landlock
+    return landlock_version() >= 1
 
 
 # ---- The end ----
@@ -82,7 +87,7 @@ def test_requests_end_before_the_server(start, hold, sandbox):
     url, _ = read_hello(server)
     ask = {"prompt": "Once upon a time", "max_tokens": 60, "ignore_eos": True, "temperature": 0}
     idle = socket.create_connection(re.search(r"//(.*):(\d+)", url).groups(), timeout=LIMIT_S)
-    idle.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    idle.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert idle.recv(12) == b"HTTP/1.1 200"
     with concurrent.futures.ThreadPoolExecutor() as pool:
         with hold("step", reached=False):
@@ -116,7 +121,8 @@ def test_requests_end_before_the_server(start, hold, sandbox):
     assert server.stdout.read() == "\nThe server has stopped.\n"
     log += server.stderr.read()
     # The last request to /metrics has been answered, but may still count.
-    waiting = rf" info  waiting for requests to end; a second signal stops at once requests=[56] seconds_at_most={LIMIT_S}$"
+    assert re.findall(r" info  sandbox landlock_version=(\d+)$", log, re.M) == [str(landlock_version())] * sandbox
+    waiting = rf" info  waiting for requests to end; a second signal stops at once requests=[56] seconds_at_most={LIMIT_S - 8}$"
     assert len(re.findall(waiting, log, re.M)) == 1 and "unfinished" not in log
     for method, path in [("GET", "/readyz"), ("GET", "/health"), ("GET", "/v1/models"), ("POST", "/v1/completions")]:
         assert re.search(rf" warn  request .*method={method} endpoint={path} status=503 ", log), path
@@ -140,10 +146,13 @@ def test_a_second_signal_stops_at_once(start, first, second):
     assert " finish=stopped " in read_line(server, " request ")  # written before the log ends
 
 
-@pytest.mark.parametrize("seconds", ["0.5", "0"])
+HOUR_S = 3600  # by which the clock can be put on
+
+
+@pytest.mark.parametrize("seconds", [HOUR_S + 7, 0])
 def test_a_request_that_takes_too_long_is_cut(start, hold, seconds):
-    """Not before its time, which does not pass while the clock stands still."""
-    server = start("--port", "0", "--shutdown-timeout", seconds, log_level="info", hold=hold)
+    """Not before its time, which does not pass while the clock stands still, and 8 seconds before the server must end, or at once."""
+    server = start("--port", "0", "--shutdown-timeout", str(seconds), log_level="info", hold=hold)
     url, _ = read_hello(server)
     with endless(url) as stream:
         with hold("clock", reached=False):
@@ -152,12 +161,16 @@ def test_a_request_that_takes_too_long_is_cut(start, hold, seconds):
             with hold("step"):
                 pass
             assert b"shutting down" not in stream.read1()
-        assert b"the server is shutting down" in stream.read()
+            if seconds:
+                with hold("hour", reached=False):
+                    assert b"the server is shutting down" in stream.read()
+                    assert server.wait(LIMIT_S) == 124
+        assert seconds or b"the server is shutting down" in stream.read()
     assert server.wait(LIMIT_S) == 124
     log = server.stderr.read()
-    assert log.count(" warn  stopping with unfinished requests requests=1\n") == 1
+    assert log.count(" warn  stopping with unfinished requests requests=1\n") == 1 and "without an orderly end" not in log
     n_waiting = log.count("waiting for requests")
-    assert log.count(" requests=1 seconds_at_most=0.5\n") == n_waiting <= (seconds != "0")  # it waits 0.1 s without a word
+    assert log.count(f" requests=1 seconds_at_most={HOUR_S - 1}\n") == n_waiting <= (seconds > 0)  # it waits 0.1 s without a word
 
 
 def test_a_batch_continues_after_the_end(start, hold, tmp_path):
@@ -189,6 +202,64 @@ def test_a_batch_continues_after_the_end(start, hold, tmp_path):
     assert [json.loads(line)["custom_id"] for line in records] == [f"request-{i}" for i in range(40)]
     server.terminate()
     assert server.wait(LIMIT_S) == 0 and server.stderr.read() == ""
+
+
+LONG = "One sheep, two sheep, three sheep. " * 20  # more than a chunk of K/V
+UPLOAD = ('--xyz\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+          '--xyz\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n{}\r\n--xyz--\r\n')
+STUCK = {
+    "parse": ([], "/v1/completions", "application/json", json.dumps({"prompt": "a", "max_tokens": 1}), "requests|the server's threads"),
+    "pwrite": (["--kv-tier", "tier"], "/v1/completions", "application/json", json.dumps({"prompt": LONG, "max_tokens": 1}),
+               "the engine and the file of --kv-tier"),
+    "fsync": (["--files-dir", "files"], "/v1/files", "multipart/form-data; boundary=xyz", UPLOAD, "requests|the server's threads"),
+}
+
+
+@pytest.mark.parametrize("point", STUCK)
+def test_it_ends_whatever_a_thread_waits_for(start, hold, tmp_path, point):
+    """A request that is being prepared for ever, or a disk that is stuck. It ends when --shutdown-timeout has passed, not later."""
+    more, path, content, body, reason = STUCK[point]
+    server = start("--port", "0", "--shutdown-timeout", str(HOUR_S - 1), *more, hold=hold, cwd=tmp_path)
+    url, _ = read_hello(server)
+    with hold(point, reached=False):
+        client = connect(url)
+        client.request("POST", path, body, {"Content-Type": content})
+        hold.wait(point)
+        if point == "pwrite":
+            assert client.getresponse().status == 200
+        with hold("clock", reached=False):
+            server.send_signal(signal.SIGTERM)
+            wait_until(lambda: not is_healthy(url), "the server to shut down")
+            assert server.poll() is None
+            with hold("hour", reached=False):
+                assert server.wait(LIMIT_S) == 124
+    assert re.search(rf" error stopping without an orderly end, .* waiting_for=\"?({reason})\"?$", server.stderr.read(), re.M)
+
+
+def test_nobody_reads_what_it_prints(chunkllama_bin, model_path, tmp_path):
+    """A pipe that is full keeps the server neither from serving nor from its end; one without a reader does not end it."""
+    for full in (True, False):
+        reader, writer = os.pipe()
+        if full:
+            os.set_blocking(writer, False)
+            with contextlib.suppress(BlockingIOError):
+                while os.write(writer, bytes(4096)):
+                    pass
+            os.set_blocking(writer, True)
+        else:
+            os.close(reader)
+        command = [chunkllama_bin, "serve", "-m", model_path, "--unix-socket", tmp_path / "socket"]
+        server = subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+        os.close(writer)
+        try:
+            read_line(server, " engine ")
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(LIMIT_S) == 0
+        finally:
+            server.kill()
+            server.communicate()
+            if full:
+                os.close(reader)
 
 
 # ---- SIGHUP ----
@@ -233,7 +304,7 @@ def test_many_connections(start, hold):
         def connect_idle(n):
             clients = [stack.enter_context(socket.create_connection(address, timeout=LIMIT_S)) for _ in range(n)]
             for client in clients:
-                client.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-Filler: " + b"a" * 500 + b"\r\n\r\n")
+                client.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-Filler: " + b"a" * 500 + b"\r\n\r\n")
             for client in clients:
                 assert client.recv(4096).startswith(b"HTTP/1.1 200")
             return clients

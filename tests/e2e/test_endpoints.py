@@ -1,6 +1,7 @@
 """The endpoints beside text: start and readiness, tokens of the real tokenizer, embeddings through OpenAI's client, `suffix`."""
 import contextlib
 import json
+import math
 import re
 import signal
 import socket
@@ -147,3 +148,107 @@ def test_openai_client(url):
     with pytest.raises(openai.BadRequestError) as refused:
         client.embeddings.create(model="any", input="a", dimensions=10**6)
     assert refused.value.param == "dimensions"
+
+
+def test_scores_by_embeddings(url):
+    """Texts are compared by the cosines of their embeddings."""
+    query, documents = "What is a cat?", ["It rains.", "What is a cat?", "A cat is an animal."]
+    q, *vectors = [v["embedding"] for v in post(url, "/v1/embeddings", input=[query, *documents])["data"]]
+    cosines = [sum(a * b for a, b in zip(q, v)) for v in vectors]
+    scores = [score["score"] for score in post(url, "/v1/score", text_1=query, text_2=documents, pooling="last")["data"]]
+    assert scores == pytest.approx(cosines, abs=1e-5) and scores[1] == pytest.approx(1)
+    ranked = post(url, "/v1/rerank", query=query, documents=documents, top_n=2, pooling="last")["results"]
+    assert [rank["index"] for rank in ranked] == sorted(range(3), key=lambda i: -scores[i])[:2]
+    assert ranked[0] == {"index": 1, "relevance_score": scores[1], "document": {"text": query}}
+
+
+def test_scores_by_judgement(url):
+    """The chat model is asked about each document, behind one query, which is computed once."""
+    query, documents = "Which animals purr? " * 8, [f"Text {i} is about {what}." for i, what in enumerate(["cats", "rain", "tax"])]
+    answer = post(url, "/v1/rerank", query=query, documents=documents)
+    ranked, usage = answer["results"], answer["usage"]
+    assert sorted(rank["index"] for rank in ranked) == [0, 1, 2]
+    scores = [rank["relevance_score"] for rank in ranked]
+    assert scores == sorted(scores, reverse=True) and all(0 < score < 1 for score in scores)
+    assert usage["completion_tokens"] == 0
+    # The prompts of the second and third document begin with the whole query, which the first one computes.
+    instruction = "Given a web search query, retrieve relevant passages that answer the query"
+    question = f"<Instruct>: {instruction}\n<Query>: {query}\n<Document>: "
+    shared = post(url, "/tokenize", prompt=question, add_special_tokens=False)["count"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= 2 * shared
+    by_index = {rank["index"]: rank["relevance_score"] for rank in ranked}
+    alone = [post(url, "/v1/score", text_1=query, text_2=document)["data"][0]["score"] for document in documents]
+    assert alone == [by_index[i] for i in range(3)]  # to the bit
+    other = post(url, "/rerank", query=query, documents=documents, instruction="Find texts about the weather.")["results"]
+    assert {rank["relevance_score"] for rank in other}.isdisjoint(scores)
+    # The score is that of "yes" against "no" as the next token of the chat.
+    system = ("Judge whether the Document meets the requirements based on the Query and the Instruct provided. "
+              'Note that the answer can only be "yes" or "no".')
+    chat = [{"role": "system", "content": system}, {"role": "user", "content": question + documents[0]}]
+    prompt = post(url, "/tokenize", messages=chat)["tokens"]
+    logprobs = []
+    for word in "no", "yes":
+        token, = post(url, "/tokenize", prompt=word, add_special_tokens=False)["tokens"]
+        scored = post(url, "/v1/completions", prompt=prompt + [token], max_tokens=0, echo=True, logprobs=0,
+                      logprob_start_len=len(prompt) - 1)
+        logprobs.append(scored["choices"][0]["logprobs"]["token_logprobs"][-1])
+    assert alone[0] == pytest.approx(1 / (1 + math.exp(logprobs[0] - logprobs[1])), rel=1e-6)
+
+
+# ---- llama-server's ----
+
+
+def test_llama_servers_completion(url):
+    body = {"prompt": "Once upon a time", "n_predict": 8, "temperature": 0, "ignore_eos": True, "return_tokens": True}
+    answer = post(url, "/completion", **body, n_probs=2)
+    assert answer["stop"] and answer["stop_type"] == "limit" and answer["prompt"] == body["prompt"]
+    assert answer["tokens_predicted"] == len(answer["tokens"]) == len(answer["completion_probabilities"]) == 8
+    same = {"prompt": body["prompt"], "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+    assert answer["content"] == post(url, "/v1/completions", **same)["choices"][0]["text"]
+    assert answer["content"] == post(url, "/completions", **same)["content"]
+    for token in answer["completion_probabilities"]:
+        assert len(token["top_logprobs"]) == 2 and token["logprob"] <= 0 and bytes(token["bytes"])
+    assert len(post(url, "/completion", **body | {"prompt": ["One", "Two"], "n_predict": 1})) == 2
+    request = urllib.request.Request(url + "/completion", json.dumps(body | {"stream": True}).encode())
+    with urllib.request.urlopen(request, timeout=LIMIT_S) as reply:
+        events = [json.loads(line[6:]) for line in reply.read().decode().splitlines() if line.startswith("data: ")]
+    assert "".join(event["content"] for event in events) == answer["content"]
+    assert sum((event["tokens"] for event in events), []) == answer["tokens"]
+    assert [event["stop"] for event in events] == [False] * (len(events) - 1) + [True]
+    assert events[-1]["stop_type"] == "limit" and events[-1]["timings"]["predicted_n"] == 8
+
+
+def test_llama_servers_paths(url):
+    """Without /v1, chats and models are OpenAI's, and vectors have llama-server's form."""
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "temperature": 0}
+    assert post(url, "/chat/completions", **chat)["choices"] == post(url, "/v1/chat/completions", **chat)["choices"]
+    vectors = [vector["embedding"] for vector in post(url, "/v1/embeddings", input=["a", "b"])["data"]]
+    for path in "/embedding", "/embeddings":
+        assert post(url, path, content=["a", "b"]) == [{"index": i, "embedding": [vector]} for i, vector in enumerate(vectors)]
+    assert call(url, "/models")[1]["data"][0]["id"] == call(url, "/v1/models")[1]["data"][0]["id"]
+    assert call(url, "/v1/health")[0] == 200
+
+
+def test_names_of_special_tokens_in_llama_servers_texts(url):
+    """They are these tokens, unless the request says that they are text."""
+    text = "a" + call(url, "/tokenizer_info")[1]["eos_token"]
+    vectors = [post(url, "/v1/embeddings", input=text, **fields)["data"][0]["embedding"] for fields in ({}, {"parse_special": True})]
+    assert vectors[0] != vectors[1]
+    for path in "/embedding", "/embeddings":
+        assert [post(url, path, content=text, **fields)[0]["embedding"] for fields in ({"parse_special": False}, {})] == [[v] for v in vectors]
+
+
+def test_llama_servers_facts(url):
+    """The text of a chat, as a prompt, is the chat."""
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "temperature": 0}
+    prompt = post(url, "/apply-template", **chat)["prompt"]
+    assert "Hi" in prompt and prompt.endswith("assistant\n")
+    expected = post(url, "/v1/chat/completions", **chat)
+    answer = post(url, "/completion", prompt=prompt, n_predict=4, temperature=0)
+    assert answer["content"] == expected["choices"][0]["message"]["content"]
+    assert answer["tokens_evaluated"] == expected["usage"]["prompt_tokens"]
+    props, slots = call(url, "/props")[1], call(url, "/slots")[1]
+    assert props["total_slots"] == len(slots) and props["chat_template"] == call(url, "/tokenizer_info")[1]["chat_template"]
+    assert slots[0]["n_ctx"] == props["default_generation_settings"]["n_ctx"]
+    status, answer, _ = call(url, "/infill", {"input_prefix": "a", "input_suffix": "b"})
+    assert status == 400 and answer["error"]["param"] == "input_suffix"

@@ -7,6 +7,7 @@ import re
 import signal
 import sqlite3
 import subprocess
+import urllib.request
 
 import openai
 import pytest
@@ -14,6 +15,7 @@ from conftest import ROOT
 from waiting import LIMIT_S, wait_until
 
 import test_server
+from test_serve import read_hello, start  # noqa: F401 (a fixture)
 
 LONG = "Once upon a time in a small village by the sea there lived an old woman whom everyone"
 BATCH = {"endpoint": "/v1/completions", "completion_window": "24h"}
@@ -262,6 +264,25 @@ def test_cancel(server):
     with pytest.raises(openai.ConflictError):
         server.client.batches.cancel(second.id)
     assert server.client.files.delete(first.input_file_id).deleted
+
+
+def test_a_batch_is_removed(server):
+    batch = wait_for(server.client, begin(server.client, completions(1, tokens=1)))
+    request = urllib.request.Request(f"{server.url}/v1/batches/{batch.id}", method="DELETE")
+    with urllib.request.urlopen(request, timeout=LIMIT_S) as reply:
+        assert json.load(reply) == {"id": batch.id, "object": "batch", "deleted": True}
+    with pytest.raises(openai.NotFoundError):
+        server.client.batches.retrieve(batch.id)
+    assert batch.id not in [b.id for b in server.client.batches.list()]
+
+
+def test_a_damaged_folder_keeps_no_server_from_its_start(start, tmp_path):
+    (tmp_path / "index.db").write_bytes(b"This is no database." * 100)
+    server = start("--port", "0", "--files-dir", str(tmp_path))
+    url, _ = read_hello(server)
+    assert any("--files-dir: something damaged is not used" in line and "index.db" in line for line in server.stderr)
+    client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=LIMIT_S)
+    assert client.files.content(upload(client, "text").id).text == "text"
 
 
 def test_a_batch_expires(server):

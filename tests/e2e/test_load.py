@@ -14,6 +14,7 @@ import threading
 import pytest
 from waiting import LIMIT_S, wait_until
 
+from test_grammar import grammars_of
 from test_server import serving
 
 pytestmark = pytest.mark.long
@@ -179,7 +180,7 @@ class Client:
         connection = self.connect(small=True)
         sock = connection.sock
         text = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n".encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n".encode()
         whole = head + text
         part = self.random.random() < 0.2
         sock.sendall(whole[:self.random.randrange(len(whole))] if part else whole)
@@ -214,9 +215,10 @@ class Client:
                 problems.append((kind, path, body, repr(problem)))
 
 
-def leftovers(process):
-    """Files and threads of the server."""
-    return len(os.listdir(f"/proc/{process.pid}/fd")), len(os.listdir(f"/proc/{process.pid}/task"))
+def leftovers(server):
+    """Files, without the sockets to processes of grammars, which stay, and threads of the server."""
+    folder = f"/proc/{server.process.pid}"
+    return len(os.listdir(f"{folder}/fd")) - len(grammars_of(server)), len(os.listdir(f"{folder}/task"))
 
 
 def no_more(left, before):
@@ -237,7 +239,7 @@ def server(chunkllama_bin, model_path, grammar_library):
 def test_load(server):
     alone = [read_answer(path, Client(server, 0).post(path, body), False) for path, body in REQUESTS]
     server.wait_until_idle()
-    before = leftovers(server.process)  # maybe with the socket of the last answer
+    before = leftovers(server)  # maybe with the socket of the last answer
     clients = [Client(server, seed) for seed in range(1, CONNECTIONS + 1)]
     problems, sizes = [], []
     for rounds in (ROUNDS // 3, ROUNDS * 2 // 3):
@@ -249,7 +251,7 @@ def test_load(server):
         server.wait_until_idle()
         sizes.append(resident_bytes(server.process))
     assert not problems, problems[0]
-    wait_until(lambda: no_more(leftovers(server.process), before), f"files and threads of clients that are gone to end: {before}")
+    wait_until(lambda: no_more(leftovers(server), before), f"files and threads of clients that are gone to end: {before}")
     assert sizes[1] - sizes[0] < MAX_GROWTH, sizes
     counts = sum((client.counts for client in clients), collections.Counter())
     assert min(counts[kind] for kind in ("whole", "slow", "hangs up")) > CONNECTIONS // 8, counts

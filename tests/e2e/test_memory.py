@@ -5,7 +5,9 @@ import concurrent.futures
 import os
 import pathlib
 import re
+import socket
 import urllib.error
+import urllib.parse
 import urllib.request
 
 from waiting import LIMIT_S, wait_until
@@ -57,6 +59,37 @@ def test_a_large_body_leaves_nothing_behind(chunkllama_bin, model_path):
         assert post_values(server, "1", 2_000_000) == 200
         assert resident(server.process, "VmHWM") >= before + 60_000_000
         wait_until(lambda: resident(server.process, "VmRSS") <= before + 20_000_000, "the memory to return")
+
+
+def send_unfinished(server, size):
+    """A connection with a body of which all but one byte were sent."""
+    address = urllib.parse.urlsplit(server.url)
+    connection = socket.create_connection((address.hostname, address.port), LIMIT_S)
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size)
+    connection.sendall(b" " * (size - 1))
+    return connection
+
+
+def held(server):
+    """The bytes of requests that the server counts."""
+    with urllib.request.urlopen(server.url + "/metrics", timeout=LIMIT_S) as reply:
+        return float(re.search(r"^chunkattn_request_memory_bytes\{.*\} (\S+)$", reply.read().decode(), re.M)[1])
+
+
+def test_unfinished_bodies_are_bounded(chunkllama_bin, model_path):
+    """Twenty bodies of 16 MB arrive but for a byte, of which only those are kept that --request-memory allows."""
+    limit, n = 64 << 20, 20
+    with serving(chunkllama_bin, model_path, "--kv-budget", str(KV_BUDGET), "--request-memory", str(limit)) as server:
+        server.complete(max_tokens=1)
+        before = resident(server.process, "VmHWM")
+        connections = [send_unfinished(server, 16_000_000) for _ in range(n)]
+        wait_until(lambda: held(server) >= 15_000_000, "the first body to be read")
+        assert held(server) <= limit / 2
+        assert resident(server.process, "VmHWM") <= before + limit / 2 + n * (64 << 10) + 30_000_000
+        server.complete(max_tokens=1)
+        for connection in connections:
+            connection.close()
+        wait_until(lambda: held(server) == 0, "the bodies to be freed")
 
 
 def test_a_body_of_too_many_values_is_not_built(chunkllama_bin, model_path):

@@ -154,6 +154,7 @@ def test_a_tool_that_is_called(chunkllama_bin, model_path, grammar_library):
         first = ask(client, question, tools=[WEATHER], tool_choice=choice, max_tokens=200)
         call = first.content[0]
         assert first.stop_reason == "tool_use" and [block.type for block in first.content] == ["tool_use"]
+        assert first.content[0].id.startswith("toolu_") and first._request_id
         assert call.name == "get_weather" and set(call.input) == {"city"}
         with client.messages.stream(model="any", messages=question, tools=[WEATHER], tool_choice=choice, max_tokens=200,
                                     extra_body={"temperature": 0}) as stream:

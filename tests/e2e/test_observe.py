@@ -2,6 +2,7 @@
 import concurrent.futures
 import json
 import math
+import os
 import pathlib
 import re
 import shutil
@@ -12,6 +13,7 @@ import urllib.parse
 import urllib.request
 
 import pytest
+import yaml
 from holding import Hold
 from waiting import LIMIT_S, wait_until
 
@@ -23,16 +25,23 @@ PROMPT = "one two three four five six seven eight nine ten " * 20
 
 
 class Server:
-    """A server whose log goes to a file."""
+    """A server whose log goes to a file. It is killed at the end of a `with`, unless the test has ended it."""
 
     def __init__(self, binary, model, folder, *args, env=None):
         self.log_path = folder / "log"
+        command = [binary, "serve", "-m", model, "--port", "0", "--kv-budget", "2G", *map(str, args)]
         with open(self.log_path, "w") as log:
-            self.process = subprocess.Popen([binary, "serve", "-m", model, "--port", "0", *map(str, args)], text=True,
-                                            stdout=subprocess.PIPE, stderr=log, env=env)  # fmt: skip
+            self.process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=log, env=env)
         self.hello = self.process.stdout.readline()
         assert self.hello, self.log()
         self.url = re.search(r"at (http://\S+)", self.hello)[1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate()
 
     def log(self):
         return self.log_path.read_text()
@@ -72,11 +81,12 @@ def server(bin_dir, model_path, hold, tmp_path_factory):
     """A server with tenants, a context beyond the model's, and a log in JSON, which `hold` can hold."""
     folder = tmp_path_factory.mktemp("observe")
     (folder / "keys").write_text(f"alice key-a\ndefault {OPERATOR}\n")
-    s = Server(bin_dir / "chunkllama_held", model_path, folder, "--api-keys", folder / "keys", "-c", 10000,
-               "--log-format", "json", "--log-level", "debug", "--log-load", 0.2, "--max-seqs", 8, env=hold.env)  # fmt: skip
-    yield s
-    assert s.process.poll() is None, s.log()
-    s.end()
+    args = ("--api-keys", folder / "keys", "-c", 10000, "--log-format", "json", "--log-level", "debug", "--log-load", 0.2,
+            "--max-seqs", 8, "--metrics-tenants", 1)  # fmt: skip
+    with Server(bin_dir / "chunkllama_held", model_path, folder, *args, env=hold.env) as s:
+        yield s
+        assert s.process.poll() is None, s.log()
+        s.end()
 
 
 def request_line(server, **wanted):
@@ -100,6 +110,24 @@ def test_the_log_begins_with_what_is_in_force(server, model_path):
     assert server.hello.startswith("chunkllama serves ") and "serves" not in server.log()
 
 
+@pytest.mark.parametrize(("budget", "line"), [("32M", "--kv-budget holds less"), ("the memory", "--kv-budget is beyond")])
+def test_a_budget_at_either_end_is_warned_of(chunkllama_bin, model_path, tmp_path, budget, line):
+    if budget == "the memory":
+        budget = str(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with Server(chunkllama_bin, model_path, tmp_path, "--kv-budget", budget, "--log-format", "json") as s:
+        warning = json.loads(s.wait_for_line(line))
+        assert warning["level"] == "warn"
+        if budget == "32M":
+            model = json.loads(s.call("/v1/models")[1])["data"][0]
+            served = model["max_model_len"]
+            assert 100 < served == warning["context"] < warning["whole_context"] == 8192
+            status, text = s.call("/v1/completions", {"model": model["id"], "prompt": "a " * 8000})
+            assert status == 400 and f"maximum context length is {served} tokens" in text
+        else:
+            assert warning["kv_budget_bytes"] + warning["weights_bytes"] > warning["free_bytes"]
+        s.end()
+
+
 def test_each_request_has_a_line(server):
     body = {"prompt": PROMPT, "max_tokens": 20, "temperature": 0, "ignore_eos": True}
     assert server.call("/v1/completions", body, **{"X-Request-Id": "first"})[0] == 200
@@ -116,6 +144,14 @@ def test_each_request_has_a_line(server):
     assert request_line(server, id="cmpl-alices")["tenant"] == "alice"
     assert request_line(server, id="cmpl-alices")["cached_tokens"] == 0
     assert "prompt" not in line
+
+
+def test_a_call_that_was_cut_is_answered_with_a_warning(server):
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": "b'}}
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "no"}]
+    assert server.call("/v1/chat/completions", {"messages": messages, "max_tokens": 1}, **{"X-Request-Id": "odd"})[0] == 200
+    line = request_line(server, id="chatcmpl-odd")
+    assert (line["level"], line["odd_arguments"]) == ("warn", "messages[1].tool_calls[0].function.arguments")
 
 
 def test_a_line_tells_with_how_many_a_request_shared(server, hold):
@@ -139,7 +175,7 @@ def test_a_line_tells_with_how_many_a_request_shared(server, hold):
     assert max(line["completion_tokens_per_s"] for line in loads) > 0 and 0 < max(line.get("hit_rate", 0) for line in loads) <= 1
 
 
-@pytest.mark.parametrize("head, status", [("Host: x\r\nX: " + "a" * 20000, 431), ("X: y", 400)])
+@pytest.mark.parametrize("head, status", [("Host: localhost\r\nX: " + "a" * 20000, 431), ("X: y", 400)])
 def test_requests_that_cannot_be_read_have_a_line(server, head, status):
     with socket.create_connection(("127.0.0.1", urllib.parse.urlsplit(server.url).port), timeout=LIMIT_S) as client:
         client.sendall(f"GET /health HTTP/1.1\r\n{head}\r\n\r\n".encode())
@@ -185,7 +221,7 @@ def test_a_client_that_hangs_up_has_a_line(server):
     address = urllib.parse.urlsplit(server.url)
     body = json.dumps({"prompt": "Once", "max_tokens": 5000, "stream": True, "ignore_eos": True})
     with socket.create_connection((address.hostname, address.port)) as s:
-        s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {OPERATOR}\r\nX-Request-Id: gone\r\n"
+        s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {OPERATOR}\r\nX-Request-Id: gone\r\n"
                   f"Content-Length: {len(body)}\r\n\r\n{body}".encode())  # fmt: skip
         while b"data: " not in s.recv(4096):
             pass
@@ -204,20 +240,43 @@ def test_nobody_forges_a_line_or_reads_a_prompt(server):
         assert json.loads(line)["time"].endswith("Z") and line.isprintable()
 
 
+CHATML = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+
+
+def prompt_tokens(server, **fields):
+    answer = server.call("/v1/completions", {"prompt": CHATML, "max_tokens": 1, "temperature": 0} | fields)
+    return json.loads(answer[1])["usage"]["prompt_tokens"]
+
+
+def test_hint_about_special_tokens(server):
+    """Other servers make tokens of their names in a prompt."""
+    text = prompt_tokens(server)
+    line = request_line(server, prompt_tokens=text)
+    assert line["names_special_token"] == "<|im_start|>" and "parse_special" in line["hint"]
+    tokens = prompt_tokens(server, parse_special=True)
+    assert "hint" not in request_line(server, prompt_tokens=tokens) and tokens < text - 15
+
+
+def test_names_are_tokens_by_an_option(chunkllama_bin, model_path, tmp_path):
+    with Server(chunkllama_bin, model_path, tmp_path, "--parse-special") as s:
+        assert prompt_tokens(s) < prompt_tokens(s, parse_special=False) - 15
+        s.end()
+
+
 def test_prompts_and_text(chunkllama_bin, model_path, tmp_path):
-    s = Server(chunkllama_bin, model_path, tmp_path, "--log-prompts", "--log-load", 0)
-    s.call("/v1/completions", {"prompt": SECRET + HOSTILE, "max_tokens": 1, "temperature": 0})
-    line = s.wait_for_line("endpoint=/v1/completions")
-    assert f'prompt="{SECRET}a\\u001b[2J\\n2026-01-01T00:00:00.000Z error request forged=1"' in line
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info  request id=cmpl-\w+ tenant=default method=POST .*\n", line)
-    s.call("/v1/completions", {"prompt": "x", "max_tokens": -5})
-    assert "status=400 error=invalid_request_error" in s.wait_for_line('message="', "max_tokens")
-    s.call("/v1/completions", {"prompt": " responsibilities" * 800, "max_tokens": 1}, **{"X-Request-Id": "long"})
-    assert s.wait_for_line("id=cmpl-long").endswith('..."\n')  # 13,600 bytes
-    s.call("/health")
-    assert s.end().endswith("The server has stopped.\n")
-    assert "/health" not in s.log() and " load " not in s.log()
-    assert all(line.isprintable() for line in s.log().splitlines())
+    with Server(chunkllama_bin, model_path, tmp_path, "--log-prompts", "--log-load", 0) as s:
+        s.call("/v1/completions", {"prompt": SECRET + HOSTILE, "max_tokens": 1, "temperature": 0})
+        line = s.wait_for_line("endpoint=/v1/completions")
+        assert f'prompt="{SECRET}a\\u001b[2J\\n2026-01-01T00:00:00.000Z error request forged=1"' in line
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info  request id=cmpl-\w+ tenant=default method=POST .*\n", line)
+        s.call("/v1/completions", {"prompt": "x", "max_tokens": -5})
+        assert "status=400 error=invalid_request_error" in s.wait_for_line('message="', "max_tokens")
+        s.call("/v1/completions", {"prompt": " responsibilities" * 800, "max_tokens": 1}, **{"X-Request-Id": "long"})
+        assert s.wait_for_line("id=cmpl-long").endswith('..."\n')  # 13,600 bytes
+        s.call("/health")
+        assert s.end().endswith("The server has stopped.\n")
+        assert "/health" not in s.log() and " load " not in s.log()
+        assert all(line.isprintable() for line in s.log().splitlines())
 
 
 # ---- /metrics ----
@@ -281,6 +340,64 @@ def test_metrics_count_what_requests_do(server):
         assert re.search(rf'^chunkattn_http_replies_total{{[^}}]*status="{status}"}} [1-9]', after, re.M)
 
 
+@pytest.mark.parametrize("args, warns", [((), True), (("--api-key", "k"), False), (("--host", "localhost"), False)])
+def test_a_port_without_a_key_is_warned_of(bin_dir, model_path, tmp_path, args, warns):
+    """And a server without grammars, also in the line for a person, and in explanations."""
+    environment = {key: value for key, value in os.environ.items() if key != "CHUNKLLAMA_GRAMMAR_LIBRARY"}
+    with Server(bin_dir / "chunkllama", model_path, tmp_path, "--log-format", "json", "--host", "0.0.0.0", *args, env=environment) as s:
+        s.wait_for_line('"event": "engine"')
+        ask = {"messages": [{"role": "user", "content": "a"}]}
+        refused, fine = (json.loads(s.call("/cache/explain", {**ask, **more}, key="k")[1])["refusal"]
+                         for more in ({"response_format": {"type": "json_object"}}, {}))  # fmt: skip
+        assert "response_format needs llguidance, which this server lacks: " in refused and fine is None
+        s.end()
+    assert ("everybody who reaches the port may use the server" in s.log()) == warns
+    assert "requests with a grammar or a JSON schema are refused" in s.log() and "It has no grammars" in s.hello
+
+
+def start_of(pid):
+    """When a process started, in seconds since 1970, from whole seconds and ticks of the kernel."""
+    [booted] = re.findall(r"^btime (\d+)$", open("/proc/stat").read(), re.M)
+    ticks = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[19]
+    return int(booted) + int(ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def test_metrics_of_the_process(server):
+    pid, text = server.process.pid, metrics_of(server)
+    status = open(f"/proc/{pid}/status").read()
+    resident = int(re.search(r"VmRSS:\s*(\d+)", status)[1]) * 1024
+    assert 0.5 < sample(text, "process_resident_memory_bytes") / resident < 2
+    assert sample(text, "process_virtual_memory_bytes") > resident and sample(text, "process_cpu_seconds_total") > 0
+    started = sample(text, "process_start_time_seconds")  # in whole seconds
+    assert started == sample(metrics_of(server), "process_start_time_seconds")
+    assert start_of(pid) - 2 < started <= server.log_path.stat().st_mtime
+    assert sample(text, "chunkattn_http_connections") >= 1
+    limit = int(re.search(r"Max open files\s+(\d+)", open(f"/proc/{pid}/limits").read())[1])
+    assert sample(text, "process_max_fds") == limit
+    if "process_open_fds" in text:  # from Linux 6.2 on
+        assert abs(sample(text, "process_open_fds") - len(os.listdir(f"/proc/{pid}/fd"))) < 20
+
+
+def test_tokens_of_tenants(server):
+    """Those of the first tenant that sends something, and of all others together."""
+    def counts():
+        found = re.findall(r'^chunkattn_tenant_(\w+)_total{[^}]*tenant="(\w*)"} (\d+)$', metrics_of(server), re.M)
+        return {(name, tenant): int(value) for name, tenant, value in found}
+
+    ask = {"prompt": "Once upon a time", "max_tokens": 3, "ignore_eos": True}
+    assert server.call("/v1/completions", ask, key=OPERATOR)[0] == 200  # unless another test has
+    wait_until(lambda: any(tenant for _, tenant in counts()), "the first tenant")
+    before = counts()
+    [first] = {tenant for _, tenant in before if tenant}
+    for key in ("key-a", OPERATOR):
+        assert server.call("/v1/completions", ask, key=key)[0] == 200
+    after = wait_until(lambda: all(counts()["requests", t] > before["requests", t] for t in ("", first)) and counts(), "the counts")
+    for tenant in ("", first):
+        grown = {name: after[name, tenant] - before[name, tenant] for name, t in before if t == tenant}
+        assert grown["requests"] >= 1 and grown["generation_tokens"] == 3 * grown["requests"]
+        assert grown["prompt_tokens"] >= 4 * grown["requests"] and 0 <= grown["cached_tokens"] < grown["prompt_tokens"]
+
+
 @pytest.mark.long
 def test_promtool_objects_only_to_vllms_names(server):
     if not shutil.which("promtool"):
@@ -305,9 +422,31 @@ def test_the_dashboard_names_only_metrics_that_exist(server):
     exposed = {re.split(r"[{ ]", line)[0] for line in metrics_of(server).splitlines() if not line.startswith("#")}
     assert len(queries()) > 25
     for title, expr in queries():
-        names = set(re.findall(r"\b(?:vllm:|chunkattn_)\w+", expr))
+        names = set(re.findall(r"\b(?:vllm:|chunkattn_|process_)\w+", expr))
         assert names and names <= exposed, (title, expr)
         assert expr.count("{") == expr.count('{model_name=~"$model"}'), (title, expr)
+
+
+def test_the_alerts_name_only_metrics_that_exist(server):
+    exposed = {re.split(r"[{ ]", line)[0] for line in metrics_of(server).splitlines() if not line.startswith("#")}
+    scrape = yaml.safe_load((ROOT / "packaging/prometheus/scrape.yml").read_text())
+    assert scrape["rule_files"] == ["alerts.yml"] and scrape["scrape_configs"][0]["job_name"] == "chunkllama"
+    [group] = yaml.safe_load((ROOT / "packaging/prometheus/alerts.yml").read_text())["groups"]
+    assert len(group["rules"]) >= 8
+    for rule in group["rules"]:
+        names = set(re.findall(r"\b(?:vllm:|chunkattn_|process_)\w+", rule["expr"]))
+        assert names <= exposed and (names or "up{" in rule["expr"]), rule
+        assert {"summary", "description"} <= set(rule["annotations"]) and rule["labels"]["severity"] in ("warning", "critical")
+
+
+@pytest.mark.long
+def test_promtool_accepts_the_configuration():
+    if not shutil.which("promtool"):
+        pytest.skip("promtool is not installed")
+    folder = ROOT / "packaging/prometheus"
+    for command in (["check", "rules", "alerts.yml"], ["check", "config", "scrape.yml"]):
+        done = subprocess.run(["promtool", *command], cwd=folder, capture_output=True, text=True, timeout=LIMIT_S)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture

@@ -41,7 +41,8 @@ def test_every_route_is_described(url):
     """GET / lists the routes of the program, in which ID stands for a parameter."""
     listed = {tuple(line.split()) for line in read(url + "/").splitlines()[1:]}
     paths = json.loads(read(url + "/openapi.json"))["paths"]
-    described = {(method.upper(), re.sub(r"\{\w+\}", "ID", path)) for path, methods in paths.items() for method in methods}
+    same = {path: item["$ref"].removeprefix("#/paths/").replace("~1", "/") for path, item in paths.items() if "$ref" in item}
+    described = {(method.upper(), re.sub(r"\{\w+\}", "ID", path)) for path in paths for method in paths[same.get(path, path)]}
     assert described == listed
 
 

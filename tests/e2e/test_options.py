@@ -39,7 +39,7 @@ def post(url, content):
 def server(chunkllama_bin, model_path):
     """Started as a user of vLLM or llama-server would."""
     flags = ["--served-model-name", "first", "second,third", "--max-model-len", "256", "-np", "3", "-t", "1", "-fa", "--n-gpu-layers",
-             "0", "--enable-prefix-caching", "--tensor-parallel-size=1", "--no-webui"]
+             "0", "--enable-prefix-caching", "--tensor-parallel-size=1", "--no-webui", "--slots"]
     with serving(chunkllama_bin, model_path, *flags) as running:
         yield running
 
@@ -104,14 +104,48 @@ def test_model_names_of_batch(chunkllama, model_path):
     (["--no-enable-prefix-caching"], "--no-enable-prefix-caching: use --sharing private and --retention none"),
     (["--enable-prefix-caching=false"], "--enable-prefix-caching is 'false'; it cannot be switched off here, so leave it out"),
     (["--ctx-size", "-1"], "--ctx-size is -1; it must be from 0 to "),
+    (["--lora", "a.gguf"], "--lora: adapters are not supported; merge the adapter"),
+    (["--enable-lora"], "--enable-lora: adapters are not supported"),
+    (["--mmproj", "m.gguf"], "--mmproj: only text is supported"),
+    (["--rerank"], "--rerank: there is no reranking"),
+    (["--no-slots"], "--no-slots: GET /slots is always there"),
+    (["--props"], "--props: GET /props is always there"),
+    (["--verbose"], "--verbose: use --log-level: debug"),
+    (["--log-disable"], "--log-disable: use --log-level: debug"),
+    (["--disable-log-requests"], "--disable-log-requests: requests are logged at the level info; use --log-level warn"),
+    (["--grammar-file", "a.gbnf"], "--grammar-file: grammars belong to requests"),
+    (["--root-path", "/x"], "--root-path: let the proxy cut the path"),
+    (["--chunked-prefill-size", "512"], "--chunked-prefill-size: use --prefill-segment"),
     (["--max-num-seqs"], "--max-num-seqs needs a value: N"),
     (["-t", "x"], "-t is 'x', which is not a whole number"),
     (["--served-model-name", "--port", "1"], "--served-model-name needs a value: NAMES"),
+    (["-hf", "Qwen/Qwen3-0.6B-GGUF:Q8_0"], "run: hf download Qwen/Qwen3-0.6B-GGUF --include '*Q8_0*.gguf' --local-dir Qwen3-0.6B-GGUF "
+     "&& chunkllama serve -m Qwen3-0.6B-GGUF/*Q8_0*.gguf"),
+    (["--hf-repo=unsloth/gemma-3-1b-it-GGUF"], "--include '*Q4_K_M*.gguf' --local-dir gemma-3-1b-it-GGUF && chunkllama serve -m"),
+    (["-hf", "qwen"], "-hf needs a value: OWNER/NAME"),
+    (["-hf"], "-hf needs a value: OWNER/NAME"),
+    (["-mu", "https://example.com/a/b.gguf?download=true"],
+     "run: curl -L -o 'b.gguf' 'https://example.com/a/b.gguf?download=true' && chunkllama serve -m 'b.gguf'"),
+    (["Qwen/Qwen3-0.6B"], "Qwen/Qwen3-0.6B: models are not downloaded here; run: hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B "
+     "&& chunkllama serve -m Qwen3-0.6B (hf: pipx install huggingface_hub)"),
+    (["-m", "https://huggingface.co/Qwen/Qwen3-0.6B"], "run: hf download Qwen/Qwen3-0.6B --local-dir"),
+    (["-m", "a", "--draft-model", "Qwen/Qwen3-0.6B"], "Qwen/Qwen3-0.6B: models are not downloaded here"),
     (["a.gguf", "b.gguf"], "'b.gguf' is one argument too many; name one MODEL, in quotes if it has blanks"),
     (["a.gguf", "-m", "b.gguf"], "the model is 'a.gguf' and --model 'b.gguf'; name it once"),
 ])
 def test_answers_about_flags_of_others(chunkllama, args, message):
     assert message in chunkllama("serve", *args, status=2).stderr
+
+
+def test_a_path_is_no_name_on_the_hub(chunkllama, tmp_path, monkeypatch):
+    """A file that is missing is named as one, in a folder that exists or with the ending of a model."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    for path in ("models/mine", "none/mine.gguf", "./Qwen/Qwen3-0.6B", "/none/mine"):
+        error = chunkllama("info", "-m", path, status=1).stderr
+        assert path in error and "cannot be opened" in error and "hf download" not in error, error
+    error = chunkllama("run", "-m", "Qwen/Qwen3-0.6B", "Hello", status=2).stderr
+    assert "&& chunkllama run -m Qwen3-0.6B " in error
 
 
 def test_every_flag_of_others(chunkllama, request):
@@ -289,9 +323,10 @@ def test_doctor(chunkllama_bin, chunkllama, model_path):
 
     status, found = lines("--json", model_path)
     report = {line["name"]: line for line in map(json.loads, found)}
-    assert list(report) == ["cpu", "threads", "memory", "huge pages", "sandbox", "grammars", "model", "users"]
+    assert list(report) == ["cpu", "threads", "memory", "huge pages", "sandbox", "grammars", "model", "users", "tokenizer"]
     assert all((line["fix"] is None) == line["ok"] for line in report.values())
     assert status == (0 if all(line["ok"] for line in report.values()) else 1)
+    report.update((line["name"], line) for line in map(json.loads, lines("--json", "--kv-budget", "2G", model_path)[1]))
     # SmolLM2-135M: 30 layers, 3 KV heads of 64, bf16: 1,474,560 bytes a chunk of 64 tokens; 2 GiB have 1,456 chunks.
     assert f"room for {(1456 - 32) // 9} users with a shared prompt of 2048 tokens and 512 of their own" in report["users"]["found"]
     assert "ref" in report["cpu"]["found"]

@@ -1,10 +1,14 @@
 """Fields of vLLM's and llama-server's requests, sent by OpenAI's client as their users send them."""
+import concurrent.futures
+import json
 import re
+import urllib.request
 
 import openai
 import pytest
 
 from test_server import LONG, serving
+from waiting import LIMIT_S
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +105,23 @@ def test_prompt_logprobs(server):
     assert chat.prompt_logprobs[0] is None and len(chat.prompt_logprobs) == chat.usage.prompt_tokens
 
 
+def test_logprobs_of_continuations(server):
+    """One context is computed once for all of its continuations, whose logprobs are those of the whole computation, to the bit."""
+    fields = {"max_tokens": 0, "echo": True, "logprobs": 1}
+    context, *more = [complete(server, f"{n}: " + LONG * 12, max_tokens=1, cache_salt="s").choices[0].prompt_token_ids[:n]
+                      for n in (90, 5, 6, 7)]
+    prompts = [context + continuation for continuation in more]
+    whole = complete(server, prompts, **fields)
+    assert whole.usage.prompt_tokens_details.cached_tokens == 0
+    part = complete(server, prompts, logprob_start_len=len(context) - 1, **fields)
+    assert part.usage.prompt_tokens_details.cached_tokens == (len(prompts) - 1) * (len(context) - 2)
+    for expected, choice in zip(whole.choices, part.choices):
+        logprobs = choice.logprobs.token_logprobs
+        assert logprobs[:len(context)] == [None] * len(context) and len(logprobs) == len(expected.logprobs.token_logprobs)
+        assert logprobs[len(context):] == expected.logprobs.token_logprobs[len(context):]
+        assert choice.logprobs.tokens == expected.logprobs.tokens
+
+
 def test_truncated_prompts(server):
     words = "one two three four five six seven eight nine ten " * 300
     whole = complete(server, "one two three four", max_tokens=1).choices[0].prompt_token_ids
@@ -116,7 +137,10 @@ def test_names_of_answers_and_tokens(server):
     assert complete(server, request_id="mine", max_tokens=1).id == "cmpl-mine"
     assert server.chat(max_tokens=1, extra_body={"request_id": "mine"}).id == "chatcmpl-mine"
     named = server.client.with_options(default_headers={"X-Request-Id": "header"})
-    assert named.completions.create(model="any", prompt="x", max_tokens=1, extra_body={"request_id": "mine"}).id == "cmpl-header"
+    answer = named.completions.create(model="any", prompt="x", max_tokens=1, extra_body={"request_id": "mine"})
+    assert answer.id == "cmpl-header" and answer._request_id == "header"
+    unnamed = server.client.completions.create(model="any", prompt="x", max_tokens=1)
+    assert unnamed.id == f"cmpl-{unnamed._request_id}"
     choice = complete(server, logprobs=0, return_tokens_as_token_ids=True, max_tokens=3).choices[0]
     assert choice.logprobs.tokens == [f"token_id:{token}" for token in choice.token_ids]
 
@@ -129,3 +153,102 @@ def test_timings(server):
     decode_ms = (server.metrics()[name] - before) * 1e3  # which the engine's thread measures, token by token
     assert t["predicted_n"] == 48 and decode_ms / 2 < t["predicted_ms"] < 2 * decode_ms and t["prompt_ms"] > 0
     assert t["predicted_per_second"] == pytest.approx(48 / t["predicted_ms"] * 1e3)
+
+
+# ---- llama-server's penalties ----
+
+
+def test_penalties_count_a_window(server):
+    """llama-server's penalty counts the last 64 tokens, unless the request says another number, and vLLM's counts all."""
+    there, elsewhere, other = 500, 600, 700
+    bias = {str(there): 100, str(elsewhere): 70}  # the first one is drawn, unless it is penalised
+
+    def draws(**fields):
+        return ids_of(complete(server, [there] + [other] * 80, max_tokens=1, logit_bias=bias, **fields))
+
+    assert draws() == draws(repeat_penalty=3.0) == [there]
+    assert draws(repetition_penalty=3.0) == [elsewhere]
+    assert draws(repetition_penalty=3.0, samplers=["temperature"]) == [there]
+    for n, drawn in [(0, there), (80, there), (81, elsewhere), (-1, elsewhere)]:
+        assert draws(repeat_penalty=3.0, repeat_last_n=n) == [drawn]
+
+
+# ---- Budgets of reasoning ----
+
+THINKING = """{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif %}{% if never %}</think>{% endif %}"""
+
+
+@pytest.fixture(scope="module")
+def thinker(chunkllama_bin, model_path, grammar_library, tmp_path_factory):
+    """A server whose model believes that it reasons, and never ends that."""
+    template = tmp_path_factory.mktemp("thinker") / "template.jinja"
+    template.write_text(THINKING)
+    args = "--temperature", "0", "-c", "1024", "--chat-template", template, "--grammar-library", grammar_library
+    with serving(chunkllama_bin, model_path, *args) as running:
+        yield running
+
+
+def think(server, **fields):
+    answer = server.chat(max_tokens=60, extra_body={"ignore_eos": True, **fields})
+    message = answer.choices[0].message
+    return getattr(message, "reasoning_content", None), message.content, answer.usage
+
+
+def test_lines_are_indented(thinker):
+    """The answer ends in the first line that has too few blanks."""
+    text = "    a\n  b\nc"
+    for more, said in ({}, text), ({"n_indent": 4}, "    a\n  "):
+        assert thinker.complete("def f(x):\n", max_tokens=60, extra_body={"guided_regex": text, **more}).choices[0].text == said
+
+
+def test_reasoning_ends_with_its_budget(thinker):
+    reasoning, content, usage = think(thinker)
+    assert not content and usage.completion_tokens == 60
+    for name in "thinking_token_budget", "reasoning_budget_tokens", "thinking_budget_tokens":
+        short, content, usage = think(thinker, **{name: 7})
+        assert short and len(short) < len(reasoning) and reasoning.startswith(short.rstrip()) and content
+        assert usage.completion_tokens == 60
+    assert not think(thinker, thinking_token_budget=0)[0]
+    assert think(thinker, thinking_token_budget=-1)[0] == reasoning
+    alone = think(thinker, thinking_token_budget=20)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        together = list(pool.map(lambda n: think(thinker, thinking_token_budget=n), [20, 3, 20, 11]))
+    assert together[0][:2] == together[2][:2] == alone[:2]
+
+
+def test_reasoning_ends_before_an_answer_with_a_schema(thinker):
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
+    response_format = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    reasoning, content, _ = think(thinker, thinking_token_budget=6, response_format=response_format)
+    assert reasoning and json.loads(content)["ok"] in (True, False)
+
+
+def test_anthropics_budget(thinker):
+    body = {"model": "m", "max_tokens": 60, "messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True,
+            "thinking": {"type": "enabled", "budget_tokens": 5}}
+    request = urllib.request.Request(thinker.url + "/v1/messages", json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=LIMIT_S) as reply:
+        blocks = json.load(reply)["content"]
+    assert [block["type"] for block in blocks] == ["thinking", "text"]
+
+
+# ---- Defaults ----
+
+
+@pytest.mark.parametrize("args, local, api", [
+    ([], (0.8, 40, 0.95, 0.05), (1, 0, 1, 0)),
+    (["--sampling-defaults", "openai"], (1, 0, 1, 0), (1, 0, 1, 0)),
+    (["--temperature", "0.25", "--top-k", "7"], (0.25, 7, 0.95, 0.05), (0.25, 7, 1, 0)),
+])
+def test_defaults(chunkllama_bin, model_path, args, local, api):
+    """The page has llama.cpp's where the model recommends nothing, and the API OpenAI's; options override both."""
+    names = "temperature", "top_k", "top_p", "min_p"
+    with serving(chunkllama_bin, model_path, "-c", "256", *args) as running:
+        with urllib.request.urlopen(running.url + "/props", timeout=LIMIT_S) as reply:
+            params = json.load(reply)["default_generation_settings"]["params"]
+        assert tuple(params[name] for name in names) == local
+        request = urllib.request.Request(running.url + "/v1/completions/render", b'{"prompt": "x"}')
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as reply:
+            params = json.load(reply)[0]["sampling_params"]
+        assert tuple(pytest.approx(params[name], rel=1e-6) for name in names) == api

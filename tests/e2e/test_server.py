@@ -3,6 +3,7 @@ import concurrent.futures
 import contextlib
 import json
 import re
+import signal
 import socket
 import subprocess
 import urllib.error
@@ -31,6 +32,11 @@ class Server:
     def kill(self):
         self.process.kill()
         self.process.wait()
+
+    def stop_at_once(self):
+        """A second signal cuts the requests that the first one would let end."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.terminate()
 
     def chat(self, messages=QUESTION, **more):
         return self.client.chat.completions.create(model=self.model, messages=messages, **more)
@@ -65,7 +71,7 @@ class Server:
 def serving(binary, model_path, *args, key="none", hold=None):
     """A server, which ends in order afterwards, unless the test has ended it and waited for that. Requests may name any model. A
     Hold can hold the program chunkllama_held."""
-    command = [binary, "serve", "-m", model_path, "--port", "0", "--model-name", "*", "--log-level", "error", *args]
+    command = [binary, "serve", "-m", model_path, "--port", "0", "--kv-budget", "2G", "--model-name", "*", "--log-level", "error", *args]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=plain_environment() | ({"CHUNKLLAMA_HOLD": str(hold.folder)} if hold else {}))
     try:
@@ -273,7 +279,6 @@ def test_equals_batch(server, chunkllama, tmp_path):
     ("temperature", {"temperature": "much"}),
     ("top_p", {"top_p": 9}),
     ("response_format", {"response_format": {"type": "json_object"}}),
-    (None, {"max_tokens": 10**9}),
     (None, {"messages": [{"role": "user", "content": "word " * 20000}]}),
 ])
 def test_bad_chat_requests(server, param, fields):
@@ -284,6 +289,15 @@ def test_bad_chat_requests(server, param, fields):
     if param is None:
         assert error.code == "context_length_exceeded" and "This model's maximum context length is" in error.body["message"]
     assert server.chat(max_tokens=1).usage.completion_tokens == 1
+
+
+def test_more_tokens_than_the_context_holds(chunkllama_bin, model_path):
+    """Clients send their own limits, which know no context: an answer ends with it."""
+    with serving(chunkllama_bin, model_path, "-c", "64") as server:
+        for ask in server.chat, server.complete:
+            answer = ask(max_tokens=10**9, extra_body={"ignore_eos": True})
+            assert answer.choices[0].finish_reason == "length"
+            assert answer.usage.prompt_tokens < answer.usage.prompt_tokens + answer.usage.completion_tokens <= 64
 
 
 def test_an_empty_prompt(server):
@@ -365,7 +379,7 @@ def test_hanging_up_while_queued_frees_everything(chunkllama_bin, model_path):
         address = urllib.parse.urlsplit(server.url)
         body = json.dumps({"prompt": LONG, "max_tokens": 4000, "ignore_eos": True})
         with socket.create_connection((address.hostname, address.port)) as whole:
-            whole.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            whole.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
             server.wait_for(running=1, waiting=2)
         server.wait_for(running=1, waiting=1)
         queued.close()
@@ -376,11 +390,11 @@ def test_hanging_up_while_queued_frees_everything(chunkllama_bin, model_path):
 
 
 def test_stopping_ends_streams(chunkllama_bin, model_path):
-    with serving(chunkllama_bin, model_path, "--shutdown-timeout", "0") as server:
+    with serving(chunkllama_bin, model_path) as server:
         stream = server.complete(max_tokens=4000, stream=True, extra_body={"ignore_eos": True})
         next(iter(stream))
-        server.process.terminate()
+        server.stop_at_once()
         with pytest.raises(openai.APIError, match="shutting down"):
             for _ in stream:
                 pass
-        assert server.process.wait(LIMIT_S) == 124
+        assert server.process.wait(LIMIT_S) == 128 + signal.SIGTERM

@@ -1,4 +1,5 @@
 """`chunkllama serve` as a service: what it reports to the service manager, from its start to its end."""
+import json
 import os
 import re
 import signal
@@ -6,6 +7,8 @@ import socket
 import time
 
 import pytest
+import yaml
+from conftest import ROOT
 
 from test_drain import can_sandbox, get, read_line
 from test_serve import endless, read_hello, start  # noqa: F401 (start is a fixture)
@@ -83,3 +86,36 @@ def test_a_manager_that_is_gone_is_only_a_warning(start, tmp_path):
     assert get(url, "/readyz")[0] == 200
     server.terminate()
     assert server.wait(LIMIT_S) == 0
+
+
+def test_the_manifest_for_kubernetes(chunkllama):
+    """What can be checked without a cluster: its options exist and are accepted, and what it repeats is what other files say."""
+    service, pods = yaml.safe_load_all((ROOT / "packaging/kubernetes.yaml").read_text())
+    assert (service["kind"], pods["kind"]) == ("Service", "StatefulSet")
+    spec = pods["spec"]["template"]["spec"]
+    [container] = spec["containers"]
+    labels = pods["spec"]["template"]["metadata"]["labels"].items()
+    assert service["spec"]["selector"].items() <= labels and pods["spec"]["selector"]["matchLabels"].items() <= labels
+    # For a Service of this name Kubernetes would set CHUNKLLAMA_PORT.
+    assert service["metadata"]["name"] == pods["spec"]["serviceName"] != "chunkllama"
+    command, *options = container["args"]
+    options = dict(option.removeprefix("--").split("=") for option in options)
+    known = chunkllama(command, "--help").stdout
+    assert command == "serve" and all(f"--{name} " in known for name in options)
+    assert spec["terminationGracePeriodSeconds"] >= int(options["shutdown-timeout"]) + 5
+    [port] = container["ports"]
+    # The server does not see a limit of CPU time, and would start a thread for each CPU of the node.
+    assert int(options["threads"]) == int(container["resources"]["limits"]["cpu"])
+    assert int(options["port"]) == port["containerPort"] and service["spec"]["ports"][0]["targetPort"] == port["name"]
+    described = json.loads((ROOT / "serve/http/openapi.json").read_text())["paths"]
+    for probe, path in {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}.items():
+        assert container[probe]["httpGet"] == {"path": path, "port": port["name"]} and path in described
+    # The user is that of the image, which may write to its volume alone.
+    assert f"USER {spec['securityContext']['runAsUser']}:{spec['securityContext']['runAsGroup']}\n" in (ROOT / "Containerfile").read_text()
+    assert container["securityContext"]["readOnlyRootFilesystem"] and container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    volumes = {v["name"] for v in spec["volumes"]} | {v["metadata"]["name"] for v in pods["spec"]["volumeClaimTemplates"]}
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert set(mounts) == volumes
+    for name, volume in {"model": "models", "api-keys": "keys", "kv-tier": "state", "files-dir": "state"}.items():
+        assert options[name].startswith(mounts[volume]["mountPath"] + "/")
+        assert mounts[volume].get("readOnly", False) == (volume != "state")

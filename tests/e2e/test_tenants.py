@@ -9,12 +9,19 @@ import re
 import resource
 import socket
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
 
+import hostile
 import pytest
 from holding import Hold
+from nastiest import ATTACKS, CONTEXT
+from nastiest import KEY as MALLORY
+from test_memory import resident
+from test_server import serving
+from today import DAY
 from waiting import LIMIT_S, wait_until
 
 KEYS = "# tenants\nalice key-a 2\nbob key-b\nalice key-a2\ndefault key-d\n"
@@ -181,7 +188,7 @@ def test_a_flood_delays_no_other_tenant(serve, tmp_path):
         for i in range(n):
             body = json.dumps({"prompt": [1000 + i] + list(range(2000, 2016)), "max_tokens": 64, "ignore_eos": True})
             client = stack.enter_context(socket.create_connection(address, timeout=LIMIT_S))
-            client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key-a\r\n"
+            client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer key-a\r\n"
                            f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
         states = ("vllm:num_requests_waiting", "vllm:num_requests_running", "vllm:request_success_total")
         wait_until(lambda: sum(metric(url, name) for name in states) == n, "all requests of alice")
@@ -195,3 +202,125 @@ def test_a_flood_delays_no_other_tenant(serve, tmp_path):
                     hold.next("step")
                 assert answer.result(LIMIT_S)["usage"]["completion_tokens"] == 4
                 assert metric(url, "vllm:num_requests_waiting") > 100, "the flood was over"
+
+
+# ---- What keeps the server busy ----
+
+KV_BUDGET, REQUEST_MEMORY = 64 << 20, 64 << 20
+ONE_REQUEST = 400 << 20  # while it is prepared: its JSON (json.h), and what a template may take (docs/templates.md)
+PART = 12  # of so many attacks the gate makes one, others each day
+N_TOKENS_EACH = 32  # of the stream alone, and at least so many beside an attack
+MOST_TIMES = 3  # as long as alone may the time between two tokens be
+N_TRIES = 4  # of an attack; what the machine does beside it does not happen each time
+
+
+class Stream(threading.Thread):
+    """Reads streams of alice one after another; `gaps` are the seconds between two tokens of a stream."""
+
+    def __init__(self, url):
+        super().__init__()
+        self.url, self.over, self.gaps = url, threading.Event(), []
+
+    def run(self):
+        fields = {"prompt": "Once", "max_tokens": CONTEXT - 100, "ignore_eos": True, "allowed_token_ids": [260], "stream": True}
+        while not self.over.is_set():
+            with urllib.request.urlopen(request_of(self.url, "key-a", **fields), timeout=LIMIT_S) as reply:
+                self.read(line for line in reply if line.startswith(b"data: {"))
+
+    def read(self, tokens):
+        last = None
+        for _ in tokens:
+            now = time.perf_counter()
+            if last:
+                self.gaps.append(now - last)
+            last = now
+            if self.over.is_set():
+                return
+
+    def wait(self, n):
+        """Until n more tokens have come. Returns how many there are."""
+        wanted = len(self.gaps) + n
+        wait_until(lambda: len(self.gaps) >= wanted or not self.is_alive(), "tokens of the stream")
+        assert self.is_alive()
+        return len(self.gaps)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.join()
+
+
+def wait_for_calm(url):
+    """Until the stream alone runs."""
+    names = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+    wait_until(lambda: sum(metric(url, name) for name in names) <= 1, "the stream alone")
+
+
+def transfer(connection, attack):
+    """What the server answers; nothing if it has hung up while the request was on its way, or if it waits for more."""
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.sendall(attack.wire)
+    with contextlib.suppress(ConnectionResetError):
+        return b"".join(iter(lambda: connection.recv(1 << 20), b"")) if attack.ends else b""
+    return b""
+
+
+def make(attack, url, stream):
+    """Send what an attack sends, and wait for what it must wait for. Returns the answers."""
+    address = re.search(r"//(.*):(\d+)", url).groups()
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(socket.create_connection(address, timeout=LIMIT_S)) for _ in range(attack.n)]
+        pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(attack.n))
+        answers = list(pool.map(lambda connection: transfer(connection, attack), connections))
+        stream.wait(N_TOKENS_EACH)
+    if attack.then:
+        answers += make(attack.then(answers[0]), url, stream)
+    return answers
+
+
+def slowdown(attack, url, stream):
+    """How many times as long as alone a token takes beside the attack, and the answers."""
+    wait_for_calm(url)
+    start = len(stream.gaps)
+    begin = stream.wait(N_TOKENS_EACH)
+    answers = make(attack, url, stream)
+    wait_for_calm(url)
+    end = stream.wait(1)  # with the token that was due
+    alone, beside = stream.gaps[start:begin], stream.gaps[begin:end]
+    return sum(beside) / len(beside) / (sum(alone) / len(alone)), answers
+
+
+def is_answered(attack, answer):
+    status = re.match(rb"HTTP/1.1 (\d+) ", answer)
+    return not attack.ends or not answer or (status and (int(status[1]) < 500 or int(status[1]) in (503, 504)))
+
+
+@pytest.mark.parametrize("names", [pytest.param(list(ATTACKS)[DAY % PART::PART], id="some"),
+                                   pytest.param(list(ATTACKS), id="all", marks=pytest.mark.long)])
+def test_what_keeps_the_server_busy_delays_no_other(chunkllama_bin, model_path, grammar_library, tmp_path, names):
+    """Requests of mallory that need much work or memory: alice's stream goes on beside each, and the memory is bounded."""
+    (tmp_path / "keys").write_text(f"{KEYS}mallory {MALLORY}\n")
+    (tmp_path / "traps.jinja").write_text(hostile.TEMPLATE)
+    options = {"--api-keys": tmp_path / "keys", "--chat-template": tmp_path / "traps.jinja", "--grammar-library": grammar_library,
+               "-c": CONTEXT, "--kv-budget": KV_BUDGET, "--request-memory": REQUEST_MEMORY, "--files-dir": tmp_path / "files",
+               "--speculate": "off"}  # fmt: skip
+    words = [str(word) for option in options.items() for word in option]
+    with serving(chunkllama_bin, model_path, *words, key="key-d") as server:
+        with Stream(server.url) as stream:
+            stream.wait(N_TOKENS_EACH)
+            before = resident(server.process, "VmHWM")
+            slow = {}
+            for name in names:
+                attack = ATTACKS[name]()
+                for _ in range(N_TRIES):
+                    times, answers = slowdown(attack, server.url, stream)
+                    assert all(is_answered(attack, answer) for answer in answers), (name, answers)
+                    slow[name] = min(times, slow.get(name, times))
+                    if times <= MOST_TIMES:
+                        break
+            most = resident(server.process, "VmHWM")
+        assert not {name: times for name, times in slow.items() if times > MOST_TIMES}
+        assert most <= before + KV_BUDGET + REQUEST_MEMORY + ONE_REQUEST

@@ -1,14 +1,23 @@
 """The file tier: a server that is started again reads the K/V of earlier prompts, in its sandbox too, and answers the same."""
 import concurrent.futures
 import contextlib
+import json
 import os
 import pathlib
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
 import threading
 
 import openai
 import pytest
 
 from holding import Hold
+from test_drain import read_line
+from test_serve import post, read_hello, start  # noqa: F401 (start is a fixture)
 from test_server import Server, serving
 from waiting import LIMIT_S, wait_until
 
@@ -54,8 +63,8 @@ def test_restart(chunkllama_bin, model_path, tmp_path, sandbox):
 
 @pytest.mark.parametrize("answering", [True, False])
 def test_a_server_that_is_stopped_at_work(bin_dir, model_path, tmp_path, answering):
-    """Requests that are cut at SIGTERM are cancelled, and their chunks are then written as far as they have been computed."""
-    args = ("--kv-tier", str(tmp_path / "tier"), "--kv-tier-size", "512M", "--max-step-rows", "128", "--shutdown-timeout", "0")
+    """Requests that are cut at a second signal are cancelled, and their chunks are then written as far as they have been computed."""
+    args = ("--kv-tier", str(tmp_path / "tier"), "--kv-tier-size", "512M", "--max-step-rows", "128")
     n_most = len(PROMPT) // CHUNK * CHUNK
     hold = Hold(tmp_path)
     program = bin_dir / "chunkllama_held"
@@ -72,12 +81,12 @@ def test_a_server_that_is_stopped_at_work(bin_dir, model_path, tmp_path, answeri
             hold.wait("step")
             if not answering:
                 hold.next("step")  # so that the first has computed chunks
-                server.process.terminate()
+                server.stop_at_once()
                 wait_until(answer.done, "the request to be cut")
         if answering:
             assert started.wait(LIMIT_S)
-            server.process.terminate()
-        assert server.process.wait(LIMIT_S) == 124
+            server.stop_at_once()
+        assert server.process.wait(LIMIT_S) == 128 + signal.SIGTERM
     with serving(program, model_path, *args) as server:
         cached = complete(server)[2]
         assert cached == n_most if answering else CHUNK <= cached < n_most
@@ -97,11 +106,60 @@ def test_a_killed_server_leaves_its_file_usable(chunkllama_bin, model_path, tmp_
     with open(file, "r+b") as f:
         f.seek(os.path.getsize(file) // 2 + 10000)  # in a payload, behind the header of 4096 bytes
         f.write(b"\xa5" * 100)
-    with serving(chunkllama_bin, model_path, *args) as server:
-        assert complete(server)[:2] == cold[:2]
+    with serving(chunkllama_bin, model_path, *args, "--log-level", "warn", "--log-load", "0.1") as server:
+        text, logprobs, cached = complete(server)
+        assert (text, logprobs) == cold[:2]
+        line = read_line(server.process, "the file of --kv-tier fails; what it lacks is computed")
+        assert " failed_calls=0 damaged_chunks=1 fix=" in line
         metrics = server.metrics()
         assert metrics["chunkattn_tier_refused_total"] == 1
+        assert cached == metrics["chunkattn_tier_restored_tokens_total"]  # what was computed again was not cached
         assert 0 < metrics["chunkattn_tier_restored_tokens_total"] < len(PROMPT) // CHUNK * CHUNK
+
+
+def test_files_that_nobody_uses(start, chunkllama, chunkllama_bin, model_path, tmp_path):
+    """The log and a command name the files of other options, and the command removes them, but none that a server uses."""
+    folder = tmp_path / "tier"
+    args = ("--kv-tier", str(folder), "--kv-tier-size", "64M")
+    with serving(chunkllama_bin, model_path, *args, "--kv-type", "f16"):
+        [old] = folder.iterdir()
+    (folder / "notes.kv").touch()
+    line = read_line(start("--port", "0", *args, log_level="info"), "--kv-tier has files that no process uses")
+    assert re.search(rf" files=1 bytes=\d+ one_of_them={old.name} fix=", line)
+    lines = chunkllama("tier", folder).stdout.splitlines()
+    assert len(lines) == 2 and sorted(line.split()[-2:] for line in lines) == [["in", "use"], ["in", "use"]]
+    assert [line.split()[-3] for line in lines].count("not") == 1
+    found = [json.loads(line) for line in chunkllama("tier", "--kv-tier", folder, "--remove", "--json").stdout.splitlines()]
+    assert {f["file"]: f["state"] for f in found}[old.name] == "removed" and not old.exists()
+    assert sorted(f["state"] for f in found) == ["in use", "removed"] and (folder / "notes.kv").exists()
+    assert "cannot read the folder" in chunkllama("tier", tmp_path / "none", status=1).stderr
+    assert "no folder" in chunkllama("tier", status=1).stderr
+
+
+def test_files_that_cannot_be_removed(chunkllama_bin):
+    """The command says why, and fails. Root may remove all files, so another user runs it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        program, tier = shutil.copy(chunkllama_bin, folder), folder / "tier"
+        tier.mkdir()
+        (tier / f"{'0' * 32}.kv").touch()
+        folder.chmod(0o755)
+        tier.chmod(0o555)
+        user = {"user": 65534} if os.getuid() == 0 else {}
+        done = subprocess.run([program, "tier", "--remove", tier], capture_output=True, text=True, **user)
+        tier.chmod(0o755)
+    assert done.returncode == 1 and done.stdout.endswith("  cannot be removed: Permission denied\n"), done
+
+
+def test_failures_are_logged(start, tmp_path):
+    """A disk without space: requests go on, and a line of the log counts what failed."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    server = start("--port", "0", "--kv-tier", str(tmp_path), "--log-load", "0.1", log_level="warn",
+                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100 << 10, limits[1])))  # fmt: skip
+    url, _ = read_hello(server)
+    assert post(url, prompt=PROMPT, max_tokens=1)[0] == 200
+    line = read_line(server, "the file of --kv-tier fails")
+    assert re.search(r" warn +the file of --kv-tier fails; what it lacks is computed failed_calls=[1-9]", line)
 
 
 @pytest.mark.whole_model

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "serve/batches/batch.h"
+#include "tests/support/folder.h"
 
 /* ---- The disk ---- */
 
@@ -78,19 +79,9 @@ int set_up_folder(void **state) {
 }
 
 int tear_down_folder(void **state) {
-    char command[200];
-    snprintf(command, sizeof command, "rm -r '%s'", (char *)*state);
-    const int status = system(command);
+    const int status = remove_folder(*state);
     free(*state);
     return status;
-}
-
-void empty_folder(const char *path) {
-    DIR *list = opendir(path);
-    assert_non_null(list);
-    for (const struct dirent *e; (e = readdir(list));)
-        if (e->d_name[0] != '.') assert_int_equal(unlinkat(dirfd(list), e->d_name, 0), 0);
-    closedir(list);
 }
 
 int count_files(const char *path, const char *suffix) {
@@ -110,7 +101,7 @@ int count_files(const char *path, const char *suffix) {
 batch_store *open_store(const char *path) {
     batch_store *s;
     cl_error error;
-    if (store_open(path, &s, &error) != CL_OK) fail_msg("%s", error.message);
+    if (store_open(path, NULL, &s, &error) != CL_OK) fail_msg("%s", error.message);
     return s;
 }
 

@@ -10,9 +10,6 @@
 int set_up_folder(void **state);
 int tear_down_folder(void **state);
 
-/* Remove all files of a folder. */
-void empty_folder(const char *path);
-
 /* How many files the folder has whose names end so. */
 int count_files(const char *path, const char *suffix);
 

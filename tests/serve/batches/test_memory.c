@@ -15,6 +15,7 @@
 #include "serve/protocol/json.h"
 #include "tests/serve/protocol/failing_malloc.h"
 #include "tests/serve/protocol/fake.h"
+#include "tests/support/folder.h"
 
 /* ---- Allocations ---- */
 
@@ -145,7 +146,7 @@ static void a_start_reads_all_or_fails(void **state) {
             batch_worker *w = NULL;
             cl_error error;
             begin_failing(n, all);
-            cl_status status = store_open(*state, &s, &error);
+            cl_status status = store_open(*state, NULL, &s, &error);
             const worker_config config = {.store = s, .max_choices = 1, .max_line = 1000, .retry_s = 1};
             if (status == CL_OK) status = worker_create(&config, &w, &error);
             did_fail = mend_malloc();
@@ -203,24 +204,53 @@ static bool compute(batch_worker *w, int n, bool all) {
     return did_fail;
 }
 
+static void begin_worker(batch_worker *w, const char *path) {
+    *w = (batch_worker){.config = {.store = open_store(path), .max_choices = 3, .max_line = 1000, .retry_s = 1e-6},
+                        .context = {.model = fake_model(), .model_name = "fake", .chat = fake_chat(), .n_ctx = 4096},
+                        .gate = {.engine = fake_engine_create(&instant), .waits = true}};
+    w->gate.context = &w->context;
+    openai_defaults_init(&w->context.defaults);
+    gate_init(&w->gate);
+}
+
+static void end_worker(batch_worker *w) {
+    worker_turn(w); /* forgets the last batch */
+    assert_true(!w->runs && w->gate.n_choices == 0);
+    cl_engine_destroy(&w->gate.engine);
+    store_close(&w->config.store);
+    gate_destroy(&w->gate);
+}
+
 static void a_batch_waits_for_memory(void **state) {
-    batch_worker w = {.config = {.store = open_store(*state), .max_choices = 3, .max_line = 1000, .retry_s = 1e-6},
-                      .context = {.model = fake_model(), .model_name = "fake", .chat = fake_chat(), .n_ctx = 4096},
-                      .gate = {.engine = fake_engine_create(&instant), .waits = true}};
-    w.gate.context = &w.context;
-    openai_defaults_init(&w.context.defaults);
-    gate_init(&w.gate);
+    batch_worker w;
+    begin_worker(&w, *state);
     int n = 1;
     for (bool did_fail = true; did_fail; n += 5) { /* of some 600 allocations that count */
         did_fail = compute(&w, n, false);
         compute(&w, n + 2, true);
     }
     assert_true(n > 200);
-    worker_turn(&w); /* forgets the last batch */
-    assert_true(!w.runs && w.gate.n_choices == 0);
-    cl_engine_destroy(&w.gate.engine);
-    store_close(&w.config.store);
-    gate_destroy(&w.gate);
+    end_worker(&w);
+}
+
+/* Between two turns the latest batch may be removed, and another tenant's may get its place in the index. */
+static void a_batch_is_no_other_one(void **state) {
+    batch_worker w;
+    openai_error error;
+    char id[STORE_ID];
+    begin_worker(&w, *state);
+    add_batch(w.config.store, &alice, input, "24h", id);
+    json_t *batch = object_of(w.config.store, STORE_BATCH, alice.domain, id);
+    while (!has_ended(batch)) {
+        if (!worker_turn(&w)) gate_wait(&w.gate, 1e-3);
+        json_decref(batch);
+        batch = object_of(w.config.store, STORE_BATCH, alice.domain, id);
+    }
+    json_decref(batch);
+    assert_non_null(w.runs); /* until the next turn */
+    assert_true(batch_remove(w.config.store, alice.domain, id, &error));
+    compute(&w, 1 << 30, false); /* the next batch, of `nobody` */
+    end_worker(&w);
 }
 
 int main(void) {
@@ -229,6 +259,7 @@ int main(void) {
         TEST(what_is_asked_is_done_or_refused),
         TEST(a_start_reads_all_or_fails),
         TEST(a_batch_waits_for_memory),
+        TEST(a_batch_is_no_other_one),
     };
     sqlite3_config(SQLITE_CONFIG_MALLOC, &memory);
     return cmocka_run_group_tests(tests, NULL, NULL);

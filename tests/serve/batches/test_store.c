@@ -1,6 +1,7 @@
 /* Files and batches on disk: reported changes stay, and a call that fails changes nothing. */
 #include "tests/support/testing.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "batches_fixture.h"
 #include "serve/batches/batch.h"
 #include "serve/batches/requests.h"
+#include "tests/support/folder.h"
 
 static bool exists(batch_store *s, store_kind kind, uint32_t domain, const char *id) {
     openai_writer w = {0};
@@ -123,20 +125,200 @@ static void write_text(const char *folder, const char *name, const char *text) {
 static void refused(const char *path, cl_status status, const char *what) {
     batch_store *s;
     cl_error error;
-    assert_int_equal(store_open(path, &s, &error), status);
+    assert_int_equal(store_open(path, NULL, &s, &error), status);
     assert_null(s);
     if (!strstr(error.message, what)) fail_msg("%s", error.message);
 }
 
-static void a_damaged_index_is_named(void **state) {
-    write_text(*state, "index.db",
+/* What a store that opens sets aside: "NAME REASON" for each, with a line break. */
+static char reported[1000];
+
+static void note_aside(void *ctx, const char *name, const char *aside, const char *reason) {
+    (void)ctx;
+    assert_true(!aside || strncmp(aside, name, strlen(name)) == 0);
+    snprintf(reported + strlen(reported), sizeof reported - strlen(reported), "%s %s\n", name, reason);
+}
+
+static batch_store *open_damaged(const char *path) {
+    const store_watcher watcher = {note_aside, NULL};
+    batch_store *s;
+    cl_error error;
+    *reported = '\0';
+    if (store_open(path, &watcher, &s, &error) != CL_OK) fail_msg("%s", error.message);
+    return s;
+}
+
+static void assert_reported(const char *text) {
+    if (!strstr(reported, text)) fail_msg("<%s> lacks <%s>", reported, text);
+}
+
+/* A store with a file, which is closed. */
+static void make_file(const char *path, char *id) {
+    openai_error error;
+    batch_store *s = open_store(path);
+    assert_true(add_file(s, &nobody, "text", id, &error));
+    store_close(&s);
+}
+
+static void damage_by_text(const char *path) {
+    write_text(path, "index.db",
                "This is no database of SQLite, but it is longer than the head that one begins with, 100 bytes.");
-    refused(*state, CL_ERR_FORMAT, "index.db");
+}
+static void damage_by_cut(const char *path) {
+    char name[200];
+    snprintf(name, sizeof name, "%s/index.db", path);
+    assert_int_equal(truncate(name, 5000), 0);
+}
+static void damage_by_nothing(const char *path) { write_text(path, "index.db", ""); }
+static void damage_by_loss(const char *path) {
+    char name[200];
+    snprintf(name, sizeof name, "%s/index.db", path);
+    assert_int_equal(unlink(name), 0);
+}
+static void damage_by_folder(const char *path) {
+    char name[200];
+    damage_by_loss(path);
+    snprintf(name, sizeof name, "%s/index.db", path);
+    assert_int_equal(mkdir(name, 0700), 0);
+}
+/* To a file that is none of the folder's, and must stay as it is. */
+static char linked_path[200];
+static const char linked_text[] =
+    "This file belongs to somebody else, and is as long as the head of a database, 100 bytes and more.....";
+static void damage_by_link(const char *path) {
+    char name[200];
+    damage_by_loss(path);
+    snprintf(linked_path, sizeof linked_path, "%s.linked", path);
+    FILE *f = fopen(linked_path, "w");
+    assert_true(f && fputs(linked_text, f) >= 0 && fclose(f) == 0);
+    snprintf(name, sizeof name, "%s/index.db", path);
+    assert_int_equal(symlink(linked_path, name), 0);
+}
+
+static void check_linked(void) {
+    char text[sizeof linked_text + 1] = "";
+    FILE *f = fopen(linked_path, "r");
+    assert_non_null(f);
+    assert_int_equal(fread(text, 1, sizeof text - 1, f), sizeof linked_text - 1);
+    fclose(f);
+    assert_string_equal(text, linked_text);
+    assert_int_equal(unlink(linked_path), 0);
+}
+
+/* The store opens, nothing is removed, and files can be added; also at the start after that. */
+static void a_damaged_index_is_set_aside(void **state) {
+    static void (*const damages[])(const char *) = {damage_by_text, damage_by_cut,    damage_by_nothing,
+                                                    damage_by_loss, damage_by_folder, damage_by_link};
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        char id[STORE_ID], name[STORE_ID + 16];
+        make_file(*state, id);
+        damages[i](*state);
+        batch_store *s = open_damaged(*state);
+        assert_reported(id);
+        if (i != 2 && i != 3) assert_reported("index.db "); /* otherwise there is none */
+        assert_false(exists(s, STORE_FILE, 0, id));
+        store_close(&s);
+        snprintf(name, sizeof name, "%s.data.aside1", id);
+        fclose(open_file(*state, name, "r"));
+        make_file(*state, id);
+        s = open_damaged(*state);
+        assert_string_equal(reported, "");
+        assert_true(exists(s, STORE_FILE, 0, id));
+        store_close(&s);
+        if (damages[i] == damage_by_link) check_linked();
+    }
     refused("/nowhere/at/all", CL_ERR_FILE, "/nowhere/at/all");
 }
 
-static void an_index_that_is_missing_removes_nothing(void **state) {
-    write_text(*state, "file-1.json", "{}"); /* as of the form before the index */
+/* The other files stay. */
+static void damaged_contents_are_set_aside(void **state) {
+    for (int how = 0; how < 3; how++) {
+        char ids[2][STORE_ID], name[STORE_ID + 8], path[200];
+        make_file(*state, ids[0]);
+        make_file(*state, ids[1]);
+        content_name(ids[0], name);
+        snprintf(path, sizeof path, "%s/%s", (char *)*state, name);
+        assert_int_equal(how == 0 ? truncate(path, 2) : unlink(path), 0);
+        if (how == 1) assert_int_equal(mkdir(path, 0700), 0);
+        batch_store *s = open_damaged(*state);
+        assert_reported(name);
+        assert_true(!exists(s, STORE_FILE, 0, ids[0]) && exists(s, STORE_FILE, 0, ids[1]));
+        store_close(&s);
+    }
+}
+
+/* The linker calls these in place of the functions of these names. They fail with these errors for contents; 0: they do not. */
+static int stat_failure, rename_failure;
+
+static bool is_contents(const char *name) { return strncmp(name, "file-", strlen("file-")) == 0; }
+
+int __real_fstatat(int folder, const char *name, struct stat *st, int flags);
+int __wrap_fstatat(int folder, const char *name, struct stat *st, int flags);
+int __wrap_fstatat(int folder, const char *name, struct stat *st, int flags) {
+    errno = stat_failure;
+    return stat_failure && is_contents(name) ? -1 : __real_fstatat(folder, name, st, flags);
+}
+
+int __real_renameat(int from, const char *name, int to, const char *new_name);
+int __wrap_renameat(int from, const char *name, int to, const char *new_name);
+int __wrap_renameat(int from, const char *name, int to, const char *new_name) {
+    errno = rename_failure;
+    return rename_failure && is_contents(name) ? -1 : __real_renameat(from, name, to, new_name);
+}
+
+/* Contents that the disk does not show now are neither lost nor removed. */
+static void contents_that_cannot_be_examined_stay(void **state) {
+    char id[STORE_ID];
+    make_file(*state, id);
+    stat_failure = EIO;
+    refused(*state, CL_ERR_FILE, "cannot examine file-");
+    stat_failure = 0;
+    batch_store *s = open_damaged(*state);
+    assert_string_equal(reported, "");
+    char *text = read_file(s, 0, id);
+    assert_string_equal(text, "text");
+    free(text);
+    store_close(&s);
+}
+
+/* What cannot be renamed stays as it is until it can. */
+static void contents_that_cannot_be_renamed_stay(void **state) {
+    for (int loses_index = 0; loses_index < 2; loses_index++) {
+        char id[STORE_ID], name[STORE_ID + 8], path[200];
+        make_file(*state, id);
+        content_name(id, name);
+        snprintf(path, sizeof path, "%s/%s", (char *)*state, name);
+        loses_index ? damage_by_loss(*state) : write_text(*state, name, "te");
+        rename_failure = EROFS;
+        for (int i = 0; i < 2; i++) refused(*state, CL_ERR_FILE, loses_index ? "cannot rename 1 files" : "cannot rename file-");
+        rename_failure = 0;
+        assert_int_equal(access(path, F_OK), 0);
+        batch_store *s = open_damaged(*state);
+        assert_reported(name);
+        assert_false(exists(s, STORE_FILE, 0, id));
+        store_close(&s);
+        assert_int_equal(count_files(*state, ".aside1"), 1);
+        empty_folder(*state);
+    }
+}
+
+/* An index is damaged also if only a change of it shows that. */
+static void an_index_that_cannot_be_changed_is_set_aside(void **state) {
+    char id[STORE_ID], name[STORE_ID + 8];
+    make_file(*state, id);
+    content_name(id, name);
+    batch_store *s = open_store(*state);
+    assert_true(sql_run(s->writer.db,
+                        "CREATE TRIGGER damage BEFORE DELETE ON file BEGIN SELECT RAISE(ABORT, 'a page is damaged'); END", ""));
+    store_close(&s);
+    write_text(*state, name, "te");
+    s = open_damaged(*state);
+    assert_reported("index.db index.db in the folder of --files-dir is damaged (a page is damaged)");
+    store_close(&s);
+}
+
+static void a_folder_of_an_earlier_version_is_refused(void **state) {
+    write_text(*state, "file-1.json", "{}");
     write_text(*state, "file-1.data", "text");
     for (int i = 0; i < 2; i++) refused(*state, CL_ERR_FORMAT, "scripts/convert_files_dir.py");
     assert_int_equal(count_files(*state, ".json") + count_files(*state, ".data"), 2);
@@ -304,6 +486,82 @@ static void a_log_ends_anywhere(void **state) {
     store_close(&s);
 }
 
+/* ---- How many there may be ---- */
+
+/* A batch may be removed once it has ended, by its tenant alone; its input may go before it or stay. */
+static void a_batch_that_has_ended_can_be_removed(void **state) {
+    char id[STORE_ID];
+    openai_error error;
+    openai_writer w = {0};
+    batch_store *s = open_store(*state);
+    add_batch(s, &alice, "", "24h", id);
+    assert_false(batch_remove(s, 7, id, &error));
+    assert_int_equal(error.status, 409);
+    assert_true(batch_cancel(s, 7, id, &w, &error));
+    writer_free(&w);
+    assert_true(sql_run(s->writer.db, "UPDATE batch SET status = 'cancelled'", ""));
+    assert_false(batch_remove(s, 0, id, &error));
+    assert_int_equal(error.status, 404);
+    assert_true(batch_remove(s, 7, id, &error));
+    assert_false(batch_remove(s, 7, id, &error));
+    assert_int_equal(error.status, 404);
+    store_close(&s);
+    s = open_store(*state);
+    assert_int_equal(count_of(s, STORE_BATCH, 7), 0);
+    assert_int_equal(count_of(s, STORE_FILE, 7), 1);
+    store_close(&s);
+}
+
+/* Batches that ended long ago are removed when another one is made, and at the start; those that have not ended stay. */
+static void are_removed(const char *path, bool at_start) {
+    char id[STORE_ID], open[STORE_ID], late[STORE_ID], next[STORE_ID];
+    batch_store *s = open_store(path);
+    add_batch(s, &nobody, "", "24h", id);
+    add_batch(s, &alice, "", "24h", open);
+    add_batch(s, &alice, "", "24h", late);
+    assert_true(
+        sql_run(s->writer.db, "UPDATE batch SET created_at = created_at - ?1", "i", (int64_t)(STORE_MAX_DAYS + 1) * 86400));
+    assert_true(sql_run(s->writer.db, "UPDATE batch SET status = 'completed' WHERE id = ?1", "t", id));
+    assert_true(
+        sql_run(s->writer.db, "UPDATE batch SET status = 'completed', completed_at = unixepoch() WHERE id = ?1", "t", late));
+    if (at_start) {
+        store_close(&s);
+        s = open_store(path);
+    } else {
+        add_batch(s, &nobody, "", "24h", next);
+    }
+    assert_true(!exists(s, STORE_BATCH, 0, id) && exists(s, STORE_BATCH, 7, open) && exists(s, STORE_BATCH, 7, late));
+    store_close(&s);
+}
+
+static void old_batches_are_removed(void **state) {
+    are_removed(*state, false);
+    are_removed(*state, true);
+}
+
+/* Add n files of a tenant to the index alone. */
+static void add_records(batch_store *s, int n, int domain) {
+    assert_true(sql_run(s->writer.db,
+                        "WITH RECURSIVE count(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM count WHERE i < ?1)"
+                        " INSERT INTO file (id, tenant, domain, bytes, created_at, filename, purpose)"
+                        " SELECT 'file-' || ?2 || '-' || i, 'any', ?2, 0, 0, '', 'batch' FROM count",
+                        "ii", (int64_t)n, (int64_t)domain));
+}
+
+/* A tenant may have as many as it leaves free, so another one finds some. */
+static void a_tenant_leaves_as_many_as_it_has(void **state) {
+    char id[STORE_ID];
+    openai_error error;
+    batch_store *s = open_store(*state);
+    add_records(s, STORE_MAX_OBJECTS / 2 - 1, 0);
+    assert_true(add_file(s, &nobody, "", id, &error));
+    assert_false(add_file(s, &nobody, "", id, &error));
+    assert_non_null(strstr(error.message, "DELETE /v1/files/ID"));
+    assert_string_equal(error.code, "too_many_files");
+    assert_true(add_file(s, &alice, "", id, &error));
+    store_close(&s);
+}
+
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up_folder, tear_down_folder)
     const struct CMUnitTest tests[] = {
@@ -311,12 +569,19 @@ int main(void) {
         TEST(what_belongs_to_no_file_is_removed),
         TEST(an_upload_that_ends_early_leaves_nothing),
         TEST(a_disk_that_fails_keeps_no_half),
-        TEST(a_damaged_index_is_named),
+        TEST(a_damaged_index_is_set_aside),
+        TEST(damaged_contents_are_set_aside),
+        TEST(contents_that_cannot_be_examined_stay),
+        TEST(contents_that_cannot_be_renamed_stay),
+        TEST(an_index_that_cannot_be_changed_is_set_aside),
         TEST(a_later_version_is_refused),
-        TEST(an_index_that_is_missing_removes_nothing),
+        TEST(a_folder_of_an_earlier_version_is_refused),
         TEST(a_batch_changes_as_it_may),
         TEST(a_change_that_fails_is_none),
         TEST(a_log_ends_anywhere),
+        TEST(a_batch_that_has_ended_can_be_removed),
+        TEST(old_batches_are_removed),
+        TEST(a_tenant_leaves_as_many_as_it_has),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 
 #include "client.h"
 #include "tests/serve/protocol/fake.h"
+#include "tests/support/folder.h"
 
 const char endless[] = "{\"prompt\":\"abc\",\"max_tokens\":90000,\"stream\":true}";
 const char endless_whole[] = "{\"prompt\":\"abc\",\"max_tokens\":90000,\"n\":2}";
@@ -49,10 +50,13 @@ server_config base_config(void) {
     server_config_init(&config);
     config.port = 0;
     config.model_name = "fake \"model\"";
+    config.allowed_hosts = "a, test, x";
     config.max_body_bytes = 100000;
     config.timeout_s = config.request_timeout_s = 3600; /* which no test takes */
     return config;
 }
+
+int set_up_config(void **state, fixture *f, const server_config *config) { return set_up_fixture(state, f, config, &fast); }
 
 int set_up_fast(void **state) {
     const server_config config = base_config();
@@ -109,14 +113,6 @@ int set_up_files(void **state) {
     config.files_dir = mkdtemp(f->files_dir);
     config.max_file_bytes = 100000;
     return set_up_fixture(state, f, &config, &fast);
-}
-
-/* A folder that has files only. */
-static void remove_folder(const char *path) {
-    DIR *list = opendir(path);
-    for (const struct dirent *e; list && (e = readdir(list));) unlinkat(dirfd(list), e->d_name, 0);
-    if (list) closedir(list);
-    rmdir(path);
 }
 
 /* What a test that failed has left open, and the server would wait for as long as its clock stands still. */

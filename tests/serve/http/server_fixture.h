@@ -15,8 +15,11 @@ typedef struct fixture {
     char files_dir[40]; /* "": the server has none; removed with its files by tear_down */
 } fixture;
 
-/* A configuration with any free port and a limit of 100000 bytes on bodies. */
+/* A configuration with any free port, a limit of 100000 bytes on bodies, and the hosts "a", "test" and "x". */
 server_config base_config(void);
+
+/* Start a server with this configuration and a fast engine; f: zeroed but for the keys, which config may point to. */
+int set_up_config(void **state, fixture *f, const server_config *config);
 
 int set_up_fast(void **state);         /* 200 us a step */
 int set_up_slow(void **state);         /* two requests at a time, 5 ms a step */

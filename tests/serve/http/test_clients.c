@@ -282,8 +282,50 @@ static void stopping_reports_an_error_to_requests_that_are_not_prepared(void **s
         free(text);
         close(fds[i]);
     }
+    pthread_join(stopper, NULL); /* it does not wait for the one that is being prepared */
     fake_hold_text(false);
-    pthread_join(stopper, NULL);
+}
+
+/* A request whose grammar is being compiled delays only those with grammars, and the server's stop ends that, too. */
+static void compiling_a_grammar_delays_no_other_request(void **state) {
+    fixture *f = *state;
+    static const char with_grammar[] = "{\"prompt\":\"abc\",\"max_tokens\":3,\"guided_regex\":\"a+\"}";
+    static const char without[] = "{\"prompt\":\"abc\",\"max_tokens\":3}";
+    fake_hold_grammars(true);
+    int fds[2];
+    for (int i = 0; i < 2; i++) {
+        fds[i] = client_connect(f->port);
+        client_send_last(fds[i], "POST", "/v1/completions", with_grammar);
+    }
+    WAIT_UNTIL(fake_compiles());
+    WAIT_UNTIL(server_n_requests(f->running) == 2);
+    char *text;
+    assert_int_equal(client_call(f->port, "POST", "/v1/completions", without, &text), 200);
+    free(text);
+    server_stop(&f->running);
+    for (int i = 0; i < 2; i++) {
+        text = client_read_all(fds[i]);
+        assert_non_null(strstr(text, "HTTP/1.1 503"));
+        free(text);
+        close(fds[i]);
+    }
+    fake_hold_grammars(false);
+}
+
+/* All of a request must be prepared within a time. */
+static void preparing_a_request_has_a_deadline(void **state) {
+    const fixture *f = *state;
+    fake_hold_text(true);
+    const int fd = client_connect(f->port);
+    client_send_last(fd, "POST", "/v1/completions", "{\"prompt\":\"abc\",\"max_tokens\":3}");
+    fake_wait_for_text();
+    move_clock(21);
+    char *text = client_read_all(fd);
+    if (!strstr(text, "HTTP/1.1 400") || !strstr(text, "takes longer to prepare than the 20 s that it may"))
+        fail_msg("<%s>", text);
+    free(text);
+    close(fd);
+    fake_hold_text(false);
 }
 
 /* ---- Connections that hold a place ---- */
@@ -575,6 +617,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(hanging_up_before_a_request_is_prepared_drops_it, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_with_the_request_drops_it, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(stopping_reports_an_error_to_requests_that_are_not_prepared, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(compiling_a_grammar_delays_no_other_request, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(preparing_a_request_has_a_deadline, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(connections_beyond_the_limit_say_how_the_server_is, set_up_few, tear_down),
         cmocka_unit_test_setup_teardown(spare_connections_are_few_and_short, set_up_few, tear_down),
         cmocka_unit_test_setup_teardown(a_spare_connection_takes_a_free_place, set_up_few, tear_down),

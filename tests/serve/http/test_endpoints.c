@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client.h"
+#include "serve/protocol/dialect.h"
 #include "server_fixture.h"
 #include "tests/serve/protocol/fake.h"
 
@@ -129,6 +130,69 @@ static void tokenizing_holds_up_no_connection(void **state) {
     }
 }
 
+/* ---- llama-server's ---- */
+
+static void its_paths_are_answered(void **state) {
+    const fixture *f = *state;
+    static const char *const paths[] = {"/completion", "/completions"}, *const vectors[] = {"/embedding", "/embeddings"};
+    for (size_t i = 0; i < 2; i++) {
+        expect_reply(f->port, "POST", paths[i], "{\"prompt\":\"ab\",\"n_predict\":2}", 200, "\"content\":\"ab\"");
+        expect_reply(f->port, "POST", vectors[i], "{\"content\":\"ab\"}", 200, "[{\"index\":0,\"embedding\":[[");
+    }
+    expect_reply(f->port, "POST", "/apply-template", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", 200,
+                 "{\"prompt\":\"a</s>\"}");
+    expect_reply(f->port, "POST", "/chat/completions",
+                 "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":1}", 200,
+                 "\"object\":\"chat.completion\"");
+    expect_reply(f->port, "GET", "/props", NULL, 200, "\"chat_template\":\"{{ messages }}\"");
+    expect_reply(f->port, "GET", "/slots", NULL, 200, "[{\"id\":0,\"n_ctx\":4096,\"is_processing\":false}");
+    expect_reply(f->port, "GET", "/models", NULL, 200, "\"data\":[");
+    expect_reply(f->port, "GET", "/v1/health", NULL, 200, "ok");
+    expect_reply(f->port, "GET", "/completion", NULL, 405, "POST");
+    expect_reply(f->port, "POST", "/props", "{}", 405, "GET");
+    assert_refused(f->port, "POST", "/infill", "{\"input_prefix\":\"a\"}", 400, "input_suffix", "fill gaps");
+}
+
+/* ---- Ollama's ---- */
+
+static void ollamas_paths_are_answered(void **state) {
+    const fixture *f = *state;
+    static const char chat[] = "{\"model\":\"x\",\"stream\":false,\"options\":{\"num_predict\":1},"
+                               "\"messages\":[{\"role\":\"user\",\"content\":\"ab\"}]}";
+    expect_reply(f->port, "POST", "/api/chat", chat, 200,
+                 "\"message\":{\"role\":\"assistant\",\"content\":\"a\"},\"done\":true");
+    expect_reply(f->port, "POST", "/api/generate",
+                 "{\"prompt\":\"ab\",\"raw\":true,\"stream\":false,\"options\":{\"num_predict\":2}}", 200,
+                 "\"response\":\"ab\",\"done\":true,\"done_reason\":\"length\"");
+    expect_reply(f->port, "POST", "/api/embed", "{\"input\":[\"ab\",\"c\"]}", 200, "\"embeddings\":[[");
+    expect_reply(f->port, "POST", "/api/embeddings", "{\"prompt\":\"ab\"}", 200, "{\"embedding\":[");
+    expect_reply(f->port, "POST", "/api/show", "{\"model\":\"x\"}", 200, "\"model_info\":{\"general.architecture\"");
+    expect_reply(f->port, "GET", "/api/tags", NULL, 200, "{\"models\":[{\"name\":\"fake \\\"model\\\":latest\"");
+    expect_reply(f->port, "GET", "/api/ps", NULL, 200, "\"context_length\":4096");
+    expect_reply(f->port, "GET", "/api/version", NULL, 200, "{\"version\":\"" OLLAMA_VERSION "\"}");
+    expect_reply(f->port, "GET", "/api/chat", NULL, 405, "{\"error\":\"GET is not allowed for /api/chat; use POST\"}");
+    expect_reply(f->port, "POST", "/api/chat", "{\"messages\":5}", 400, "{\"error\":\"'messages' must be an array");
+}
+
+/* Lines of JSON, unless the request says otherwise; one that only asks for the model is answered by an object. */
+static void ollamas_streams_are_lines(void **state) {
+    const fixture *f = *state;
+    static const char *const ends[] = {"\"done_reason\":\"length\"", "\"done_reason\":\"load\""},
+                             *const types[] = {"\r\nContent-Type: application/x-ndjson\r\n",
+                                               "\r\nContent-Type: application/json\r\n"},
+                             *const bodies[] = {"{\"prompt\":\"ab\",\"options\":{\"num_predict\":2}}", "{\"model\":\"x\"}"};
+    for (size_t i = 0; i < 2; i++) {
+        const int fd = client_connect(f->port);
+        client_send_last(fd, "POST", "/api/generate", bodies[i]);
+        char *text = client_read_all(fd);
+        assert_non_null(strstr(text, types[i]));
+        assert_non_null(strstr(text, ends[i]));
+        assert_true((strstr(text, "\"response\":\"a\",\"done\":false}\n{") != NULL) == (i == 0));
+        free(text);
+        close(fd);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_server_that_loads_says_so, set_up_loading, tear_down),
@@ -136,6 +200,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_server_that_never_served_stops, set_up_loading, tear_down),
         cmocka_unit_test_setup_teardown(tokens_are_answered_without_the_engine, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(tokenizing_holds_up_no_connection, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(its_paths_are_answered, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(ollamas_paths_are_answered, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(ollamas_streams_are_lines, set_up_fast, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 
 #include "client.h"
 #include "serve/http/batches.h"
+#include "serve/http/server_state.h"
 #include "server_fixture.h"
 
 #define PART(name, more, text) "--XY\r\nContent-Disposition: form-data; name=\"" name "\"" more "\r\n\r\n" text "\r\n"
@@ -133,7 +134,8 @@ static void lists_have_limits(void **state) {
     assert_refused(f->port, "DELETE", "/v1/files/file-1", NULL, 404, NULL, "there is no file");
     assert_refused(f->port, "DELETE", "/v1/files/../x", NULL, 404, NULL, "there is no endpoint");
     assert_refused(f->port, "POST", "/v1/batches/batch_1/cancel", NULL, 404, NULL, "there is no batch 'batch_1'");
-    assert_refused(f->port, "POST", "/v1/batches/batch_1", NULL, 405, NULL, "use GET");
+    assert_refused(f->port, "DELETE", "/v1/batches/batch_1", NULL, 404, NULL, "there is no batch 'batch_1'");
+    assert_refused(f->port, "POST", "/v1/batches/batch_1", NULL, 405, NULL, "use GET, HEAD, DELETE");
     assert_refused(f->port, "POST", "/v1/batches", "[]", 400, NULL, "must be a JSON object");
     assert_refused(f->port, "POST", "/v1/batches", "{}", 400, "input_file_id", "is missing");
 }
@@ -164,11 +166,48 @@ static void contents_are_sent_again_when_there_is_memory(void **state) {
     free(reply);
 }
 
+/* A file can be received, and the transfer ends. */
+static void expect_transfer(const fixture *f, const char *path) {
+    char *reply;
+    const size_t n_before = shares_amount(&f->running->transfers);
+    assert_int_equal(client_call(f->port, "GET", path, NULL, &reply), 200);
+    free(reply);
+    WAIT_UNTIL(shares_amount(&f->running->transfers) == n_before);
+}
+
+/* A client that is alone has half of all transfers at once, sent or received, and hears that these are lacking. */
+static void transfers_are_shared(void **state) {
+    const fixture *f = *state;
+    enum { N = BATCHES_MAX_TRANSFERS / 2 };
+    static const char head[] =
+        "POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Type: " FORM "\r\nContent-Length: 1000\r\n\r\n--XY";
+    static const char body[] = FILE_PART("text") PURPOSE END;
+    char *reply, path[100];
+    int fds[N];
+    assert_int_equal(send_form(f->port, FORM, body, sizeof body - 1, sizeof body, &reply), 200);
+    const char *id = strstr(reply, "\"file-");
+    assert_non_null(id);
+    snprintf(path, sizeof path, "/v1/files/%.*s/content", (int)strcspn(id + 1, "\""), id + 1);
+    free(reply);
+    for (int i = 0; i < N; i++) {
+        if (i == N - 1) expect_transfer(f, path); /* the last one is free until then */
+        fds[i] = client_connect(f->port);
+        client_send_bytes(fds[i], head, sizeof head - 1);
+        WAIT_UNTIL(shares_amount(&f->running->transfers) == (size_t)i + 1);
+    }
+    assert_refused(f->port, "GET", path, NULL, 503, NULL, "sends and receives as many files");
+    expect_form(f->port, FORM, body, sizeof body - 1, 503, "too_many_transfers");
+    for (int i = 0; i < N; i++) close(fds[i]);
+    WAIT_UNTIL(shares_amount(&f->running->transfers) == 0);
+    expect_transfer(f, path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(forms, set_up_files, tear_down),
         cmocka_unit_test_setup_teardown(a_client_that_hangs_up_leaves_nothing, set_up_files, tear_down),
         cmocka_unit_test_setup_teardown(lists_have_limits, set_up_files, tear_down),
+        cmocka_unit_test_setup_teardown(transfers_are_shared, set_up_files, tear_down),
         cmocka_unit_test_setup_teardown(contents_are_sent_again_when_there_is_memory, set_up_files, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

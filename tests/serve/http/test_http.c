@@ -109,6 +109,7 @@ static void keys_have_two_headers(void **state) {
         {"Authorization: Basic secret\r\n", "HTTP/1.1 401", "\r\nWWW-Authenticate: Bearer\r\n"},
         {"Authorization: Bearersecret\r\n", "HTTP/1.1 401", "\r\nWWW-Authenticate: Bearer\r\n"},
         {"Authorization: Bearer secret2\r\n", "HTTP/1.1 401", "\r\nAccess-Control-Allow-Origin: *\r\n"},
+        {"Authorization: Bearer   \r\n", "HTTP/1.1 401", "\r\nWWW-Authenticate: Bearer\r\n"},
         {"Authorization: Bearer \r\n", "HTTP/1.1 401", "\r\nWWW-Authenticate: Bearer\r\n"},
         {"x-api-key: secret\r\n", "HTTP/1.1 200", "\"object\""},
         {"X-Api-Key: secret\r\nAuthorization: Bearer another\r\n", "HTTP/1.1 200", "\"object\""},
@@ -125,19 +126,86 @@ static void keys_have_two_headers(void **state) {
     }
 }
 
-/* Requests that RFC 9112 requires to be refused, because a proxy may read them differently. */
+/*
+ * Requests that RFC 9112 requires to be refused, because a proxy may read them differently. Each has a second request in what
+ * the server must not take for another one. (libmicrohttpd 0.9.75 sends the head of some of its own answers twice.)
+ */
 static void ambiguous_requests_are_refused(void **state) {
     const fixture *f = *state;
-#define POST "POST /v1/completions HTTP/1.1\r\n"
-    static const char *const requests[] = {
-        POST "Host: x\r\nContent-Length: 5\r\nContent-Length: 7\r\n\r\nabcde",
-        POST "Host: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
-        POST "Host: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+#define POST   "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+#define HIDDEN "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
+#define BODY   "\r\n\r\n" HIDDEN
+    static const struct {
+        const char *request, *begins, *has;
+    } cases[] = {
+        {POST "Content-Length: 5\r\nContent-Length: 7" BODY, "HTTP/1.1 400", "send one Content-Length"},
+        {POST "Content-Length: 5\r\nContent-Length: 5" BODY, "HTTP/1.1 400", "send one Content-Length"},
+        {POST "Transfer-Encoding: chunked\r\nContent-Length: 5" BODY, "HTTP/1.1 400", "send one Content-Length"},
+        {POST "Content-Length: 5\r\nTransfer-Encoding: chunked" BODY, "HTTP/1.1 400", "send one Content-Length"},
+        {POST "Content-Length: 5\r\nTransfer-Encoding: identity" BODY, "HTTP/1.1 400", "send one Content-Length"},
+        {POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked" BODY, "HTTP/1.1 400", "ambiguous_length"},
+        {POST "Content-Length: 5, 5" BODY, "HTTP/1.1 400", ""},
+        {POST "Content-Length: 5 5" BODY, "HTTP/1.1 400", ""},
+        {POST "Content-Length: +5" BODY, "HTTP/1.1 400", ""},
+        {POST "Content-Length: -5" BODY, "HTTP/1.1 400", ""},
+        {POST "Content-Length: 0x5" BODY, "HTTP/1.1 400", ""},
+        {POST "Content-Length: 5.0" BODY, "HTTP/1.1 400", ""},
+        {POST "Content-Length: 5_0" BODY, "HTTP/1.1 400", ""},
+        {POST "Content-Length: \"5\"" BODY, "HTTP/1.1 400", ""},
+        {POST "Content-Length: 99999999999999999999" BODY, "HTTP/1.1 4", ""},
+        {POST "Content-Length: 00000000000000000005" BODY, "HTTP/1.1 400", "19 digits"},
+        {POST "Content-Length: 00000000000000000000000000000000000000000000000000005" BODY, "HTTP/1.1 400", "19 digits"},
+        {POST "Content-Length : 40" BODY, "HTTP/1.1 400", "blank before the colon"},
+        {POST "Content-Length\t: 40" BODY, "HTTP/1.1 400", "blank before the colon"},
+        {POST "Transfer-Encoding : chunked\r\nContent-Length: 40" BODY, "HTTP/1.1 400", "blank before the colon"},
+        {POST "Transfer-Encoding\x0b: chunked" BODY, "HTTP/1.1 400", "the name of a header"},
+        {POST "Transfer Encoding: chunked" BODY, "HTTP/1.1 400", "the name of a header"},
+        {POST "X[]: a" BODY, "HTTP/1.1 400", "the name of a header"},
+        {POST "X(a): a" BODY, "HTTP/1.1 400", "the name of a header"},
+        {POST "X\xc3\xa4: a" BODY, "HTTP/1.1 400", "the name of a header"},
+        {POST ": a" BODY, "HTTP/1.1 400", ""},
+        {POST "no colon" BODY, "HTTP/1.1 400", ""},
+        {POST "X: a\r\n Transfer-Encoding: chunked" BODY, "HTTP/1.1 400", "several lines"},
+        {POST "X: a\r\n\tb" BODY, "HTTP/1.1 400", "several lines"},
+        {POST "X: a\rTransfer-Encoding: chunked" BODY, "HTTP/1.1 400", "control character"},
+        {POST "X: a\r" BODY, "HTTP/1.1 400", "control character"},
+        {POST "X: a\x01" BODY, "HTTP/1.1 400", "control character"},
+        {POST "X: a\x7f" BODY, "HTTP/1.1 400", "control character"},
+        {POST "X\r: a" BODY, "HTTP/1.1 400", "the name of a header"},
+        {"Content-Length:9999 / HTTP/1.1\r\nHost: x" BODY, "HTTP/1.1 400", "invalid_method"},
+        {"Transfer-Encoding:chunked / HTTP/1.1\r\nHost: x" BODY, "HTTP/1.1 400", "invalid_method"},
+        {"GE(T /health HTTP/1.1\r\nHost: x" BODY, "HTTP/1.1 400", "invalid_method"},
+        {"GET /health HTTP/1.1\r\n Host: x" BODY, "HTTP/1.1 400", ""},
+        {"GET /health HTTP/1.1\r\n X: a\r\nHost: x" BODY, "HTTP/1.1 400", "the name of a header"},
+        {"GET /health HTTP/1.1\r\nHost: x\r\nHost: x" BODY, "HTTP/1.1 400", "send one Host"},
+        {"GET /health HTTP/1.1\r\nHost: x\r\nhost: y" BODY, "HTTP/1.1 400", "send one Host"},
+        {"GET /health HTTP/1.1\r\n\r\n", "HTTP/1.1 400", "Host"},
+        {"GET /health HTTP/1.1\r\nX: a" BODY, "HTTP/1.1 400", "Host"},
+        {POST "Transfer-Encoding: gzip" BODY, "HTTP/1.1 501", "unknown_coding"},
+        {POST "Transfer-Encoding: identity" BODY, "HTTP/1.1 501", "unknown_coding"},
+        {POST "Transfer-Encoding: xchunked" BODY, "HTTP/1.1 501", "unknown_coding"},
+        {POST "Transfer-Encoding:" BODY, "HTTP/1.1 501", "unknown_coding"},
+        {POST "Transfer-Encoding: chunked, identity" BODY, "HTTP/1.1 400", "ambiguous_length"},
+        {POST "Transfer-Encoding: gzip, chunked" BODY, "HTTP/1.1 400", "ambiguous_length"},
+        {POST "Transfer-Encoding: chunked, chunked" BODY, "HTTP/1.1 400", "ambiguous_length"},
+        {POST "Transfer-Encoding: chunked;a=b" BODY, "HTTP/1.1 400", "ambiguous_length"},
+        {POST "Transfer-Encoding: chunked " BODY, "HTTP/1.1 400", "ambiguous_length"},
+        {"POST /v1/completions HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked" BODY, "HTTP/1.1 400",
+         "HTTP/1.0 has no"},
     };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int fd = client_connect(f->port);
+        client_send_bytes(fd, cases[i].request, strlen(cases[i].request));
+        char *text = client_read_all(fd);
+        if (strncmp(text, cases[i].begins, strlen(cases[i].begins)) != 0 || !strstr(text, cases[i].has) ||
+            strstr(text, "HTTP/1.1 200")) /* which the second request would get */
+            fail_msg("<%s>: <%s>", cases[i].request, text);
+        free(text);
+        close(fd);
+    }
+#undef BODY
+#undef HIDDEN
 #undef POST
-    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
-        assert_answered(f->port, requests[i], "HTTP/1.1 400", "send one Content-Length");
-    assert_answered(f->port, "GET /health HTTP/1.1\r\n\r\n", "HTTP/1.1 400", "Host");
 }
 
 /* A zero character ends strings in C, so that libmicrohttpd drops the bytes behind it. */
@@ -228,6 +296,43 @@ static void the_answer_to_a_broken_body_reaches_the_client(void **state) {
     close(fd);
 }
 
+/* Also in any pieces; a hidden request behind the body is never answered. */
+static void chunked_bodies_are_read_strictly(void **state) {
+    const fixture *f = *state;
+#define CHUNKED "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+#define BODY    "{\"prompt\":\"a\",\"max_tokens\":1}"
+    static const struct {
+        const char *request;
+        bool is_right;
+    } cases[] = {
+        {CHUNKED "1d\r\n" BODY "\r\n0\r\n\r\n", true},   {CHUNKED "01D;a=b\r\n" BODY "\r\n000\r\nX: a\r\n\r\n", true},
+        {CHUNKED "1d\n" BODY "\r\n0\r\n\r\n", false},    {CHUNKED "1d;a\n" BODY "\r\n0\r\n\r\n", false},
+        {CHUNKED "1d\r\n" BODY "\n0\r\n\r\n", false},    {CHUNKED "1d\r\n" BODY "\r\n0\n\r\n", false},
+        {CHUNKED "1d\r\n" BODY "\r\n0\r\n\n", false},    {CHUNKED "1d\r\n" BODY "\r\n0\r\nX: a\n\r\n", false},
+        {CHUNKED "1d\r\n" BODY "\r\n0;\n\r\n", false},   {CHUNKED "0x1d\r\n" BODY "\r\n0\r\n\r\n", false},
+        {CHUNKED "+1d\r\n" BODY "\r\n0\r\n\r\n", false}, {CHUNKED "1d\r" BODY "\r\n0\r\n\r\n", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int in_pieces = 0; in_pieces < 2; in_pieces++) {
+            const int fd = client_connect(f->port);
+            const size_t n = strlen(cases[i].request);
+            for (size_t at = 0, size = in_pieces ? 1 : n; at < n; at += size) {
+                client_send_bytes(fd, cases[i].request + at, size);
+                if (in_pieces) wait_until_read(fd);
+            }
+            const char hidden[] = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+            client_send_bytes(fd, hidden, sizeof hidden - 1);
+            char *text = client_read_all(fd);
+            const bool ok = cases[i].is_right ? strstr(text, "\"text\":\"a\"") && strstr(text, "\"ok\"")
+                                              : strncmp(text, "HTTP/1.1 400", 12) == 0 || (in_pieces && !*text);
+            if (!ok || (!cases[i].is_right && strstr(text, "\"ok\""))) fail_msg("<%s>: <%s>", cases[i].request, text);
+            free(text);
+            close(fd);
+        }
+#undef BODY
+#undef CHUNKED
+}
+
 static void a_target_may_be_a_whole_url(void **state) {
     const fixture *f = *state;
 #define REST " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
@@ -295,6 +400,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(zero_characters_are_refused, set_up_guarded, tear_down),
         cmocka_unit_test_setup_teardown(a_long_head_is_read, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(the_answer_to_a_broken_body_reaches_the_client, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(chunked_bodies_are_read_strictly, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_target_may_be_a_whole_url, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(allowed_methods_are_reported, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(packed_bodies_are_refused, set_up_fast, tear_down),

@@ -59,6 +59,21 @@ static void whole_answers_become_errors(void **state) {
     assert_recovered(f);
 }
 
+/* Of each API in its own shape. */
+static void all_apis_have_such_errors(void **state) {
+    const fixture *f = *state;
+    for (size_t i = 0; i < OPENAI_N_DIALECTS; i++) {
+        const openai_dialect *d = openai_dialects[i];
+        char *text;
+        no_text = true;
+        assert_int_equal(client_call(f->port, "POST", d->path, "{}", &text), 500);
+        no_text = false;
+        assert_string_equal(text, d->no_memory_body);
+        free(text);
+    }
+    assert_recovered(f);
+}
+
 static void streams_end_with_an_error(void **state) {
     const fixture *f = *state;
     char *text;
@@ -91,6 +106,7 @@ static void a_lost_event_is_an_error(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(whole_answers_become_errors, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(all_apis_have_such_errors, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(streams_end_with_an_error, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_lost_event_is_an_error, set_up_fast, tear_down),
     };

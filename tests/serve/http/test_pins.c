@@ -140,6 +140,10 @@ static void marked_prompts_stay_for_their_time(void **state) {
     assert_int_equal(send_messages(f, MARKED("abcdefgh", "5m"), "{\"type\":\"text\",\"text\":\"ij\"}"),
                      3); /* 8 of 11; half is cached */
     assert_pins(f, 1, 8, 300);
+    char *slots;
+    assert_int_equal(client_call(f->port, "GET", "/slots", NULL, &slots), 200);
+    assert_non_null(strstr(slots, "[{\"id\":0,\"n_ctx\":4096,\"is_processing\":false}")); /* a pin does not run */
+    free(slots);
     move_clock(200);
     assert_int_equal(send_messages(f, MARKED("abcdefgh", "5m"), "{\"type\":\"text\",\"text\":\"kl\"}"), 0); /* pinned already */
     assert_pins(f, 1, 8, 300);

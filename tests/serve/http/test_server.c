@@ -131,6 +131,24 @@ static void bad_origins_are_refused(void **state) {
     }
 }
 
+/* However its address is written. */
+static void a_server_knows_who_reaches_it(void **state) {
+    (void)state;
+    static const struct {
+        const char *host;
+        bool is_local;
+    } cases[] = {{"127.0.0.1", true}, {"localhost", true}, {"0x7f.1", true}, {"0.0.0.0", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        server_config config = base_config();
+        http_server *s;
+        cl_error error;
+        config.host = cases[i].host;
+        if (server_start(&config, &s, &error) != CL_OK) fail_msg("%s: %s", cases[i].host, error.message);
+        assert_int_equal(server_is_local(s), cases[i].is_local);
+        server_stop(&s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(metrics_count, set_up_fast, tear_down),
@@ -139,6 +157,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_prompt_that_waits_too_long_is_an_event, set_up_crowded, tear_down),
         cmocka_unit_test_setup_teardown(stopping_reports_an_error_to_clients, set_up_slow, tear_down),
         cmocka_unit_test(bad_origins_are_refused),
+        cmocka_unit_test(a_server_knows_who_reaches_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

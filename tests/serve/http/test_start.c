@@ -79,7 +79,7 @@ static void without_a_thread(void **state) {
         assert_non_null(strstr(s->error.message, "threads"));
         assert_int_equal(n_files(), s->n_files);
     }
-    assert_int_equal(n, 2); /* that prepare requests and accept connections */
+    assert_int_equal(n, 3); /* that prepare requests, compile grammars and accept connections */
 }
 
 static void without_memory(void **state) {
