@@ -18,9 +18,9 @@ function add_piece(message, choice) {
 
 const PARAMETERS = ["temperature", "top_p", "top_k", "max_tokens", "seed"];
 
-/** The body of a request for the next message. Settings that are empty are left to the server. */
-export function write_request(model, settings, messages) {
-  const body = { model, stream: true, stream_options: { include_usage: true } };
+/** The body of a request for the next message, with these fields unless the settings have others. */
+export function write_request(fields, settings, messages) {
+  const body = { ...fields, stream: true, stream_options: { include_usage: true } };
   const system = settings.system ? [{ role: "system", content: settings.system }] : [];
   body.messages = system.concat(
     messages.map(({ role, content, tool_calls, tool_call_id }) => ({ role, content, tool_calls, tool_call_id })));

@@ -71,7 +71,7 @@ async function call(path, options, background) {
     if (response.status === 401) {
       if (sent !== key) continue; // it has changed meanwhile
       if (!(background && declined)) {
-        if (await ask_for_key(message)) continue;
+        if (await ask_for_key(sent ? "The server does not accept this key. Enter another one." : "The server wants an API key.")) continue;
         declined = true;
       }
     }

@@ -18,6 +18,23 @@ async function find_model() {
   }
 }
 
+/** How the server wants this page to draw tokens, as fields of a request. */
+async function find_sampling() {
+  try {
+    const { temperature, top_k, top_p, min_p } = (await api.get("/props")).default_generation_settings.params;
+    return { temperature, top_k, top_p, min_p };
+  } catch {
+    return {}; // the server decides
+  }
+}
+
+/** Show in the empty fields of the settings what requests have instead. */
+function show_sampling(sampling) {
+  const fields = document.getElementById("settings").elements;
+  for (const name of ["temperature", "top_p", "top_k"]) fields[name].placeholder = sampling[name] ?? "";
+  if (sampling.top_k <= 0) fields.top_k.placeholder = "all";
+}
+
 /** On a narrow screen one of the two parts is shown, as style.css has it. */
 function start_tabs() {
   const tabs = [...document.querySelectorAll("#tabs [role=tab]")];
@@ -71,8 +88,10 @@ function start_side() {
 start_tabs();
 start_side();
 const model = await find_model();
+const sampling = await find_sampling();
 status.textContent = "";
 document.getElementById("model").textContent = model.id;
 document.getElementById("model").title = model.id;
+show_sampling(sampling);
 start_tree(document.getElementById("tree"), { api });
-start_chat({ api, model: model.id });
+start_chat({ api, model: model.id, sampling });

@@ -22,8 +22,8 @@ const EXAMPLES = [
 const LONGEST_TITLE = 80;
 const NEAR_END = 80; // pixels from the log's end, up to which it follows an answer
 
-/** Start the chat with a model's name. */
-export function start_chat({ api, model }) {
+/** Start the chat with a model's name, and the fields of requests for which there are no settings. */
+export function start_chat({ api, model, sampling }) {
   let chat = all_chats()[0] ?? create_chat();
   let running = null; // the AbortController of the answer that streams in
 
@@ -106,7 +106,7 @@ export function start_chat({ api, model }) {
     show_state();
     save();
     follow();
-    const write_body = () => write_request(model, asked.settings, before);
+    const write_body = () => write_request({ model, ...sampling }, asked.settings, before);
     await receive_answer(api, write_body, message, stopper.signal, () => (frame ||= requestAnimationFrame(show)));
     cancelAnimationFrame(frame);
     const is_last = running === stopper; // no other answer has been asked for, and no other chat opened

@@ -1,10 +1,10 @@
 // Creates elements. Texts become text nodes and are never parsed as HTML.
 
-/** An element with children: nodes or strings. */
+/** An element with children: nodes, strings, or arrays of them, which may be longer than a call can have arguments. */
 export function create(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
+  for (const child of children.flat()) element.append(child);
   return element;
 }
 

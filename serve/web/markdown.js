@@ -25,8 +25,8 @@ function safe_url(text) {
   }
 }
 
-function link(url, ...children) {
-  return create("a", { href: url, rel: "noopener noreferrer", target: "_blank", referrerpolicy: "no-referrer" }, ...children);
+function link(url, children) {
+  return create("a", { href: url, rel: "noopener noreferrer", target: "_blank", referrerpolicy: "no-referrer" }, children);
 }
 
 const MARKS = [["**", "strong"], ["__", "strong"], ["~~", "del"], ["*", "em"], ["_", "em"]];
@@ -59,7 +59,7 @@ function read_mark(text, at, depth) {
     const middle = find(text, "](", begin);
     const end = middle < 0 ? -1 : end_of_address(text, middle + 2);
     const url = end < 0 ? null : safe_url(text.slice(middle + 2, end).replace(/\s+"[^"]*"\s*$/, ""));
-    return url && { node: link(url, ...read_line(text.slice(begin, middle), depth + 1, false)), end: end + 1 };
+    return url && { node: link(url, read_line(text.slice(begin, middle), depth + 1, false)), end: end + 1 };
   }
   if (c === "h" && !is_word(text[at - 1]) && /^https?:\/\//.test(text.slice(at, at + 8))) {
     const found = text.slice(at, at + MAX_SPAN).match(/^[^\s<>"'`]+/)[0].replace(/[.,;:!?*_~)\]]+$/, "");
@@ -76,7 +76,7 @@ function read_mark(text, at, depth) {
       end = n < MAX_INNER ? find(text, mark, end + 2) : -1;
     if (mark.length === 2 && end >= 0 && text[end + 2] === c) end++;
     if (end < 0 || is_blank(text[end - 1]) || (mark[0] === "_" && is_word(text[end + mark.length]))) continue;
-    return { node: create(tag, {}, ...read_line(text.slice(at + mark.length, end), depth + 1)), end: end + mark.length };
+    return { node: create(tag, {}, read_line(text.slice(at + mark.length, end), depth + 1)), end: end + mark.length };
   }
   return null;
 }
@@ -108,11 +108,17 @@ function read_line(text, depth = 0, may_link = true) {
 
 // ---- Blocks ----
 
-// None of these expressions takes more than linear time, also on lines that nobody would write.
+// None of these expressions takes more than linear time, also on lines that nobody would write, or repeats a group for each
+// character of a line, for which browsers lack stack.
 const FENCE = /^ {0,3}(`{3,}|~{3,})(.*)$/;
 const HEADING = /^ {0,3}(#{1,6}) +(\S.*)$/;
-const RULE = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])( +|$)(.*)$/;
+
+/** Whether a line is a rule: three or more of one mark, perhaps with blanks between them. */
+function is_rule(line) {
+  const marks = line.replace(/\s+/g, "");
+  return /^ {0,3}\S/.test(line) && marks.length >= 3 && /^(?:-+|\*+|_+)$/.test(marks);
+}
 
 /** The marks and the language of a line that begins a code block; null: it begins none. */
 function fence_of(line) {
@@ -147,11 +153,11 @@ function table_block(lines) {
   const sides = cells_of(lines[1]).map((cell) => (cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : "left"));
   const row = (line, tag) => {
     const cells = cells_of(line).slice(0, sides.length);
-    return create("tr", {}, ...cells.map((cell, i) => create(tag, { class: sides[i] }, ...read_line(cell))));
+    return create("tr", {}, cells.map((cell, i) => create(tag, { class: sides[i] }, read_line(cell))));
   };
   const body = lines.slice(2).map((line) => row(line, "td"));
   return create("div", { class: "wide-table" },
-    create("table", {}, create("thead", {}, row(lines[0], "th")), create("tbody", {}, ...body)));
+    create("table", {}, create("thead", {}, row(lines[0], "th")), create("tbody", {}, body)));
 }
 
 function list_block(lines, depth) {
@@ -160,7 +166,7 @@ function list_block(lines, depth) {
   if (ordered) list.start = parseInt(lines[0].match(ITEM)[2], 10);
   const base = lines[0].match(ITEM)[1].length;
   let item = null;
-  const close = () => item && list.append(create("li", {}, ...item_nodes(item, depth)));
+  const close = () => item && list.append(create("li", {}, item_nodes(item, depth)));
   for (const line of lines) {
     const found = line.match(ITEM);
     if (found && found[1].length < base + 2) {
@@ -182,7 +188,7 @@ function item_nodes(item, depth) {
 
 /** Whether a line begins a block that ends a paragraph. */
 const begins_block = (line) =>
-  fence_of(line) !== null || HEADING.test(line) || RULE.test(line) || ITEM.test(line) || /^ {0,3}>/.test(line);
+  fence_of(line) !== null || HEADING.test(line) || is_rule(line) || ITEM.test(line) || /^ {0,3}>/.test(line);
 
 /** The lines from `at` on that belong to the same list. */
 function list_end(lines, at) {
@@ -198,7 +204,7 @@ function list_end(lines, at) {
       const next = lines[end + 1];
       if (next === undefined || (!/^ {2}/.test(next) && !ITEM.test(next))) break;
     } else if (found && indent < base + 2) {
-      if (RULE.test(line) || indent < base || /\d/.test(found[2]) !== ordered) break;
+      if (is_rule(line) || indent < base || /\d/.test(found[2]) !== ordered) break;
     } else if (indent <= base && (begins_block(line) || lines[end - 1].trim() === "")) {
       break;
     }
@@ -225,13 +231,13 @@ function blocks_of(lines, depth = 0) {
     } else if (heading) {
       // The page itself has levels 1 and 2.
       const tag = `h${Math.min(6, heading[1].length + 2)}`;
-      add(begin, ++i, () => create(tag, {}, ...read_line(heading[2].trim().replace(/ #+$/, ""))));
-    } else if (RULE.test(line)) {
+      add(begin, ++i, () => create(tag, {}, read_line(heading[2].trim().replace(/ #+$/, ""))));
+    } else if (is_rule(line)) {
       add(begin, ++i, () => create("hr"));
     } else if (/^ {0,3}>/.test(line) && depth < MAX_DEPTH) {
       while (i < lines.length && /^ {0,3}>/.test(lines[i])) i++;
       const inner = lines.slice(begin, i).map((text) => text.replace(/^ {0,3}> ?/, ""));
-      add(begin, i, () => create("blockquote", {}, ...blocks_of(inner, depth + 1).map((block) => block.create())));
+      add(begin, i, () => create("blockquote", {}, blocks_of(inner, depth + 1).map((block) => block.create())));
     } else if (ITEM.test(line) && depth < MAX_DEPTH) {
       i = list_end(lines, i);
       const inner = lines.slice(begin, i);
@@ -243,7 +249,7 @@ function blocks_of(lines, depth = 0) {
     } else {
       for (i++; i < lines.length && lines[i].trim() !== "" && !begins_block(lines[i]) && !begins_table(lines, i); ) i++;
       const text = lines.slice(begin, i).join("\n").trim();
-      add(begin, i, () => create("p", {}, ...read_line(text)));
+      add(begin, i, () => create("p", {}, read_line(text)));
     }
   }
   return blocks;
@@ -261,6 +267,6 @@ export function show_markdown(element, text) {
   let same = 0;
   while (same < blocks.length && before[same] === blocks[same].source) same++;
   while (element.childNodes.length > same) element.lastChild.remove();
-  element.append(...blocks.slice(same).map((block) => block.create()));
+  for (const block of blocks.slice(same)) element.append(block.create());
   shown.set(element, blocks.map((block) => block.source));
 }

@@ -5,7 +5,7 @@ import { Details, bytes_text, describe } from "./tree_details.js";
 import { is_in_use, lay_out, link_runs } from "./tree_layout.js";
 import { read_colours } from "./tree_colours.js";
 import { Demo, MOST_REQUESTS } from "./tree_demo.js";
-import { TreeView, count_of, drawn_text } from "./tree_view.js";
+import { TreeView, count_of, label_of } from "./tree_view.js";
 
 const MOST_NODES = 2000;
 const MOST_ALL_TEXT = 1 << 20; // tokens; the server's limit, as cache_nodes.c has it
@@ -205,7 +205,7 @@ class Panel {
   /** The line below the picture: the run under the pointer, or else the one that the keyboard has reached. */
   say() {
     const run = this.tree.runs.get(this.view.hovered ?? this.view.selected);
-    const text = run ? `${describe(run)}: ${drawn_text(run.text ?? "")}` : `Touch or click a block for details.${this.rest}`;
+    const text = run ? `${describe(run)}: ${label_of(run)}` : `Touch or click a block for details.${this.rest}`;
     if (this.status.textContent !== text) this.status.textContent = text;
   }
 
@@ -278,7 +278,7 @@ class Panel {
     const item = create("div", {
       id: `tree-run-${id}`, class: "unseen", role: "treeitem", "aria-selected": "true", "aria-level": run.depth + 1,
       "aria-posinset": beside.indexOf(run) + 1, "aria-setsize": beside.length,
-    }, `${describe(run)}: ${drawn_text(run.text ?? "")}`);
+    }, `${describe(run)}: ${label_of(run)}`);
     this.unselect();
     this.view.selected = id;
     this.box.append(item);

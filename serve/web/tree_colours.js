@@ -54,7 +54,7 @@ export function read_colours(element) {
     heat: resolve("var(--heat)"),
     saved: resolve("color-mix(in srgb, var(--accent) 16%, transparent)"),
     retained: resolve("color-mix(in srgb, var(--muted) 15%, var(--bg))"),
-    on_retained: resolve("var(--muted)"),
+    on_retained: resolve("color-mix(in srgb, var(--fg) 82%, var(--bg))"),
     scale: [],
     on_scale: [],
     font: getComputedStyle(element).getPropertyValue("--font"),

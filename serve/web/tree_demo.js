@@ -71,11 +71,17 @@ export class Demo {
   /** The server has answered with a page of its tree; null: it has refused. */
   update(page) {
     this.page = page;
+    this.on_page?.();
     this.button.disabled = !page && !this.is_running;
     if (!page || !this.is_running) return;
     this.current.live_bytes = Math.max(this.current.live_bytes, page.live_bytes);
     this.current.unshared_bytes = Math.max(this.current.unshared_bytes, page.unshared_bytes);
     this.show();
+  }
+
+  /** Wait for a page that was requested after this call, so that the tree shows nothing older: the first may have been before. */
+  async next_page() {
+    for (let i = 0; i < 2; i++) await new Promise((resolve) => { this.on_page = resolve; });
   }
 
   async start() {
@@ -84,6 +90,7 @@ export class Demo {
     this.section.hidden = false;
     this.button.textContent = "Stop";
     this.on_start();
+    let end;
     try {
       await run_demo({
         api: this.api,
@@ -91,10 +98,12 @@ export class Demo {
         signal: current.stop.signal,
         report: (state) => { current.state = state; },
       });
-      current.end = "All have ended. Their text stays dimmed in the tree until its memory is needed.";
+      end = "All have ended. Their text stays dimmed in the tree until its memory is needed.";
     } catch (error) {
-      current.end = error.name === "AbortError" ? "Stopped." : error.message;
+      end = error.name === "AbortError" ? "Stopped." : error.message;
     }
+    await this.next_page();
+    current.end = end;
     this.button.textContent = START;
     this.button.disabled = !this.page;
     this.show();
@@ -111,8 +120,10 @@ export class Demo {
     const so_far = is_rendered && admitted >= state.prompt_tokens ? admitted - since("cached_tokens") : null;
     const computed = state.computed_tokens ?? so_far;
     const share = computed === null ? "" : `${Math.round((100 * computed) / state.prompt_tokens)} % of them`;
+    // The tree that is shown may be older than the answer.
+    const running = end ? state.running : Math.max(state.running, Math.min(state.requests, this.page?.running ?? 0));
     const rows = [
-      ["Requests", `${state.requests}`, `${state.running} running`],
+      ["Requests", `${state.requests}`, `${running} running`],
       ["Prompt tokens", is_rendered ? state.prompt_tokens.toLocaleString("en") : "…", "of all together"],
       ["Computed", computed?.toLocaleString("en") ?? "…", share],
       ["K/V memory", bytes_text(live_bytes), `instead of ${bytes_text(unshared_bytes)}`],

@@ -1,6 +1,6 @@
 // What a run holds and who uses it: the section that a click opens.
 import { create, create_button } from "./dom.js";
-import { count_of, drawn_text } from "./tree_view.js";
+import { count_of, fit, label_of } from "./tree_view.js";
 import { ends_below } from "./tree_layout.js";
 
 const MOST_TEXT = 16384; // tokens, the server's limit
@@ -99,7 +99,7 @@ export class Details {
 
   /** List the requests that are behind the run, unless they are listed already: a button that is replaced loses the focus. */
   list_users(ends) {
-    const named = ends.slice(0, MOST_USERS).map((end) => [end.id, drawn_text(end.text ?? "").trim().slice(0, 80)]);
+    const named = ends.slice(0, MOST_USERS).map((end) => [end.id, fit(label_of(end).trim(), 80)]);
     const key = JSON.stringify([named, ends.length]);
     if (key === this.listed) return;
     this.listed = key;

@@ -19,23 +19,42 @@ export function drawn_text(text) {
     .replace(/(· )+/g, "· ");
 }
 
+/** What a run begins with, as it is drawn on it. */
+export function label_of(run) {
+  return drawn_text(whole_words(run.text ?? "", run.above?.end ?? ""));
+}
+
 export function count_of(n, noun) {
   return `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 }
 
-/** Break a text into at most `most` lines of at most `columns` characters, at spaces where there are any. */
-function wrap(text, columns, most) {
+/** The end of a line of at most `columns` characters: where a word ends, unless the first one is longer than the line. */
+function line_end(text, at, columns) {
+  if (at + columns >= text.length) return text.length;
+  const space = text.lastIndexOf(" ", at + columns);
+  return space > at ? space : at + columns;
+}
+
+/** Break a text into at most `most` lines of at most `columns` characters. */
+export function wrap(text, columns, most) {
   const lines = [];
   for (let at = 0; at < text.length && lines.length < most; ) {
-    let end = at + columns;
-    if (end < text.length) {
-      const space = text.lastIndexOf(" ", end);
-      if (space > at + columns / 2) end = space;
-    }
+    const end = line_end(text, at, columns);
     lines.push(text.slice(at, end).trim());
-    at = end;
+    for (at = end; text[at] === " "; at++);
   }
   return lines;
+}
+
+/** The beginning of a text in one line of at most `columns` characters, with a mark where it is cut. */
+export function fit(text, columns) {
+  return text.length <= columns ? text : `${text.slice(0, line_end(text, 0, Math.max(1, columns - 1)))}…`;
+}
+
+/** The text of a run without the end of a word that began in the run above, whose place a mark takes. */
+export function whole_words(text, above) {
+  const is_inside = /[\p{L}\p{M}\p{N}]$/u.test(above) && /^[\p{L}\p{M}\p{N}]/u.test(text);
+  return is_inside ? text.replace(/^[\p{L}\p{M}\p{N}]+/u, "…") : text;
 }
 
 /** The next step of a number on its way to a goal. */
@@ -86,7 +105,7 @@ export class TreeView {
       sprite.step = run.sequences > 0 ? step_of(run.sequences, most_readers) : -1;
       if (sprite.text !== run.text) {
         sprite.text = run.text;
-        sprite.shown_text = drawn_text(run.text ?? "");
+        sprite.shown_text = label_of(run);
         sprite.lines = null;
       }
     }
@@ -194,10 +213,10 @@ export class TreeView {
     if (height < 44) {
       const tokens = run.tokens.toLocaleString("en");
       const room = columns - tokens.length - 1;
-      context.fillText(sprite.shown_text.slice(0, room < 6 ? columns : room), x, y + height / 2);
+      context.fillText(fit(sprite.shown_text.trim(), room < 6 ? columns : room), x, y + height / 2);
       if (room < 6) return;
       context.textAlign = "right";
-      context.globalAlpha *= 0.7;
+      context.globalAlpha *= 0.85;
       context.fillText(tokens, x + width, y + height / 2);
       context.textAlign = "left";
       return;

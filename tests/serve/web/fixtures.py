@@ -28,7 +28,7 @@ class Server:
 
 @contextlib.contextmanager
 def serving(binary, model_path, *args, **env):
-    command = [binary, "serve", "-m", model_path, "--port", "0", "--log-level", "error", *args]
+    command = [binary, "serve", "-m", model_path, "--port", "0", "--kv-budget", "2G", "--log-level", "error", *args]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=plain_environment() | env)
     try:
         yield Server(process, re.search(r"(http://[0-9.]+:\d+) \(", process.stdout.readline())[1])

@@ -392,6 +392,41 @@ def test_huge_lines(page):
     assert huge < 3 * tenths  # one that took quadratic time would alone take many times as long as all others
 
 
+# Texts of which each character or line would be an argument, or a step of a regular expression that repeats a group.
+LONG = ["*", "-", "- ", "_ ", "`a` ", "**a** ", "a\n\n", "# a\n", "> a\n", "- a\n", "|a|\n", "a\\*", "[a](https://a.test) "]
+
+
+@pytest.mark.parametrize("n", [100_000, pytest.param(1_000_000, marks=pytest.mark.long)])
+def test_a_million_characters(page, n):
+    """No text is too long to be shown, whatever it repeats."""
+    shown = page.run(f"""import("./web/markdown.js").then(({{ show_markdown }}) => {json.dumps(LONG)}.map((unit) => {{
+        const element = document.createElement("div");
+        show_markdown(element, unit.repeat({n} / unit.length));
+        return element.childNodes.length > 0;
+    }}))""")
+    assert shown == [True] * len(LONG)
+
+
+@pytest.mark.parametrize("flags, sampling, placeholders", [
+    ([], {"temperature": 0.8, "top_p": 0.95, "top_k": 40, "min_p": 0.05}, ["0.8", "0.95", "40"]),
+    (["--temperature", "0.25", "--top-k", "7"], {"temperature": 0.25, "top_p": 0.95, "top_k": 7, "min_p": 0.05}, ["0.25", "0.95", "7"]),
+    (["--sampling-defaults", "openai"], {"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0}, ["1", "1", "all"]),
+])
+def test_defaults(browser, start_server, flags, sampling, placeholders):
+    """Empty fields of the settings show what requests have instead, as the server says."""
+    with start_server(*flags) as server:
+        page = browser.open(server.url + "/")
+        page.wait_for("settings.elements.top_k.placeholder !== ''")
+        assert page.run("['temperature', 'top_p', 'top_k'].map((name) => settings.elements[name].placeholder)") == placeholders
+        page.answer_instead("/v1/chat/completions", *(write_stream({"content": "Yes."}) for _ in range(2)))
+        ask(page)
+        set_field(page, "temperature", "0.5")
+        ask(page)
+        for body, temperature in zip(page.bodies, [sampling["temperature"], 0.5]):
+            assert {name: body[name] for name in sampling} == sampling | {"temperature": temperature}
+        page.close()
+
+
 def test_key_and_model_name(browser, start_server):
     """The page asks for the key that the server wants, and a model's name is text."""
     name = "<img/src=x/onerror=window.broken=1>"
@@ -405,6 +440,7 @@ def test_key_and_model_name(browser, start_server):
         page.type("wrong")
         page.press("Enter")
         page.wait_for("document.querySelector('#key-dialog').open && document.querySelector('#key').value === ''")
+        assert page.text("#key-reason") == "The server does not accept this key. Enter another one."
         page.type("k-right")
         page.press("Enter")
         page.wait_for("document.querySelector('#model').textContent !== ''")

@@ -2,6 +2,7 @@
 import contextlib
 import json
 
+import pytest
 from fixtures import PICTURES, browser, lengthen_answers, page, server, start_server
 from waiting import wait_until
 
@@ -255,6 +256,39 @@ LAYOUT = """Promise.all(["tree_layout", "tree_view"].map((name) => import(`./web
     };
     return [draw(false), draw(true)];
 })"""
+
+
+def test_words(page):
+    """Texts of runs are cut between words, unless a word is longer than the line, and begin with one."""
+    assert page.run("""import("./web/tree_view.js").then(({ wrap, fit, whole_words }) => [
+        wrap("the Veldhavn ferry at nine", 9, 9), wrap("Donaudampfschiff ahoy", 6, 9), wrap("a b c", 3, 1), wrap("one  two", 4, 9),
+        fit("the ferry", 9), fit("the Veldhavn ferry", 9), fit("Veldhavn", 5), fit("x", 1),
+        whole_words("istant The ferry", "ass"), whole_words("user The ferry", "<|im_start|>"), whole_words(" The ferry", "is"),
+        whole_words("9 o'clock", "1"), whole_words("ñandú x", "a"), whole_words(", and", "so"), whole_words("ant", ""),
+    ])""") == [
+        ["the", "Veldhavn", "ferry at", "nine"], ["Donaud", "ampfsc", "hiff", "ahoy"], ["a b"], ["one", "two"],
+        "the ferry", "the…", "Veld…", "x",
+        "… The ferry", "user The ferry", " The ferry", "… o'clock", "… x", ", and", "ant"]  # fmt: skip
+
+
+CONTRAST = """import("./web/tree_colours.js").then(({ read_colours }) => {
+    const values = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+    const light = (rgb) => {
+        const [r, g, b] = rgb.map((v) => (v <= 0.04045 * 255 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+    };
+    const { retained, on_retained } = read_colours(document.querySelector("#tree"));
+    const below = values(retained);
+    const text = values(on_retained).map((v, i) => 0.85 * v + 0.15 * below[i]); // as the text of a run is drawn
+    const [a, b] = [light(text), light(below)];
+    return Math.max(a, b) / Math.min(a, b);
+})"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_contrast_of_runs_that_are_kept(browser, server, dark):
+    with opened(browser, server.url, 820, 1180, dark=dark) as page:
+        assert page.run(CONTRAST) >= 4.5
 
 
 def test_layout_and_movement(page):
