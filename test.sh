@@ -83,7 +83,7 @@ e2e=(-n 2 --dist loadfile --no-loadscope-reorder "${alone[@]/#/--ignore=}" tests
 # Tests that take more than ten seconds of CPU under ASan, which the gate runs plain.
 long_sanitized='^(api_(budget|cache|export)|cache_(fit|plan)|model_(linear|sampler)|protocol_memory|cattn_bench_.*'
 long_sanitized+='|exact_(groups|tier|views|faults)|pages_plan'
-long_sanitized+='|engine_(beam|exact|fairness|grammar|llguidance|preemption|rules|scheduler|speculation))$'
+long_sanitized+='|engine_(beam|exact|fairness|grammar|llguidance|preemption|reasoning|rules|scheduler|speculation))$'
 
 # What looks at the sources alone.
 sources() {
@@ -103,8 +103,8 @@ gate() {
     run_ctest "tests" release -LE long
     run_pytest "set-up" -n 2 tests/setup
     run_pytest "end to end" --durations=20 -m "not long and not whole_model" "${e2e[@]}"
-    CHUNKLLAMA_HOSTILE_STEP=4 run_pytest "end to end, alone" "${alone[@]}"
-    run_pytest "page" -n 2 --dist loadfile tests/serve/web
+    CHUNKLLAMA_HOSTILE_STEP=4 run_pytest "end to end, alone" -m "not long" "${alone[@]}"
+    run_pytest "page" -n 2 --dist loadfile -m "not long" tests/serve/web
     run_pytest "templates" -n 2 -m "not long" tests/chunkllama/jinja
     export CATTN_LEVEL=avx2
     local sanitized=(-LE 'long|no_sanitizer|emulation' -E "$long_sanitized")

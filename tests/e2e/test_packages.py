@@ -126,7 +126,8 @@ def test_what_is_in_the_packages(packages):
         "libchunkllama0": [f"{lib}/libchunkllama.so.0"],
         "libchunkllama-dev": [f"{lib}/libchunkllama.so", f"{lib}/libchunkllama.a", "./usr/include/chunkllama.h"],
         "chunkllama": ["./usr/bin/chunkllama", "./usr/share/man/man1/chunkllama-serve.1.gz", "./etc/chunkllama/config.toml",
-                       "./lib/systemd/system/chunkllama.service", "./usr/share/bash-completion/completions/chunkllama"],
+                       "./lib/systemd/system/chunkllama.service", "./usr/share/bash-completion/completions/chunkllama",
+                       f"{lib}/libllguidance.so", "./usr/share/doc/chunkllama/llguidance-LICENSE"],
     }
     for name, paths in wanted.items():
         paths += [f"./usr/share/doc/{name}/{file}" for file in ("copyright", "changelog.gz", "changelog.Debian.gz")]
@@ -152,6 +153,7 @@ def test_the_program(packages, root, chunkllama_bin, model_path):
     assert field(packages["chunkllama"], "Version") == f"{version}-1"
     doctor = inside(root, "/usr/bin/chunkllama", "doctor", status=(0, 1))  # 1: with warnings
     assert re.search(r"^ok +cpu +kernel levels ref", doctor, re.M)
+    assert re.search(r"^ok +grammars +llguidance: libllguidance.so$", doctor, re.M)
     run = ["run", "--raw", "--temperature", "0", "-n", "16", "Once upon a time", "-m"]
     answer = inside(root, "/usr/bin/chunkllama", *run, "/model.gguf")
     assert answer.strip() and answer == output(chunkllama_bin, *run, model_path)

