@@ -1,9 +1,9 @@
-/* Logprobs of a prompt from some position on, before which its tokens are shared, and logprobs of tokens that a request names.
- */
+/* Logprobs of a prompt from some position on, before which its tokens are shared, and of tokens that a request names. */
 #include "tests/support/testing.h"
 
 #include <string.h>
 
+#include "chunkllama/engine/engine_step.h"
 #include "fixture.h"
 
 static recording *run(fixture *f, cl_engine_request request) {
@@ -109,6 +109,38 @@ static void many_continuations_share_their_context(void **state) {
     for (int i = 0; i < N; i++) recording_free(alone[i]);
 }
 
+/* Prompts that come in one step: where another one computes the context, a prompt has only scored rows, and all of them
+ * together have at most 64 in a step. */
+static void a_step_has_a_limit_of_scored_rows(void **state) {
+    (void)state;
+    enum { N_CONTEXT = 101, N_MORE = 100, N = 4, LENGTH = N_CONTEXT + N_MORE, N_SCORED = N_MORE + 1 };
+    static int32_t tokens[N][LENGTH];
+    recording *r[1 + N] = {recording_create()};
+    cl_engine_request requests[1 + N];
+    cl_engine_config config = fixture_config();
+    config.max_step_rows = 2 * N * LENGTH;
+    fixture f;
+    fixture_start(&f, &config, 1);
+    requests[0] = make_request((int32_t[]){3, 4}, 2, 0, r[0]); /* the others come while its step runs */
+    for (int i = 0; i < N; i++) {
+        make_prompt(tokens[i], LENGTH, N_CONTEXT, 5, (uint32_t)i);
+        requests[1 + i] = scoring(tokens[i], LENGTH, N_CONTEXT);
+        requests[1 + i].ctx = r[1 + i] = recording_create();
+    }
+    submit_together(&f, requests, 1 + N, NULL);
+    for (int i = 0; i < 1 + N; i++) recording_wait(r[i]);
+    const cl_engine_stats stats = stats_when_idle(&f);
+    assert_int_equal(stats.prefill_tokens_computed, 2 + N_CONTEXT - 1 + N * N_SCORED);
+    assert_int_equal(stats.steps, 1 + (N * N_SCORED + CL_STEP_SCORED_ROWS - 1) / CL_STEP_SCORED_ROWS);
+    for (int i = 0; i < N; i++) {
+        recording *whole = run(&f, scoring(tokens[i], LENGTH, 0));
+        assert_scores(r[1 + i], whole, LENGTH, N_CONTEXT);
+        recording_free(whole);
+    }
+    for (int i = 0; i < 1 + N; i++) recording_free(r[i]);
+    fixture_stop(&f);
+}
+
 /* What is drawn behind scores is what is drawn without them, by several choices, too. */
 static void completions_may_follow(void **state) {
     (void)state;
@@ -182,9 +214,8 @@ static void named_tokens_are_reported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scores_have_the_same_bits),
-        cmocka_unit_test(many_continuations_share_their_context),
-        cmocka_unit_test(completions_may_follow),
+        cmocka_unit_test(scores_have_the_same_bits),         cmocka_unit_test(many_continuations_share_their_context),
+        cmocka_unit_test(a_step_has_a_limit_of_scored_rows), cmocka_unit_test(completions_may_follow),
         cmocka_unit_test(named_tokens_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
