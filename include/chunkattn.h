@@ -335,6 +335,8 @@ typedef struct cattn_extra {
     uint64_t hash;     /* of what the K/V depend on, such as an image; not 0, which stands for none */
 } cattn_extra;
 
+enum { CATTN_MAX_ACCOUNTS = 256 };
+
 typedef struct cattn_join_options {
     size_t struct_size;     /* set by cattn_join_options_init */
     uint32_t domain;        /* only sequences of one domain share; default 0 */
@@ -357,6 +359,16 @@ typedef struct cattn_join_options {
      * count: cattn_cache_can_fit answers for that.
      */
     int64_t max_step_rows;
+    /*
+     * For whom tokens of the sequence count while they are retained, from 0 (default) to CATTN_MAX_ACCOUNTS - 1: they count for
+     * the account of the sequence that left with them last. Forks and pins have the account of their sequence. When memory is
+     * needed, the worth of a leaf (with CATTN_RETAIN_LRU, 1 / age) is multiplied by its account's weight over the number of
+     * that account's retained chunks. So an account that fills the cache evicts its own tokens first, and nothing is kept free
+     * for one that is not used. With one account eviction is as without. Accounts share as the domains say, of which they are
+     * independent; who may choose domains, such as a client with its salt, need not have an account for each.
+     */
+    uint32_t account;
+    float account_weight; /* of the account from now on, 1e-6 to 1e6; 0 (default): what it was, and at first 1 */
 } cattn_join_options;
 
 CATTN_API void cattn_join_options_init(cattn_join_options *options);

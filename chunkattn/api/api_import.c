@@ -153,12 +153,14 @@ cattn_status ca_import(cattn_cache *c, const void *bytes, size_t n_bytes, const 
         held = true;
         status = hold_extras(c, records, n_tokens, tokens, error);
     }
+    if (status == CATTN_OK) status = ca_tree_open_account(c->tree, options->account, (double)options->account_weight, error);
     if (status == CATTN_OK) {
         ca_file_tier_poll(c);
         status = ca_tree_join(c->tree, tokens, n_tokens, options->domain, options->reserve_tokens, 0, seq, result, error);
     }
     if (status == CATTN_OK) {
         ca_seq *joined = ca_tree_find(c->tree, *seq);
+        joined->account = (uint16_t)options->account;
         joined->no_tier = options->flags & CATTN_JOIN_NO_TIER;
         bring(c, joined, records, staging);
     }

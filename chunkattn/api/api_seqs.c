@@ -64,6 +64,11 @@ static cattn_status read_join_options(const cattn_join_options *options, cattn_j
     if (o->flags & ~(uint64_t)CATTN_JOIN_NO_TIER)
         return ca_fail(error, CATTN_ERR_ARG, -1, "flags is %#llx; it must be 0 or CATTN_JOIN_NO_TIER",
                        (unsigned long long)o->flags);
+    if (o->account >= CATTN_MAX_ACCOUNTS)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "account is %u; it must be at most %d", o->account, CATTN_MAX_ACCOUNTS - 1);
+    if (o->account_weight != 0 && !(o->account_weight >= 1e-6f && o->account_weight <= 1e6f))
+        return ca_fail(error, CATTN_ERR_ARG, -1, "account_weight is %g; it must be 0 or from 1e-6 to 1e6",
+                       (double)o->account_weight);
     if ((s = ca_check_at_least("n_extras", o->n_extras, 0, error)) ||
         (s = ca_check_at_least("max_step_rows", o->max_step_rows, -1, error)) ||
         (o->n_extras > 0 && (s = ca_need(o->extras, "extras", error))))
@@ -209,10 +214,13 @@ static cattn_status join(cattn_cache *c, const token_ids *ids, const cattn_join_
                          cattn_join_result *result, cattn_error *error) {
     enum { STEP_ROWS = 64 };
     const int64_t n_rows = ca_min(o->max_step_rows != 0 ? o->max_step_rows : STEP_ROWS, ids->n);
-    const cattn_status s = ca_tree_join(c->tree, ids->at, ids->n, o->domain, o->reserve_tokens,
-                                        ca_step_headroom(c, ids->n, n_rows), seq, result, error);
-    if (s) return s;
+    cattn_status s;
+    if ((s = ca_tree_open_account(c->tree, o->account, (double)o->account_weight, error)) ||
+        (s = ca_tree_join(c->tree, ids->at, ids->n, o->domain, o->reserve_tokens, ca_step_headroom(c, ids->n, n_rows), seq,
+                          result, error)))
+        return s;
     ca_seq *joined = ca_tree_find(c->tree, *seq);
+    joined->account = (uint16_t)o->account;
     joined->no_tier = o->flags & CATTN_JOIN_NO_TIER;
     if (c->tier && !joined->no_tier) restore(c, joined, ids->at, result);
     return CATTN_OK;

@@ -35,7 +35,8 @@ typedef struct ca_chunk {
     int32_t refs, live;     /* nodes */
     int32_t fill, n_copied; /* slots */
     uint32_t open;          /* ca_slot_group_bit */
-    uint32_t n_uses;        /* sequences that have used its tokens when it was full, as the history says (reuse.h) */
+    uint16_t n_uses;        /* sequences that have used its tokens when it was full, as the history says (reuse.h) */
+    uint16_t account;       /* for which it counts while it is retained (evict.c) */
     uint32_t prefix;        /* when it was full: the hash of all tokens up to its end (reuse.h); 0: not known */
     ca_chunk_id next;       /* of a free chunk: private; otherwise -1 */
 } ca_chunk;
@@ -66,7 +67,7 @@ void ca_chunk_pool_set_budget(ca_chunk_pool *pool, uint64_t budget_bytes);
 void ca_chunk_pool_destroy(ca_chunk_pool **pool);
 
 /*
- * Take a free chunk, whose refs, live, fill, n_copied, open and n_uses are 0. CATTN_ERR_BUDGET if no chunk is free and
+ * Take a free chunk, whose refs, live, fill, n_copied, open, n_uses and account are 0. CATTN_ERR_BUDGET if no chunk is free and
  * the budget has no room for another slab; CATTN_ERR_NOMEM if the system gives no memory.
  */
 cattn_status ca_chunk_pool_get(ca_chunk_pool *pool, ca_chunk_id *id);

@@ -1,15 +1,25 @@
 /*
  * Eviction: which leaf loses its last chunk when memory is needed.
  *
- * The leaves that no sequence covers are in one search tree for each class of uses (reuse.h), sorted by their last use. Each is
- * a treap: it is also a heap by a hash of the nodes' ids, and therefore flat, whatever the order of insertions. Its links are
- * in the nodes, so that nothing is allocated.
+ * The leaves that no sequence covers are in one search tree for each account and class of uses (reuse.h), sorted by their last
+ * use. Each is a treap: it is also a heap by a hash of the nodes' ids, and therefore flat, whatever the order of insertions.
+ * Its links are in the nodes, so that nothing is allocated.
  *
  * The worth of a leaf is that of its last chunk, which depends on its class and age. Only the oldest and the youngest leaf of
  * each class are compared: within a class the worth usually falls or rises with the age. Without the youngest ones, requests
  * would compute 12 % more tokens (docs/experiments.md, "Retention").
+ *
+ * A retained chunk counts for the account of the sequence that left with it last. Each account proposes one of its leaves, and
+ * of these the one goes that has the least
+ *
+ *   worth * weight of the account / number of its retained chunks
+ *
+ * So an account with more than its part loses first. Nothing is set aside: what an idle account has is lost in the end, since
+ * its worth falls with its age. An account that is alone evicts as if there were no accounts.
  */
 #include "tree_internal.h"
+
+#include <math.h>
 
 /*
  * The least recently used leaf goes unless another is worth less by this factor. It keeps noise from changing a good order:
@@ -74,18 +84,42 @@ static ca_node *end_of(ca_node *root, int side) {
 
 /* ---- The set of leaves ---- */
 
+static ca_node **treap_of(ca_tree *tree, const ca_node *node) {
+    return &tree->accounts.at[node->account].evictable[node->use_class];
+}
+
 void ca_evict_forget(ca_tree *tree, ca_node *node) {
     if (!node->is_evictable) return;
-    take_out(&tree->evictable[node->use_class], node);
+    take_out(treap_of(tree, node), node);
     node->is_evictable = false;
 }
 
 void ca_evict_update(ca_tree *tree, ca_node *node) {
     ca_evict_forget(tree, node);
     if (!node->parent || node->n_seqs > 0 || node->n_children > 0) return;
-    node->use_class = (uint8_t)ca_use_class(ca_chunk_at(tree->pool, node->chunks[node->n_chunks - 1])->n_uses);
+    const ca_chunk *last = ca_chunk_at(tree->pool, node->chunks[node->n_chunks - 1]);
+    node->use_class = (uint8_t)ca_use_class(last->n_uses);
+    node->account = last->account;
     node->is_evictable = true;
-    insert(&tree->evictable[node->use_class], node);
+    insert(treap_of(tree, node), node);
+}
+
+/* ---- Accounts ---- */
+
+static void charge_chunk(ca_tree *tree, ca_chunk *chunk, uint16_t account) {
+    const int n = chunk->live == 0; /* it is retained */
+    ca_count_retained(tree, chunk, -n);
+    chunk->account = account;
+    ca_count_retained(tree, chunk, n);
+}
+
+void ca_evict_charge(ca_tree *tree, ca_node *node, const ca_node *stop, uint16_t account) {
+    for (; node != stop; node = node->parent)
+        for (size_t i = 0; i < node->n_chunks; i++) {
+            ca_chunk *chunk = ca_chunk_at(tree->pool, node->chunks[i]);
+            const bool ends_here = i + 1 < node->n_chunks || chunk->fill == ca_slot_of(tree, ca_node_end(node) - 1) + 1;
+            if (ends_here) charge_chunk(tree, chunk, account);
+        }
 }
 
 /* ---- The choice ---- */
@@ -95,28 +129,52 @@ static int64_t last_chunk_start(const ca_tree *tree, const ca_node *leaf) {
     return ca_max(leaf->start, ca_chunk_of(tree, ca_node_end(leaf) - 1) << tree->layout->log2_c);
 }
 
+/* Without what is learnt, it falls with the age alone. */
 static double worth_of(const ca_tree *tree, const ca_node *leaf) {
-    return ca_reuse_worth(&tree->reuse, leaf->use_class, tree->clock - leaf->last_use);
+    const uint64_t age = tree->clock - leaf->last_use;
+    const bool learned = tree->config.retention == CATTN_RETAIN_LEARNED;
+    return learned ? ca_reuse_worth(&tree->reuse, leaf->use_class, age) : 1 / (1 + (double)age);
 }
 
-static ca_node *find_oldest(const ca_tree *tree) {
+static ca_node *find_oldest(const ca_account *a) {
     ca_node *oldest = NULL;
     for (int k = 0; k < CA_USE_CLASSES; k++) {
-        ca_node *leaf = tree->evictable[k] ? end_of(tree->evictable[k], 0) : NULL;
+        ca_node *leaf = a->evictable[k] ? end_of(a->evictable[k], 0) : NULL;
         if (leaf && (!oldest || before(leaf, oldest))) oldest = leaf;
     }
     return oldest;
 }
 
-static ca_node *choose(const ca_tree *tree) {
-    ca_node *oldest = find_oldest(tree), *least = oldest;
+/* The leaf that an account proposes; NULL: it has none. */
+static ca_node *choose_of(const ca_tree *tree, const ca_account *a) {
+    ca_node *oldest = find_oldest(a), *least = oldest;
     if (!oldest || tree->config.retention != CATTN_RETAIN_LEARNED) return oldest;
     double least_worth = worth_of(tree, oldest) / MARGIN;
     for (int i = 0; i < 2 * CA_USE_CLASSES; i++) {
-        ca_node *leaf = tree->evictable[i / 2] ? end_of(tree->evictable[i / 2], i % 2) : NULL;
+        ca_node *leaf = a->evictable[i / 2] ? end_of(a->evictable[i / 2], i % 2) : NULL;
         if (!leaf || leaf == oldest || worth_of(tree, leaf) >= least_worth) continue;
         least = leaf;
         least_worth = worth_of(tree, leaf);
+    }
+    return least;
+}
+
+/* What the worth of an account's leaves counts for. A leaf in a chunk that others cover may be all that it has. */
+static double factor_of(const ca_account *a) { return a->weight / (a->n_retained > 0 ? (double)a->n_retained : 1); }
+
+/* Of equal worth, which may be 0, the leaf of the account with the smaller factor goes. */
+static ca_node *choose(const ca_tree *tree) {
+    ca_node *least = NULL;
+    double least_worth = INFINITY, least_factor = INFINITY;
+    for (size_t i = 0; i < tree->accounts.n; i++) {
+        const ca_account *a = &tree->accounts.at[i];
+        ca_node *leaf = choose_of(tree, a);
+        if (!leaf) continue;
+        const double factor = factor_of(a), worth = worth_of(tree, leaf) * factor;
+        if (worth > least_worth || (worth == least_worth && factor >= least_factor)) continue;
+        least = leaf;
+        least_worth = worth;
+        least_factor = factor;
     }
     return least;
 }
@@ -182,7 +240,7 @@ void ca_evict_note_leave(ca_tree *tree, const ca_seq *seq, int64_t n_ready) {
             ca_chunk *full = end <= n_ready ? full_chunk(tree, node, end) : NULL;
             if (full) {
                 full->prefix = hash;
-                full->n_uses = ca_reuse_note(&tree->reuse, hash, (uint32_t)seq->joined, now);
+                full->n_uses = (uint16_t)ca_reuse_note(&tree->reuse, hash, (uint32_t)seq->joined, now);
             }
             start = ca_max(node->start, (end - 1) / c * c);
             hash -= ca_reuse_hash(node->tokens + (start - node->start), start, end - start);

@@ -11,6 +11,7 @@ static int64_t reservation_change(const ca_tree *tree, const ca_node *node) {
 /* Let seq, which is new, be the first n_tokens tokens of `of`, and end at node. */
 static void end_at(ca_tree *tree, ca_seq *seq, ca_node *node, const ca_seq *of, int64_t n_tokens) {
     seq->domain = of->domain;
+    seq->account = of->account;
     seq->no_tier = of->no_tier;
     seq->joined = tree->clock;
     seq->n_found = n_tokens;

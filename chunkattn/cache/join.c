@@ -116,6 +116,7 @@ static int64_t drop_twins(ca_tree *tree, const ca_seq *seq) {
         const ca_twin twin = ca_node_find_twin(leaf, n_tokens);
         if (twin.end) {
             ca_path_touch(tree, twin.end);
+            ca_evict_charge(tree, twin.end, parent, seq->account);
             ca_evict_update(tree, twin.end);
             return leaf->start;
         }
@@ -130,7 +131,10 @@ void ca_tree_leave(ca_tree *tree, ca_seq *seq) {
     const int64_t retain_to = ca_tree_retains(tree) ? drop_twins(tree, seq) : 0;
     ca_node *leaf = seq->leaf;
     ca_path_touch(tree, leaf);
-    if (!seq->is_restore) ca_evict_note_leave(tree, seq, ca_path_n_ready(leaf));
+    if (!seq->is_restore) {
+        ca_evict_note_leave(tree, seq, ca_path_n_ready(leaf));
+        ca_evict_charge(tree, leaf, tree->root, seq->account);
+    }
     ca_reservation_end(tree, seq);
     ca_seq_unlink(tree, seq);
     ca_reservation_update(tree, leaf);

@@ -149,14 +149,14 @@ void ca_walks_skip(ca_tree *tree, const ca_node *node, const ca_node *before) {
 
 static void cover_chunk(ca_tree *tree, ca_chunk_id id) {
     if (!ca_chunk_cover(tree->pool, id)) return;
-    tree->counts.chunks_retained--;
+    ca_count_retained(tree, ca_chunk_at(tree->pool, id), -1);
     tree->counts.chunks_live++;
 }
 
 static void uncover_chunk(ca_tree *tree, ca_chunk_id id) {
     if (!ca_chunk_uncover(tree->pool, id)) return;
     tree->counts.chunks_live--;
-    tree->counts.chunks_retained++;
+    ca_count_retained(tree, ca_chunk_at(tree->pool, id), 1);
 }
 
 void ca_node_push_chunk(ca_tree *tree, ca_node *node, ca_chunk_id id) {

@@ -2,15 +2,29 @@
 #include "chunkattn/base/clock.h"
 #include "tree_internal.h"
 
+/* ---- Accounts ---- */
+
+cattn_status ca_tree_open_account(ca_tree *tree, uint32_t account, double weight, cattn_error *error) {
+    if (CA_RESERVE(&tree->beside_budget, &tree->accounts, (size_t)account + 1) != 0) return ca_no_memory(error, "join");
+    while (tree->accounts.n <= account) tree->accounts.at[tree->accounts.n++] = (ca_account){.weight = 1};
+    if (weight > 0) tree->accounts.at[account].weight = weight;
+    return CATTN_OK;
+}
+
+/* ---- Creation and destruction ---- */
+
 cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const ca_layout *layout, ca_chunk_pool *pool,
                             ca_alloc *alloc) {
     *tree = NULL;
     ca_tree *t = ca_new_zero(alloc, 1, sizeof *t);
     if (!t) return CATTN_ERR_NOMEM;
     *t = (ca_tree){.config = *config, .layout = layout, .pool = pool, .alloc = alloc, .free_ref = UINT32_MAX};
+    t->beside_budget = *alloc;
+    t->beside_budget.bytes = 0;
     t->number = ca_tree_new_number();
     t->commands.executor = config->executor;
     t->born = clock_seconds();
+    if (ca_tree_open_account(t, 0, 0, NULL)) goto fail_account;
     t->root = ca_node_new(t, 0, 0, 0);
     if (!t->root) goto fail_root;
     if (ca_tree_retains(t) && ca_reuse_init(&t->reuse, alloc, ca_chunk_pool_capacity(pool), layout->chunk_bytes))
@@ -21,6 +35,8 @@ cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const 
 fail_reuse:
     ca_node_free(t, t->root);
 fail_root:
+    CA_ARRAY_FREE(&t->beside_budget, &t->accounts);
+fail_account:
     ca_delete(alloc, t, 1, sizeof *t);
     return CATTN_ERR_NOMEM;
 }
@@ -44,6 +60,7 @@ void ca_tree_destroy(ca_tree **tree) {
     }
     ca_node_free(t, t->root);
     CA_ARRAY_FREE(t->alloc, &t->restores);
+    CA_ARRAY_FREE(&t->beside_budget, &t->accounts);
     ca_reuse_free(&t->reuse, t->alloc);
     ca_extras_free(&t->extras, t->alloc);
     ca_delete(t->alloc, t->seqs, t->seqs_capacity, sizeof *t->seqs);

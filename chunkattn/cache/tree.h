@@ -59,7 +59,7 @@ typedef struct ca_tree ca_tree;
 static inline int64_t ca_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t ca_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* The place of an evictable leaf in the treap of its class (evict.c); all NULL in a node that is in none. */
+/* The place of an evictable leaf in the treap of its account and class (evict.c); all NULL in a node that is in none. */
 typedef struct ca_evict_links {
     ca_node *up, *side[2];
 } ca_evict_links;
@@ -94,8 +94,9 @@ struct ca_node {
         bool met;        /* it has such rows */
         bool moved;      /* only positions within their chunks have changed */
     } plan;
-    bool is_evictable; /* it is a leaf that no sequence covers, and in the treap of its class */
-    uint8_t use_class; /* of an evictable leaf */
+    bool is_evictable; /* it is a leaf that no sequence covers, and in the treap of its account and class */
+    uint8_t use_class; /* of an evictable leaf, as the next one: those of its last chunk */
+    uint16_t account;
     /* Of the counting of superseded chunks: the last rounds in which it was visited, and in which a child continued its tail.
      */
     uint64_t round, continued;
@@ -121,6 +122,7 @@ struct ca_seq {
     uint64_t joined;    /* the tree's clock then */
     int64_t n_found;    /* tokens at its beginning that were in the tree before it came; truncation leaves them to retention */
     uint32_t domain;
+    uint16_t account;   /* of cattn_join_options */
     bool no_tier;       /* its chunks are not written to the file tier */
     bool is_pin;        /* it only keeps its tokens in the cache */
     bool is_restore;    /* it only covers tokens that are on the way; not counted, and unknown outside the tree */
@@ -189,7 +191,14 @@ bool ca_tree_has_extras(const ca_tree *tree, const ca_node *node);
 
 /* ---- Calls: as the public functions, without argument checks. error may be NULL. Not while tokens are claimed. ---- */
 
-/* headroom: bytes of the budget that must stay for other memory than the tree's. */
+/*
+ * An account is about to be used; a weight of 0 leaves that which it has, at first 1. The accounts up to the largest that is
+ * used take memory beside the budget, since nothing that is promised of an empty cache may depend on how many there will be.
+ * CATTN_ERR_NOMEM.
+ */
+cattn_status ca_tree_open_account(ca_tree *tree, uint32_t account, double weight, cattn_error *error);
+
+/* headroom: bytes of the budget that must stay for other memory than the tree's. The sequence has account 0. */
 cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain, int64_t reserve_tokens,
                           size_t headroom, cattn_seq *seq, cattn_join_result *result, cattn_error *error);
 cattn_status ca_tree_append(ca_tree *tree, ca_seq *seq, const int32_t *tokens, int64_t n_tokens, cattn_error *error);

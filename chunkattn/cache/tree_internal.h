@@ -33,6 +33,13 @@ typedef struct ca_restore {
     int32_t capacity;
 } ca_restore;
 
+/* What counts for an account (evict.c). */
+typedef struct ca_account {
+    ca_node *evictable[CA_USE_CLASSES]; /* treaps of the leaves that no sequence covers; NULL: empty */
+    uint64_t n_retained;                /* chunks */
+    double weight;
+} ca_account;
+
 /* A walk that is suspended (look.c). */
 typedef struct ca_walk {
     uint64_t serial;     /* 0: the place is free */
@@ -44,6 +51,7 @@ struct ca_tree {
     const ca_layout *layout;
     ca_chunk_pool *pool;
     ca_alloc *alloc;
+    ca_alloc beside_budget; /* gives the same memory, which does not count: that of accounts */
     ca_tree_counts counts;
     ca_kv_pending commands; /* noted by calls since the last step */
     ca_node *root;
@@ -53,11 +61,11 @@ struct ca_tree {
     uint64_t clock;   /* of ca_node.last_use: advances by 1 when a path is touched, and by the chunks of a prompt that joins */
     ca_seq_ref *seqs; /* [seqs_capacity] running sequences, by the low bits of their ids */
     size_t seqs_capacity;
-    uint32_t free_ref;                  /* the first free place; UINT32_MAX: none */
-    ca_extras extras;                   /* of tokens in nodes, and of those of the call in progress */
-    ca_reuse reuse;                     /* n_sets is 0 if nothing is retained */
-    ca_node *evictable[CA_USE_CLASSES]; /* treaps of the leaves that no sequence covers; NULL: empty */
-    CA_ARRAY(ca_restore) restores;      /* in the order in which they began, so that each comes after those above it */
+    uint32_t free_ref;             /* the first free place; UINT32_MAX: none */
+    ca_extras extras;              /* of tokens in nodes, and of those of the call in progress */
+    ca_reuse reuse;                /* n_sets is 0 if nothing is retained */
+    CA_ARRAY(ca_account) accounts; /* up to the largest that was used */
+    CA_ARRAY(ca_restore) restores; /* in the order in which they began, so that each comes after those above it */
     uint32_t n_restore_ids;
     double born;                    /* seconds of the clock when the tree was created */
     ca_walk walks[CATTN_MAX_WALKS]; /* by their serials */
@@ -99,19 +107,26 @@ static inline void ca_chunk_leave_tier(const ca_tree *tree, ca_chunk_id id) {
     if (tree->config.tier) ca_tier_release(tree->config.tier, id);
 }
 
+/* So many more chunks like this one, or fewer, are retained. */
+static inline void ca_count_retained(ca_tree *tree, const ca_chunk *chunk, int n) {
+    tree->counts.chunks_retained += (uint64_t)n;
+    tree->accounts.at[chunk->account].n_retained += (uint64_t)n;
+}
+
 /*
  * A node refers to a chunk, or no longer does. With its first reference a chunk is retained, and after its last it is free;
  * covering and uncovering (node.c) do the rest.
  */
 static inline void ca_chunk_ref(ca_tree *tree, ca_chunk_id id) {
-    if (ca_chunk_at(tree->pool, id)->refs++ == 0) tree->counts.chunks_retained++;
+    ca_chunk *chunk = ca_chunk_at(tree->pool, id);
+    if (chunk->refs++ == 0) ca_count_retained(tree, chunk, 1);
 }
 
 static inline void ca_chunk_unref(ca_tree *tree, ca_chunk_id id) {
     ca_chunk *chunk = ca_chunk_at(tree->pool, id);
     assert(chunk->refs > chunk->live);
     if (--chunk->refs > 0) return;
-    tree->counts.chunks_retained--;
+    ca_count_retained(tree, chunk, -1);
     ca_chunk_leave_tier(tree, id);
     ca_chunk_pool_put(tree->pool, id);
 }
@@ -136,6 +151,12 @@ void ca_evict_forget(ca_tree *tree, ca_node *node);
 
 /* Learn from a sequence that is about to leave, n_ready of whose tokens are ready: note the uses of the chunks of its path. */
 void ca_evict_note_leave(ca_tree *tree, const ca_seq *seq, int64_t n_ready);
+
+/*
+ * The chunks of the path from node up to, but not including, `stop` count for an account from now on. A last chunk that a child
+ * continues is the child's.
+ */
+void ca_evict_charge(ca_tree *tree, ca_node *node, const ca_node *stop, uint16_t account);
 
 /*
  * Choose the leaf that is worth least, and note that its last chunk is evicted, which the caller does then: the first *n_left

@@ -86,6 +86,7 @@ cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, catt
 
     ca_node *leaf = seq->leaf;
     ca_path_touch(tree, leaf);
+    if (t.retain_to > n_tokens) ca_evict_charge(tree, leaf, t.node->parent, seq->account);
     ca_reservation_end(tree, seq);
     ca_seq_unlink(tree, seq);
     ca_reservation_update(tree, leaf);

@@ -144,6 +144,8 @@ static cattn_join_options read_options(void) {
     cattn_join_options_init(&options);
     const int kind = fuzz_byte(&w.in);
     options.domain = kind % 2;
+    options.account = (uint32_t)kind / 64;
+    options.account_weight = (float)(kind % 8);
     if (kind & 2) options.reserve_tokens = fuzz_byte(&w.in);
     if (kind == 255) options.reserve_tokens = -1;
     if (kind == 254) options.reserve_tokens = INT64_MAX - fuzz_byte(&w.in);

@@ -27,7 +27,7 @@ NO_PADDING(fit_result, bytes_available);
 NO_PADDING(node_info, idle_seconds);
 NO_PADDING(walk_options, node_id);
 NO_PADDING(explanation, n_other_matched);
-NO_PADDING(join_options, max_step_rows);
+NO_PADDING(join_options, account_weight);
 NO_PADDING(rows, is_last);
 NO_PADDING(seq_info, n_coming);
 NO_PADDING(cuda_device_info, memory_bytes);

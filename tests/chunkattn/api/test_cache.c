@@ -160,6 +160,15 @@ static void sequence_calls_are_checked(void **state) {
     expect(cattn_seq_join(cache, tokens, 2, &options, &seq, NULL, &error), CATTN_ERR_BUDGET, &error, "chunks");
     options.reserve_tokens = INT64_MAX;
     expect(cattn_seq_join(cache, tokens, 2, &options, &seq, NULL, &error), CATTN_ERR_BUDGET, &error, "chunks");
+    cattn_join_options_init(&options);
+    options.account = CATTN_MAX_ACCOUNTS;
+    expect(cattn_seq_join(cache, tokens, 2, &options, &seq, NULL, &error), CATTN_ERR_ARG, &error, "account is 256; it must be");
+    options.account = 0;
+    static const float wrong[] = {-1, 1e-7F, 2e6F, INFINITY, NAN};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        options.account_weight = wrong[i];
+        expect(cattn_seq_join(cache, tokens, 2, &options, &seq, NULL, &error), CATTN_ERR_ARG, &error, "account_weight is ");
+    }
     assert_int_equal(stats_of(cache).n_seqs, 0);
     assert_int_equal(stats_of(cache).n_nodes, 0);
     assert_int_equal(stats_of(cache).chunks_reserved, 0);

@@ -12,6 +12,7 @@
 #include "../tier/disk.h"
 #include "cache.h"
 #include "chunkattn/api/file_tier.h"
+#include "chunkattn/cache/tree_internal.h"
 #include "tests/support/blob.h"
 #include "tests/support/status.h"
 
@@ -276,6 +277,37 @@ static void a_domain_of_its_own_shares_nothing(void **state) {
     cattn_cache_destroy(&a);
 }
 
+static uint64_t retained_of(const cattn_cache *cache, size_t account) {
+    return cache->tree->accounts.n > account ? cache->tree->accounts.at[account].n_retained : 0;
+}
+
+/* What an import brings counts for the account of its options, as what a join computes does. */
+static void imports_have_accounts(void **state) {
+    (void)state;
+    const cattn_config config = small();
+    cattn_cache *a = create(&config), *b = create(&config);
+    const cattn_seq from = join_and_compute(a, tokens_from(0, 0), 64);
+    blob x = export_of(a, from, 64);
+    cattn_join_options options;
+    cattn_join_options_init(&options);
+    options.account = CATTN_MAX_ACCOUNTS - 1;
+    options.account_weight = 3;
+    cattn_seq to;
+    assert_int_equal(cattn_seq_import(b, x.bytes, x.n, &options, &to, NULL, NULL), CATTN_OK);
+    leave(b, to);
+    const uint64_t n = stats_of(b).chunks_retained;
+    assert_true(n > 1 && retained_of(b, options.account) == n);
+    options = (cattn_join_options){.struct_size = sizeof options, .account = 2}; /* joins with a part, which it takes over */
+    assert_int_equal(cattn_seq_join(b, tokens_from(0, 0), 33, &options, &to, NULL, NULL), CATTN_OK);
+    leave(b, to);
+    assert_int_equal(retained_of(b, 2) + retained_of(b, CATTN_MAX_ACCOUNTS - 1), n);
+    assert_true(retained_of(b, 2) > 0);
+    assert_true(b->tree->accounts.at[CATTN_MAX_ACCOUNTS - 1].weight == 3);
+    blob_free(&x);
+    cattn_cache_destroy(&a);
+    cattn_cache_destroy(&b);
+}
+
 /* ---- With a file tier ---- */
 
 /* A cache whose reads and writes of the tier are carried out by ca_tier_work only, and when it ends. */
@@ -517,6 +549,7 @@ int main(void) {
         cmocka_unit_test(ready_tokens_keep_their_kv),
         cmocka_unit_test(who_waits_for_tokens_gets_them),
         cmocka_unit_test(a_domain_of_its_own_shares_nothing),
+        cmocka_unit_test(imports_have_accounts),
         cmocka_unit_test(tokens_on_the_way_come_from_the_import),
         cmocka_unit_test(imported_chunks_are_written),
         cmocka_unit_test(every_damage_is_refused),

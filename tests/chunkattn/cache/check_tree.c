@@ -114,6 +114,7 @@ static void check_node(ca_tree *tree, const ca_node *node, totals *sum) {
     if (evictable) {
         sum->n_evictable++;
         CHECK(node->use_class < CA_USE_CLASSES, node);
+        CHECK(node->account == ca_chunk_at(tree->pool, node->chunks[node->n_chunks - 1])->account, node);
     }
 }
 
@@ -134,15 +135,15 @@ static void visit(ca_tree *tree, void (*fn)(ca_tree *, const ca_node *, totals *
     for (const ca_node *node = tree->root; (node = ca_tree_next(node, &depth));) fn(tree, node, sum);
 }
 
-/* Visit the leaves of one class in their order, and return their number. */
-static uint64_t check_treap(const ca_node *root, int use_class) {
+/* Visit the leaves of one account and class in their order, and return their number. */
+static uint64_t check_treap(const ca_node *root, size_t account, int use_class) {
     if (!root) return 0;
     const ca_node *node = root, *previous = NULL;
     uint64_t n = 0;
     assert_null(root->evict.up);
     while (node->evict.side[0]) node = node->evict.side[0];
     while (node) {
-        CHECK(node->is_evictable && node->use_class == use_class, node);
+        CHECK(node->is_evictable && node->account == account && node->use_class == use_class, node);
         for (int side = 0; side < 2; side++) CHECK(!node->evict.side[side] || node->evict.side[side]->evict.up == node, node);
         CHECK(!previous || previous->last_use < node->last_use ||
                   (previous->last_use == node->last_use && previous->id < node->id),
@@ -196,7 +197,7 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     visit(tree, check_node, &sum);
     visit(tree, check_reservations, &sum);
 
-    uint64_t n_live = 0, n_retained = 0, n_attended = 0;
+    uint64_t n_live = 0, n_retained = 0, n_attended = 0, of_account[CATTN_MAX_ACCOUNTS] = {0};
     const size_t slab_chunks = ca_chunk_pool_slab_chunks(pool);
     size_t n_live_slabs = 0, last_live_slab = SIZE_MAX;
     for (size_t id = 0; id < MAX_CHUNKS; id++) {
@@ -207,6 +208,7 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
         assert_int_equal(chunk->fill, sum.fill[id]);
         if (sum.live[id] == 0) {
             n_retained++;
+            of_account[chunk->account]++;
             continue;
         }
         n_live++;
@@ -230,7 +232,11 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     for (size_t i = 0; i < tree->extras.size; i++) sum.with_extras -= tree->extras.at[i].id != 0 ? tree->extras.at[i].refs : 0;
     assert_int_equal(sum.with_extras, 0);
     uint64_t n_evictable = 0;
-    for (int i = 0; i < CA_USE_CLASSES; i++) n_evictable += check_treap(tree->evictable[i], i);
+    for (size_t a = 0; a < CATTN_MAX_ACCOUNTS; a++) {
+        const ca_account none = {0}, *account = a < tree->accounts.n ? &tree->accounts.at[a] : &none;
+        assert_int_equal(account->n_retained, of_account[a]);
+        for (int i = 0; i < CA_USE_CLASSES; i++) n_evictable += check_treap(account->evictable[i], a, i);
+    }
     assert_int_equal(n_evictable, sum.n_evictable);
 
     /* Memory backs all reservations, and every chunk is either used or free. */
@@ -340,6 +346,7 @@ static void hash_node(hash_state *s, const ca_node *node) {
         mix(&s->h, (uint64_t)chunk->refs);
         mix(&s->h, (uint64_t)chunk->live);
         mix(&s->h, (uint64_t)chunk->fill);
+        mix(&s->h, chunk->account);
     }
     for (const ca_seq *seq = node->ending; seq; seq = seq->next) {
         mix(&s->h, seq->id);

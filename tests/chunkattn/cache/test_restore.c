@@ -146,6 +146,21 @@ static void tokens_become_ready_in_order_after_a_restart(void **state) {
     end(&t);
 }
 
+/* A restore ends after the sequence that waited for it, but what it has read counts for that one's account. */
+static void what_is_restored_counts_for_who_waited(void **state) {
+    (void)state;
+    tier_world t;
+    begin_with(&t, "abcdefghij");
+    assert_int_equal(enter(&t, "abcdefghij", 0), 8);
+    assert_int_equal(ca_tree_open_account(t.w.tree, 1, 0, NULL), CATTN_OK);
+    at(&t.w, 1)->account = 1;
+    work(&t, 1);
+    go(&t, 1);
+    assert_int_equal(t.w.tree->counts.chunks_retained, 1);
+    assert_int_equal(t.w.tree->accounts.at[1].n_retained, 1);
+    end(&t);
+}
+
 /* A prompt that ends with a chunk: its record is read, and its last two tokens are computed. */
 static void the_last_token_is_always_computed(void **state) {
     (void)state;
@@ -420,6 +435,7 @@ static void nothing_is_restored_without_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_become_ready_in_order_after_a_restart),
+        cmocka_unit_test(what_is_restored_counts_for_who_waited),
         cmocka_unit_test(the_last_token_is_always_computed),
         cmocka_unit_test(tokens_behind_the_last_ones_of_a_prompt),
         cmocka_unit_test(a_branch_in_a_chunk_gets_the_whole_chunk),

@@ -98,6 +98,10 @@ void world_join(world *w) {
     cattn_join_result result;
     model_seq *s = &w->seqs[w->n_seqs];
     cattn_status status;
+    const uint32_t account = (uint32_t)n % 4;
+    begin_call(w);
+    do status = ca_tree_open_account(w->tree, account, (double)account, &error);
+    while (was_fault(w, status, hash));
     begin_call(w);
     do status = ca_tree_join(w->tree, tokens, n, domain, reserve, 0, &s->id, &result, &error);
     while (was_fault(w, status, hash));
@@ -108,6 +112,7 @@ void world_join(world *w) {
     }
     assert_true(ca_chunk_pool_excess(w->pool, 0) <= spare_bytes(w));
     w->n_seqs++;
+    ca_tree_find(w->tree, s->id)->account = (uint16_t)account;
     s->domain = domain;
     model_set_tokens(s, 0, tokens, n);
     s->reserve_to = n + reserve;
