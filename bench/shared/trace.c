@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const trace_names[TRACE_KINDS] = {"workloads", "cyclic", "zipf", "chats", "agents", "washed", "swept"};
+const char *const trace_names[TRACE_KINDS] = {"workloads", "cyclic", "zipf",    "chats", "agents",
+                                              "washed",    "swept",  "tenants", "batch"};
 
 /* ---- Random numbers and arrays ---- */
 
@@ -92,16 +93,19 @@ static int64_t zipf_below(uint64_t *random, int64_t n) {
     return i;
 }
 
-static void make_zipf(trace *t, int64_t n_requests, uint64_t random) {
+/* One of 400 prefixes, which follow from `seed`, and tokens of the request's own. */
+static void add_zipf(trace *t, uint64_t seed, uint64_t *random) {
     enum { PREFIXES = 400 };
+    const uint64_t text = mix(seed + (uint64_t)zipf_below(random, PREFIXES));
+    begin_request(t);
+    add_text(t, text, 256 + (int64_t)(text % 1792));
+    add_text(t, next_random(random), random_from(random, 16, 128));
+    complete(t, random, 64);
+}
+
+static void make_zipf(trace *t, int64_t n_requests, uint64_t random) {
     const uint64_t seed = random;
-    for (int64_t i = 0; i < n_requests; i++) {
-        const uint64_t text = mix(seed + (uint64_t)zipf_below(&random, PREFIXES));
-        begin_request(t);
-        add_text(t, text, 256 + (int64_t)(text % 1792));
-        add_text(t, next_random(&random), random_from(&random, 16, 128));
-        complete(t, &random, 64);
-    }
+    for (int64_t i = 0; i < n_requests; i++) add_zipf(t, seed, &random);
 }
 
 /* A conversation so far: texts one after the other. */
@@ -132,20 +136,23 @@ static void add_turn(trace *t, conversation *c, uint64_t text, int64_t n) {
     end_request(t);
 }
 
+/* The next turn of a chat; after its last one another chat begins, with the same system prompt. */
+static void add_chat_turn(trace *t, conversation *c, uint64_t system, uint64_t *random) {
+    enum { MAX_TURNS = 8 };
+    if (c->n_turns == 0) {
+        *c = (conversation){.n_turns = (int)random_from(random, 1, MAX_TURNS)};
+        add_part(c, system, 200);
+    }
+    add_part(c, next_random(random), random_from(random, 20, 300));
+    add_turn(t, c, next_random(random), random_from(random, 50, 250));
+    c->n_turns--;
+}
+
 static void make_chats(trace *t, int64_t n_requests, uint64_t random) {
-    enum { OPEN = 32, MAX_TURNS = 8 };
+    enum { OPEN = 32 };
     conversation chats[OPEN] = {0};
     const uint64_t system = next_random(&random);
-    for (int64_t i = 0; i < n_requests; i++) {
-        conversation *c = &chats[random_below(&random, OPEN)];
-        if (c->n_turns == 0) {
-            *c = (conversation){.n_turns = (int)random_from(&random, 1, MAX_TURNS)};
-            add_part(c, system, 200);
-        }
-        add_part(c, next_random(&random), random_from(&random, 20, 300));
-        add_turn(t, c, next_random(&random), random_from(&random, 50, 250));
-        c->n_turns--;
-    }
+    for (int64_t i = 0; i < n_requests; i++) add_chat_turn(t, &chats[random_below(&random, OPEN)], system, &random);
 }
 
 /* An agent's steps so far, each a conversation. */
@@ -206,6 +213,40 @@ static void make_swept(trace *t, int64_t n_requests, uint64_t random) {
             add_turn(t, &c, next_random(&random), random_from(&random, 20, 100));
         }
     }
+}
+
+/* A document, which is read once, behind instructions, which follow from `seed`. */
+static void add_document(trace *t, uint64_t seed, uint64_t *random) {
+    begin_request(t);
+    add_text(t, seed, 200);
+    add_text(t, next_random(random), 330);
+    complete(t, random, 16);
+}
+
+/* Chats of account 1, and far more requests of account 0. */
+static void make_flooded(trace *t, int64_t n_requests, uint64_t random, void (*add_other)(trace *, uint64_t, uint64_t *)) {
+    enum { OPEN = 8, EACH = 13 };
+    conversation chats[OPEN] = {0};
+    const uint64_t system = next_random(&random), seed = next_random(&random);
+    for (int64_t i = 1; i <= n_requests; i++) {
+        if (i % EACH != 0) {
+            add_other(t, seed, &random);
+            continue;
+        }
+        add_chat_turn(t, &chats[random_below(&random, OPEN)], system, &random);
+        t->requests[t->n - 1].account = 1;
+    }
+}
+
+static void make_tenants(trace *t, int64_t n_requests, uint64_t random) {
+    t->weights[0] = t->weights[1] = 1;
+    make_flooded(t, n_requests, random, add_zipf);
+}
+
+static void make_batch(trace *t, int64_t n_requests, uint64_t random) {
+    t->weights[0] = 0.125F;
+    t->weights[1] = 1;
+    make_flooded(t, n_requests, random, add_document);
 }
 
 /* ---- The bundled workloads ---- */
@@ -290,8 +331,8 @@ static void measure_working_set(trace *t) {
 }
 
 bool trace_make(trace *t, int kind, int64_t n_requests, uint64_t seed, const char *workloads) {
-    static void (*const makers[TRACE_KINDS])(trace *, int64_t, uint64_t) = {NULL,        make_cyclic, make_zipf, make_chats,
-                                                                            make_agents, make_washed, make_swept};
+    static void (*const makers[TRACE_KINDS])(trace *, int64_t, uint64_t) = {
+        NULL, make_cyclic, make_zipf, make_chats, make_agents, make_washed, make_swept, make_tenants, make_batch};
     *t = (trace){0};
     if (makers[kind])
         makers[kind](t, n_requests, mix(seed));

@@ -8,6 +8,8 @@
  *   agents      four agents at a time behind one trunk; each step continues from some earlier step of the same agent
  *   washed      16 system prompts in a fifth of the requests; all other requests are prompts that never come back
  *   swept       a chat of 4 to 8 turns, then 24 documents that are read once, then two more turns; then another chat
+ *   tenants     8 chats at a time of one tenant, which have one request of 13; all others are another tenant's, as those of
+ * zipf batch       the same chats, beside a batch of lower priority: instructions with another document each time
  *
  * All but the first follow from a seed.
  */
@@ -21,6 +23,7 @@
 typedef struct trace_request {
     size_t first;                   /* index of its first token in trace.tokens */
     int64_t n_prompt, n_completion; /* tokens; those of the completion follow those of the prompt */
+    uint32_t account;
 } trace_request;
 
 /* Begins as {0}; owns its arrays. */
@@ -31,9 +34,10 @@ typedef struct trace {
     size_t n, capacity;
     int64_t working_set; /* tokens that have been used and will be used again behind the same prefix; mean over requests */
     int64_t longest;     /* tokens of the longest request */
+    float weights[2];    /* of accounts 0 and 1, which has the chats; both 0: all requests have account 0 */
 } trace;
 
-enum { TRACE_KINDS = 7 };
+enum { TRACE_KINDS = 9 };
 extern const char *const trace_names[TRACE_KINDS];
 
 /*

@@ -23,10 +23,14 @@ enum { N_SIZES = sizeof sizes / sizeof *sizes };
 typedef struct policy {
     const char *name;
     cattn_retention retention;
+    bool accounts; /* those of the trace, where it has some; otherwise all requests have one */
 } policy;
 
-static const policy policies[] = {{"lru", CATTN_RETAIN_LRU}, {"learned", CATTN_RETAIN_LEARNED}};
-enum { N_POLICIES = sizeof policies / sizeof *policies };
+static const policy policies[] = {{"lru", CATTN_RETAIN_LRU, false},
+                                  {"learned", CATTN_RETAIN_LEARNED, false},
+                                  {"lru, accounts", CATTN_RETAIN_LRU, true},
+                                  {"learned, accounts", CATTN_RETAIN_LEARNED, true}};
+enum { N_POLICIES = sizeof policies / sizeof *policies, N_PLAIN = 2 };
 
 static int64_t requests, seed = 1, linear_ns = 353000, attention_ps = 173000;
 static const char *workloads = "bench/workloads";
@@ -81,11 +85,22 @@ static void compute(const cattn_cache *cache, cattn_seq id) {
 typedef struct replay {
     int64_t n_prompt, n_found; /* tokens of prompts, and those of them that were ready */
     double total_ms, saved_ms;
+    double chats_ms, saved_chats_ms; /* the same of account 1 */
 } replay;
 
-static replay play(const trace *t, int64_t n_tokens, cattn_retention retention) {
+static void count(replay *sum, const trace_request *r, int64_t n_found) {
+    const double total = prefill_ms(r->n_prompt), saved = prefill_ms(n_found);
+    sum->n_prompt += r->n_prompt;
+    sum->n_found += n_found;
+    sum->total_ms += total;
+    sum->saved_ms += saved;
+    sum->chats_ms += r->account == 1 ? total : 0;
+    sum->saved_chats_ms += r->account == 1 ? saved : 0;
+}
+
+static replay play(const trace *t, int64_t n_tokens, const policy *p) {
     replay sum = {0};
-    cattn_cache *cache = open_cache(n_tokens, retention);
+    cattn_cache *cache = open_cache(n_tokens, p->retention);
     cattn_seq running = 0;
     for (size_t i = 0; i < t->n; i++) {
         const trace_request *r = &t->requests[i];
@@ -96,16 +111,15 @@ static replay play(const trace *t, int64_t n_tokens, cattn_retention retention) 
         cattn_seq seq;
         cattn_join_options_init(&options);
         options.reserve_tokens = r->n_completion;
+        options.account = p->accounts ? r->account : 0;
+        options.account_weight = t->weights[options.account];
         check(cattn_seq_join(cache, tokens, r->n_prompt, &options, &seq, &found, &error), &error);
         compute(cache, seq);
         check(cattn_seq_append(cache, seq, tokens + r->n_prompt, r->n_completion, &error), &error);
         compute(cache, seq);
         if (running) check(cattn_seq_leave(cache, &running, &error), &error);
         running = seq;
-        sum.n_prompt += r->n_prompt;
-        sum.n_found += found.n_ready;
-        sum.total_ms += prefill_ms(r->n_prompt);
-        sum.saved_ms += prefill_ms(found.n_ready);
+        count(&sum, r, found.n_ready);
     }
     cattn_cache_destroy(&cache);
     return sum;
@@ -116,16 +130,18 @@ static void compare(bench *b, const trace *t, const char *name, double size) {
     const int64_t wanted = (int64_t)(size * (double)t->working_set), least = 2 * t->longest + 4 * CHUNK;
     const int64_t n_tokens = wanted > least ? wanted : least;
     double lru_ms = 0;
-    for (int i = 0; i < N_POLICIES; i++) {
+    for (int i = 0; i < (t->weights[0] > 0 ? N_POLICIES : N_PLAIN); i++) {
         const double start = clock_seconds();
-        const replay sum = play(t, n_tokens, policies[i].retention);
+        const replay sum = play(t, n_tokens, &policies[i]);
         const double us = (clock_seconds() - start) * 1e6 / (double)t->n;
         if (i == 0) lru_ms = sum.saved_ms;
-        bench_add(b,
-                  json_pack("{ss sf sI ss sf sf sf so sf}", "trace", name, "size", size, "cache_tokens", (json_int_t)n_tokens,
-                            "policy", policies[i].name, "hit_percent", 100.0 * (double)sum.n_found / (double)sum.n_prompt,
-                            "saved_ms", sum.saved_ms, "saved_percent", 100 * sum.saved_ms / sum.total_ms, "over_lru",
-                            bench_number(lru_ms > 0 ? sum.saved_ms / lru_ms : 0), "request_us", us));
+        bench_add(b, json_pack("{ss sf sI ss sf sf sf so so sf}", "trace", name, "size", size, "cache_tokens",
+                               (json_int_t)n_tokens, "policy", policies[i].name, "hit_percent",
+                               100.0 * (double)sum.n_found / (double)sum.n_prompt, "saved_ms", sum.saved_ms, "saved_percent",
+                               100 * sum.saved_ms / sum.total_ms, "over_lru",
+                               bench_number(lru_ms > 0 ? sum.saved_ms / lru_ms : 0), "chats_percent",
+                               sum.chats_ms > 0 ? json_real(100 * sum.saved_chats_ms / sum.chats_ms) : json_null(),
+                               "request_us", us));
     }
 }
 
@@ -154,7 +170,7 @@ static void time_eviction(bench *b, const policy *p, int32_t n_trunks, int32_t n
 }
 
 static void time_evictions(bench *b) {
-    for (int i = 0; i < N_POLICIES; i++) time_eviction(b, &policies[i], b->quick ? 10 : 250, b->quick ? 10 : 400);
+    for (int i = 0; i < N_PLAIN; i++) time_eviction(b, &policies[i], b->quick ? 10 : 250, b->quick ? 10 : 400);
 }
 
 /* ---- The command ---- */
@@ -175,11 +191,12 @@ static bool measure(bench *b) {
 static const bench_column columns[] = {{"trace", "trace", -14},
                                        {"size", "size", 2},
                                        {"cache_tokens", "cache, tokens", 0},
-                                       {"policy", "policy", -8},
+                                       {"policy", "policy", -17},
                                        {"hit_percent", "hits, %", 2},
                                        {"saved_ms", "saved ms", 0},
                                        {"saved_percent", "saved, %", 2},
                                        {"over_lru", "over lru", 3},
+                                       {"chats_percent", "chats, %", 2},
                                        {"request_us", "µs/request", 1},
                                        {"evict_us", "µs/eviction", 2},
                                        {0}};
@@ -205,7 +222,11 @@ const bench_command command_retention = {
         "size: of the cache over the trace's working set, which is the mean number of tokens that have been used and will be "
         "used again; the cache holds at least two of the longest requests. hits: tokens of prompts that were in the cache. "
         "saved: their prefill time, and its part of the prefill time of all prompts, in a model in which the token at position "
-        "p takes linear-ns + p * attention-ps / 1000 ns. over lru: nothing where LRU saves nothing. µs/request: all calls of a "
+        "p takes linear-ns + p * attention-ps / 1000 ns. over lru: nothing where LRU saves nothing. chats: what is saved of "
+        "the prompts of "
+        "the chats alone, where others are charged to another account; with the policies of the rows \"accounts\" evictions "
+        "consider "
+        "that. µs/request: all calls of a "
         "request, without arithmetic. µs/eviction: for each chunk of as many retained leaves, all of which are evicted.\n",
     .plot = &saved_plot,
     .measure = measure,

@@ -26,7 +26,7 @@ static const command commands[] = {
     {"fig3", "--steps 2", 90, {"prompt", "completion", "tokens_per_s", "method", "step_us"}},
     {"fig4", "--steps 2", 75, {"varied", "batch", "shared", "tokens_per_s", "method", "step_us"}},
     {"prefill", "--steps 2", 8, {"head_counts", "tokens", "attend_ms", "gflops", "level"}},
-    {"retention", "--workloads " CATTN_WORKLOADS, 50, {"trace", "policy"}},
+    {"retention", "--workloads " CATTN_WORKLOADS, 90, {"trace", "policy"}},
     {"never_worse", "", 18, {"level", "work", "shared_ms", "private_ms", "ratio", "low", "high", "rounds"}},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
