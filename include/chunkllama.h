@@ -286,7 +286,10 @@ typedef struct cl_sampler_logprob {
 /* Threads: any. */
 typedef struct cl_engine cl_engine;
 
-/* The part of the engine that the requests of a domain get, in relation to others, while all have requests. */
+/*
+ * The part of the engine that the requests of a domain get, in relation to others, while all have requests, and of the K/V that
+ * are retained (cattn_join_options.account).
+ */
 typedef struct cl_engine_weight {
     uint32_t domain;
     float weight; /* 0.001 to 1000; that of other domains is 1 */
@@ -555,7 +558,8 @@ typedef struct cl_engine_request {
     void *ctx; /* passed to on_event and on_logits, and in events; default NULL */
     /*
      * -1000000 to 1000000; of one domain's requests those of smaller priority come first. A unit is worth 10 seconds of
-     * waiting, so that nobody waits for ever; default 0.
+     * waiting, so that nobody waits for ever; default 0. What requests with a priority above 0 leave in the cache is evicted
+     * before what others of the domain leave: it counts an eighth.
      */
     int32_t priority;
     /* Seconds from cl_engine_submit after which the request ends with CL_ERR_TIMEOUT, if it has not yet; 0 (default): none. */

@@ -211,6 +211,7 @@ cattn_join_options cl_admission_join_options(const cl_admission *a, const cl_eng
 
 static cattn_status join(cl_admission *a, cl_choice *c, int64_t n_reserved, cattn_error *error) {
     cattn_join_options options = options_of(domain_of(a, c));
+    cl_request_set_account(c->owner, &options);
     /* An extra hash of its first token that is not shared parts the choice, from there on, from all other requests. */
     const cattn_extra own = {.first_pos = cl_request_n_shareable(c->owner), .n_tokens = 1, .hash = c->owner->id};
     if (!cl_request_computes_all(c->owner) && own.first_pos < c->n_tokens) {

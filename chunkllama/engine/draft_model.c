@@ -9,6 +9,7 @@
 
 #include "chunkllama/model/sampler.h"
 #include "draft.h"
+#include "queue.h"
 #include "runner.h"
 
 typedef struct draft_model {
@@ -61,6 +62,7 @@ static bool join(draft_model *m, const cl_draft *d) {
     cattn_join_options options;
     cattn_join_options_init(&options);
     options.domain = cl_request_kv_domain(c->owner);
+    cl_request_set_account(c->owner, &options);
     cattn_join_result result;
     if (s->declined || cattn_seq_join(m->runner.cache, c->tokens, c->n_tokens, &options, &s->seq, &result, NULL) != CATTN_OK)
         return false;

@@ -105,6 +105,23 @@ bool cl_queue_set_weight(cl_queue *q, uint32_t domain, double weight) {
     return true;
 }
 
+/* ---- Accounts ---- */
+
+uint32_t cl_queue_account(cl_queue *q, uint32_t domain, int32_t priority) {
+    uint32_t i = 0;
+    while (i < q->n_accounts && q->accounts[i] != domain) i++;
+    if (i == q->n_accounts && i < CL_ACCOUNT_TENANTS) q->accounts[q->n_accounts++] = domain;
+    return 2 * i + (priority > 0);
+}
+
+void cl_request_set_account(const cl_request *r, cattn_join_options *options) {
+    const double low = 0.125;
+    options->account = r->account;
+    options->account_weight = (float)(r->tenant->weight * (r->params.priority > 0 ? low : 1));
+}
+
+/* ---- Requests of all tenants ---- */
+
 bool cl_queue_add(cl_queue *q, cl_request *r) {
     cl_tenant *t = tenant_of(q, r->params.domain);
     if (!t) return false;
@@ -114,6 +131,7 @@ bool cl_queue_add(cl_queue *q, cl_request *r) {
     t->n_live++;
     q->n_live++;
     r->tenant = t;
+    r->account = cl_queue_account(q, t->domain, r->params.priority);
     cl_queue_put(q, r);
     return true;
 }

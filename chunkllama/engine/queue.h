@@ -25,12 +25,16 @@ struct cl_tenant {
     size_t n_waiting, capacity;
 };
 
+/* Tenants with accounts of their own (cattn_join_options.account), two each; the others have the last two together. */
+enum { CL_ACCOUNT_TENANTS = CATTN_MAX_ACCOUNTS / 2 - 1 };
+
 /* Zero-initialise. */
 typedef struct cl_queue {
     cl_tenant **tenants; /* [n_tenants] owned */
     size_t n_tenants, capacity;
     size_t n_live;         /* requests that were added and have not ended */
     const cl_tenant *last; /* whose last waiting request left the queue most recently; NULL: none has */
+    uint32_t accounts[CL_ACCOUNT_TENANTS], n_accounts; /* domains with accounts, in the order in which they came */
 } cl_queue;
 
 /* No request may be in the queue. */
@@ -50,6 +54,16 @@ void cl_queue_put(cl_queue *q, cl_request *r);
 
 /* The request to serve next; NULL: none waits. */
 cl_request *cl_queue_first(const cl_queue *q);
+
+/*
+ * The account for which the K/V count that requests of a domain and priority leave. Requests of a lower priority than the
+ * default have one of their own: with an eighth of the weight, what they leave goes before what the tenant's others leave, and
+ * who sends requests of both kinds has an eighth more at most.
+ */
+uint32_t cl_queue_account(cl_queue *q, uint32_t domain, int32_t priority);
+
+/* Let what a request leaves in a cache count for its account. */
+void cl_request_set_account(const cl_request *r, cattn_join_options *options);
 
 /* Count tokens that were computed for a tenant. */
 static inline void cl_tenant_charge(cl_tenant *t, int64_t n_tokens) { t->served += (double)n_tokens / t->weight; }

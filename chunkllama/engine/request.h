@@ -76,6 +76,7 @@ struct cl_request {
     cl_sampler_rules rules;         /* borrow from params, but for ends, which it owns */
     cl_salt *salt;                  /* of params.salt, used until the request has ended; borrowed; NULL: none */
     cl_tenant *tenant;              /* whose request it is; borrowed */
+    uint32_t account;               /* for which its K/V count while they are retained (queue.h) */
     double submitted, admitted_at;  /* cl_now() then; admitted_at only once `admitted` */
     int32_t n_sharing;              /* as in cl_engine_event */
     double due;                     /* the time, in seconds, that decides its rank */

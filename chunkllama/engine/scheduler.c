@@ -189,8 +189,10 @@ bool cl_scheduler_has_fingerprint(const cl_scheduler *s) { return s->runner.has_
 
 const cattn_cache *cl_scheduler_cache(const cl_scheduler *s) { return s->runner.cache; }
 
-cattn_join_options cl_scheduler_join_options(const cl_scheduler *s, const cl_engine_request *r) {
-    return cl_admission_join_options(&s->roster.admission, r);
+cattn_join_options cl_scheduler_join_options(cl_scheduler *s, const cl_engine_request *r) {
+    cattn_join_options options = cl_admission_join_options(&s->roster.admission, r);
+    options.account = cl_queue_account(&s->roster.queue, r->domain, 0);
+    return options;
 }
 
 void cl_scheduler_reset_cache(cl_scheduler *s) {

@@ -72,7 +72,7 @@ bool cl_scheduler_has_fingerprint(const cl_scheduler *s);
 const cattn_cache *cl_scheduler_cache(const cl_scheduler *s);
 
 /* As cl_admission_join_options. */
-cattn_join_options cl_scheduler_join_options(const cl_scheduler *s, const cl_engine_request *r);
+cattn_join_options cl_scheduler_join_options(cl_scheduler *s, const cl_engine_request *r);
 
 /* Drop the retained chunks of the cache, and the tokens that the drafter keeps of choices that have left. */
 void cl_scheduler_reset_cache(cl_scheduler *s);

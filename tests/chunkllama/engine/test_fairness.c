@@ -1,8 +1,10 @@
 /* Who is served when: tenants share the engine by weight, a flood of one delays no other, and priority orders the rest. */
 #include "tests/support/testing.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "chunkllama/engine/question.h"
 #include "chunkllama/engine/turns.h"
 #include "fixture.h"
 
@@ -333,6 +335,91 @@ static void priority_orders(void **state) {
     fixture_stop(&f);
 }
 
+/* ---- What is retained ---- */
+
+/* Who sweeps the cache beside requests of tenant 1 with priority 0. */
+typedef struct sweeper {
+    uint32_t domain;
+    int32_t priority;
+    const char *salt;
+    bool evicts;
+} sweeper;
+
+static const sweeper sweepers[] = {{1, 0, NULL, true},
+                                   {1, 1, NULL, false},
+                                   {0, 0, NULL, false},
+                                   {0, 0, "as many salts", false},
+                                   {1, 0, "as many salts", true}};
+
+/* Cached tokens of a prompt of tenant 1 when it comes again, after prompts that fill the cache several times. */
+static int64_t cached_after(const sweeper *s, cattn_retention retention) {
+    enum { LONG = 160, N_SWEEP = 40 };
+    cl_engine_config config = fixture_config();
+    config.retention = retention;
+    config.kv_budget_bytes = MIB;
+    fixture f;
+    fixture_start(&f, &config, 1);
+    int32_t tokens[LONG];
+    int64_t n_cached = 0;
+    for (int i = 0; i < N_SWEEP + 2; i++) {
+        const bool swept = i > 0 && i <= N_SWEEP;
+        recording *r = recording_create();
+        make_prompt(tokens, LONG, 0, 1, swept ? (uint32_t)i : 1000);
+        cl_engine_request request = make_request(tokens, LONG, 1, r);
+        char salt[32];
+        snprintf(salt, sizeof salt, "%s %d", s->salt ? s->salt : "", i);
+        request.domain = swept ? s->domain : 1;
+        request.priority = swept ? s->priority : 0;
+        if (swept && s->salt) request.salt = salt, request.salt_size = strlen(salt);
+        submit(&f, &request);
+        recording_wait(r);
+        n_cached = r->n_cached;
+        recording_free(r);
+    }
+    assert_true(kv_stats_when_idle(&f).tokens_evicted > N_SWEEP / 2 * LONG); /* the cache holds less than half */
+    fixture_stop(&f);
+    return n_cached;
+}
+
+/* Another tenant's sweep, or one of lower priority, evicts nothing that was used lately; salts are no accounts. */
+static void a_sweep_evicts_its_own(void **state) {
+    (void)state;
+    const cattn_retention both[] = {CATTN_RETAIN_LRU, CATTN_RETAIN_LEARNED};
+    for (size_t i = 0; i < sizeof sweepers / sizeof *sweepers; i++)
+        for (int k = 0; k < 2; k++) {
+            const int64_t n = cached_after(&sweepers[i], both[k]);
+            if (sweepers[i].evicts ? n > 0 : n < 144) fail_msg("sweeper %zu, retention %d: %lld cached", i, k, (long long)n);
+        }
+}
+
+/* What joins for a request that is none, as that of an import, counts for its tenant, and leaves the weight as it is. */
+typedef struct asking {
+    const cl_engine *engine;
+    cl_engine_request request;
+    cattn_join_options options;
+} asking;
+
+static void ask_options(void *ctx, cattn_cache *cache) {
+    (void)cache;
+    asking *a = ctx;
+    a->options = cl_engine_join_options(a->engine, &a->request);
+}
+
+static void imports_have_the_account_of_their_tenant(void **state) {
+    (void)state;
+    const cl_engine_config config = fixture_config();
+    fixture f;
+    fixture_start(&f, &config, 1);
+    const uint32_t domains[] = {7, 8, 7, 9}, accounts[] = {0, 2, 0, 4};
+    for (int i = 0; i < 4; i++) {
+        asking a = {.engine = f.engine, .request = {.domain = domains[i]}};
+        assert_int_equal(cl_engine_ask(f.engine, ask_options, &a, NULL), CL_OK);
+        assert_int_equal(a.options.account, accounts[i]);
+        assert_true(a.options.account_weight == 0);
+    }
+    fixture_stop(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_go_by_weight),
@@ -341,6 +428,8 @@ int main(void) {
         cmocka_unit_test(a_family_takes_turns_with_others),
         cmocka_unit_test(a_family_is_counted_once_for_each_prompt),
         cmocka_unit_test(priority_orders),
+        cmocka_unit_test(a_sweep_evicts_its_own),
+        cmocka_unit_test(imports_have_the_account_of_their_tenant),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -186,11 +186,48 @@ static void who_starts_again_is_next(void **state) {
     cl_queue_free(&q);
 }
 
+/* What requests leave counts for their tenant and their priority; the tenants that come last have accounts in common. */
+static void tenants_have_accounts(void **state) {
+    (void)state;
+    cl_queue q = {0};
+    assert_int_equal(cl_queue_account(&q, 77, 0), 0);
+    for (uint32_t i = 0; i < CL_ACCOUNT_TENANTS + 10; i++) {
+        const uint32_t expected = 2 * (i < CL_ACCOUNT_TENANTS - 1 ? i + 1 : CL_ACCOUNT_TENANTS);
+        assert_int_equal(cl_queue_account(&q, 1000 + i, -5), expected);
+        assert_int_equal(cl_queue_account(&q, 1000 + i, 0), expected);
+        assert_int_equal(cl_queue_account(&q, 1000 + i, 1), expected + 1);
+        assert_true(expected + 1 < CATTN_MAX_ACCOUNTS);
+    }
+    assert_int_equal(cl_queue_account(&q, 1001, 0), 4);
+    assert_int_equal(cl_queue_account(&q, 77, CL_ENGINE_MAX_PRIORITY), 1);
+}
+
+static void accounts_have_the_weights_of_tenants(void **state) {
+    (void)state;
+    cl_queue q = {0};
+    assert_true(cl_queue_set_weight(&q, 5, 4));
+    cl_request *r[] = {request_of(1, 5, 0, 0), request_of(2, 5, 0, 0), request_of(3, 6, 0, 0)};
+    r[1]->params.priority = 3;
+    const float weights[] = {4, 0.5F, 1};
+    for (int i = 0; i < 3; i++) {
+        cattn_join_options options;
+        cattn_join_options_init(&options);
+        add(&q, r[i]);
+        cl_request_set_account(r[i], &options);
+        assert_int_equal(options.account, i);
+        assert_true(options.account_weight == weights[i]);
+    }
+    for (int i = 0; i < 3; i++) end(&q, r[i]);
+    cl_queue_free(&q);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_is_the_best),
         cmocka_unit_test(waiting_is_bounded),
         cmocka_unit_test(counters_stay_together),
+        cmocka_unit_test(tenants_have_accounts),
+        cmocka_unit_test(accounts_have_the_weights_of_tenants),
         cmocka_unit_test(nothing_is_saved_up),
         cmocka_unit_test(nothing_is_saved_up_while_running),
         cmocka_unit_test(who_starts_again_is_next),
