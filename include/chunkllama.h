@@ -559,7 +559,7 @@ typedef struct cl_engine_request {
     /*
      * -1000000 to 1000000; of one domain's requests those of smaller priority come first. A unit is worth 10 seconds of
      * waiting, so that nobody waits for ever; default 0. What requests with a priority above 0 leave in the cache is evicted
-     * before what others of the domain leave: it counts an eighth.
+     * sooner than what others of the domain leave: it counts an eighth.
      */
     int32_t priority;
     /* Seconds from cl_engine_submit after which the request ends with CL_ERR_TIMEOUT, if it has not yet; 0 (default): none. */
