@@ -1,6 +1,7 @@
 /* Writes regular expressions as llguidance reads them: see regex.h. */
 #include "regex.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,10 @@ typedef struct writer {
     const char *at, *end;
     char *out; /* the end of what is written */
     flags now, outside[MAX_GROUPS];
-    size_t n_groups, n_classes; /* that are open */
+    size_t n_groups;     /* that are open */
+    bool in_class;       /* within brackets, */
+    bool is_first_bound; /* behind a character with which a range may begin, */
+    bool in_range;       /* behind the hyphen of a range */
 } writer;
 
 /* A class as ASCII, which may stand in another class and behind the flag x, and for the flag u, by its letter. */
@@ -45,20 +49,31 @@ static size_t class_at(const writer *w, const char *at) {
     return i;
 }
 
+/* Note that a member of a class has been written: a character or, if not, a class. */
+static void end_member(writer *w, bool is_character) {
+    w->is_first_bound = is_character && !w->in_range;
+    w->in_range = false;
+}
+
 /* The escape of a character that begins with a backslash. */
 static void write_escape(writer *w) {
     const size_t i = class_at(w, w->at), size = w->end - w->at < 2 ? 1 : 2;
     const char *text = i == N_CLASSES ? NULL : w->now.unicode ? classes[i].unicode : classes[i].ascii;
     text ? put(w, text, strlen(text)) : put(w, w->at, size);
     w->at += size;
+    end_member(w, !text);
 }
 
-/* The beginning of a class, or of one within it such as [:alpha:]. A bracket that follows at once stands for itself. */
+/* The beginning of a class. A bracket that follows at once stands for itself. */
 static void open_class(writer *w) {
     const char *begin = w->at++;
-    w->n_classes++;
+    w->in_class = true;
+    w->is_first_bound = w->in_range = false;
     if (w->at < w->end && *w->at == '^') w->at++;
-    if (w->at < w->end && *w->at == ']') w->at++;
+    if (w->at < w->end && *w->at == ']') {
+        w->at++;
+        end_member(w, true);
+    }
     put(w, begin, (size_t)(w->at - begin));
 }
 
@@ -95,12 +110,42 @@ static void close_group(writer *w) {
     put(w, w->at++, 1);
 }
 
-/* A character of a class. A hyphen before a class within it stands for itself, and must not become a range up to its bracket.
+/* The size of a class such as [:alpha:] or [:^alpha:] at `at`; 0: there is none. */
+static size_t posix_class_at(const writer *w, const char *at) {
+    static const char *const names[] = {"alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph",
+                                        "lower", "print", "punct", "space", "upper", "word",  "xdigit"};
+    for (size_t i = 0; i < 2 * sizeof names / sizeof *names; i++) {
+        char text[16];
+        const int size = snprintf(text, sizeof text, i % 2 ? "[:^%s:]" : "[:%s:]", names[i / 2]);
+        if (w->end - at >= size && memcmp(at, text, (size_t)size) == 0) return (size_t)size;
+    }
+    return 0;
+}
+
+/* Whether the hyphen that comes next makes a range of the characters before and behind it. */
+static bool is_range(const writer *w) {
+    const char *behind = w->at + 1;
+    return w->is_first_bound && behind < w->end && *behind != ']' && class_at(w, behind) == N_CLASSES &&
+           posix_class_at(w, behind) == 0;
+}
+
+/*
+ * A member of a class. Brackets, ampersands, tildes and hyphens stand for themselves, unless they are of a range or of a class
+ * such as [:alpha:]; Rust would read classes in each other, and operators between them.
  */
 static void write_member(writer *w) {
-    if (*w->at == '-' && class_at(w, w->at + 1) < N_CLASSES) put(w, "\\", 1);
-    w->n_classes -= *w->at == ']';
-    put(w, w->at++, 1);
+    const size_t size = *w->at == '[' ? posix_class_at(w, w->at) : 0;
+    if (*w->at == ']') {
+        w->in_class = false;
+    } else if (*w->at == '-' && is_range(w)) {
+        w->in_range = true;
+        w->is_first_bound = false;
+    } else {
+        if (size == 0 && *w->at && strchr("[&~-", *w->at)) put(w, "\\", 1);
+        end_member(w, size == 0);
+    }
+    put(w, w->at, size > 0 ? size : 1);
+    w->at += size > 0 ? size : 1;
 }
 
 static void skip_comment(writer *w) {
@@ -111,10 +156,10 @@ static void write_one(writer *w) {
     const char c = *w->at;
     if (c == '\\') {
         write_escape(w);
+    } else if (w->in_class) {
+        write_member(w);
     } else if (c == '[') {
         open_class(w);
-    } else if (w->n_classes > 0) {
-        write_member(w);
     } else if (c == '(') {
         open_group(w);
     } else if (c == ')') {
@@ -134,7 +179,7 @@ static void put_rest(writer *w) {
 char *cl_regex_ascii(const char *text, size_t size, size_t *n) {
     size_t n_escapes = 0;
     for (size_t i = 0; i < size && size <= CL_REGEX_MAX_BYTES; i++) n_escapes += text[i] == '\\';
-    char *out = malloc(size + n_escapes * MAX_GROWTH + 1);
+    char *out = malloc(2 * size + n_escapes * MAX_GROWTH + 1);
     if (!out) return NULL;
     writer w = {.at = text, .end = text + size, .out = out};
     if (size > CL_REGEX_MAX_BYTES) put_rest(&w);

@@ -1,6 +1,7 @@
 /*
  * Regular expressions of clients, as llguidance reads them. It reads those of Rust, in which \d, \w and \s stand for characters
- * of all scripts; clients write them for JavaScript, Python or a peer's grammar engine, and mean ASCII's.
+ * of all scripts, and classes may stand in each other with operators between them, as in [a-z&&[^b]]. Clients write them for
+ * JavaScript, Python or a peer's grammar engine, and mean ASCII's, and classes in which [, && and -- stand for themselves.
  */
 #ifndef CHUNKLLAMA_SCHEMA_REGEX_H
 #define CHUNKLLAMA_SCHEMA_REGEX_H
@@ -12,8 +13,9 @@ enum { CL_REGEX_MAX_BYTES = 64 * 1024 };
 
 /*
  * Write a regular expression [size] so that \d, \w, \s, \D, \W and \S are about ASCII, also in classes, but not where the flag
- * u is set, as in (?u) or (?u:...). Returns a terminated text of *n bytes for the caller to free; NULL: memory is lacking. What
- * is no regular expression stays none. A text of more than CL_REGEX_MAX_BYTES, which the engine refuses, stays as it is.
+ * u is set, as in (?u) or (?u:...), and that a class ends with its first bracket, as JavaScript reads it. Returns a terminated
+ * text of *n bytes for the caller to free; NULL: memory is lacking. What is no regular expression stays none. A text of more
+ * than CL_REGEX_MAX_BYTES, which the engine refuses, stays as it is.
  */
 char *cl_regex_ascii(const char *text, size_t size, size_t *n);
 

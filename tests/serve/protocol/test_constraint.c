@@ -56,7 +56,7 @@ static void every_form_is_read(void **state) {
         {CHAT("\"guided_json\":{\"type\":\"object\"},\"guided_whitespace_pattern\":\" \""), CL_GRAMMAR_JSON_SCHEMA,
          "{\"type\":\"object\",\"x-guidance\":{\"whitespace_pattern\":\" \"}}"},
         {CHAT("\"guided_regex\":\"a|b\""), CL_GRAMMAR_REGEX, "a|b"},
-        {CHAT("\"guided_regex\":\"\\\\d[\\\\W-]\""), CL_GRAMMAR_REGEX, "[0-9][[^0-9A-Za-z_]-]"},
+        {CHAT("\"guided_regex\":\"\\\\d[\\\\W-]\""), CL_GRAMMAR_REGEX, "[0-9][[^0-9A-Za-z_]\\-]"},
         {CHAT("\"guided_choice\":[\"a\\u0000\"]"), CL_GRAMMAR_REGEX, "(a\\x00)"},
         {CHAT("\"guided_grammar\":\"root ::= \\\"yes\\\"\""), CL_GRAMMAR_LARK, lark},
         {CHAT("\"grammar\":\"root ::= \\\"yes\\\"\""), CL_GRAMMAR_LARK, lark},
