@@ -83,15 +83,27 @@ static bool read_number(const json_t *value, double *x) {
     return beyond || json_is_number(value);
 }
 
+/*
+ * Of an exclusive bound that is whole llguidance allows the bound itself if the other bound is less than 1 away. So such a
+ * bound is written as a number that is a little further: by some units of its last place, since llguidance rounds what it
+ * reads.
+ */
+json_t *schema_write_exclusive(schema_pass *p, const json_t *value, bool lower) {
+    const double x = json_number_value(value), step = x == 0 ? 1e-20 : fabs(x) * 1e-15;
+    const bool is_misread = x == floor(x) && step < 0.5 && (lower ? x >= 0 : x <= 0);
+    return is_misread ? schema_new(p, json_real(lower ? x + step : x - step)) : schema_share(value);
+}
+
 /* A bound beyond 2^53, which may have been rounded when it was read, becomes a stricter one. */
 static void bound(const keyword *k) {
-    const bool lower = strstr(k->key, "inimum"), exclusive = strncmp(k->key, "exc", 3) == 0;
-    const char *flag = lower ? "exclusiveMinimum" : "exclusiveMaximum";
+    const bool lower = strstr(k->key, "inimum");
+    const char *exclusive = lower ? "exclusiveMinimum" : "exclusiveMaximum";
+    const char *key = json_is_true(json_object_get(k->schema, exclusive)) ? exclusive : k->key;
     double x = 0;
-    if (exclusive && json_is_boolean(k->value)) return; /* of draft 4; it is read with its bound */
+    if (strcmp(k->key, exclusive) == 0 && json_is_boolean(k->value)) return; /* of draft 4; it is read with its bound */
     schema_work(k->p, schema_value_work(k->value));
     if (!read_number(k->value, &x)) schema_refuse(k->p, k->key, "must be a number");
-    json_t *written = schema_share(k->value);
+    json_t *written = strcmp(key, exclusive) == 0 ? schema_write_exclusive(k->p, k->value, lower) : schema_share(k->value);
     if (fabs(x) > SCHEMA_EXACT) {
         json_decref(written);
         x = nextafter(x, lower ? INFINITY : -INFINITY);
@@ -103,7 +115,7 @@ static void bound(const keyword *k) {
         if (lower && !json_object_get(k->out, "maximum")) schema_set(k->p, k->out, "maximum", json_real(MOST));
         if (!lower && !json_object_get(k->out, "minimum")) schema_set(k->p, k->out, "minimum", json_real(-MOST));
     }
-    schema_set(k->p, k->out, json_is_true(json_object_get(k->schema, flag)) ? flag : k->key, written);
+    schema_set(k->p, k->out, key, written);
 }
 
 bool schema_is_exact(const json_t *value) {

@@ -160,6 +160,9 @@ void schema_write_keyword(schema_pass *p, const json_t *schema, const char *key,
 /* Add a part that is written to `out`, which must hold, too. */
 void schema_and(schema_pass *p, json_t *out, json_t *part);
 
+/* An exclusive bound, a new reference: a number that llguidance does not read as an inclusive one. */
+json_t *schema_write_exclusive(schema_pass *p, const json_t *value, bool lower);
+
 /* Whether all numbers in a value can be written as those that its client wrote. */
 bool schema_is_exact(const json_t *value);
 

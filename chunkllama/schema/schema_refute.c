@@ -349,8 +349,8 @@ static json_t *write_other_strings(schema_pass *p, const json_t *values) {
 /* Add the numbers between one bound and the next. */
 static void add_range(schema_pass *p, json_t *all, const json_t *from, const json_t *to) {
     json_t *range = SCHEMA_PACK(p, "{ss}", "type", "number");
-    if (from) schema_set(p, range, "exclusiveMinimum", schema_share(from));
-    if (to) schema_set(p, range, "exclusiveMaximum", schema_share(to));
+    if (from) schema_set(p, range, "exclusiveMinimum", schema_write_exclusive(p, from, true));
+    if (to) schema_set(p, range, "exclusiveMaximum", schema_write_exclusive(p, to, false));
     schema_add(p, all, range);
 }
 
