@@ -67,8 +67,8 @@ static void add_own(schema_pass *p, const json_t *part, schema_facts *facts) {
     const json_t *unevaluated = json_object_get(part, "unevaluatedProperties");
     facts->has_properties |= cl_json_is_object(properties);
     facts->least = fmax(facts->least, json_number_value(json_object_get(part, "minProperties")));
-    facts->says |= json_object_get(part, "additionalProperties") || json_object_get(part, "propertyNames") ||
-                   (unevaluated && !json_is_false(unevaluated));
+    facts->says |= json_object_get(part, "additionalProperties") || (unevaluated && !json_is_false(unevaluated));
+    facts->has_property_names |= json_object_get(part, "propertyNames") != NULL;
     facts->typed |= json_object_get(part, "type") || json_object_get(part, "enum") || json_object_get(part, "const");
 }
 
@@ -106,6 +106,7 @@ void schema_add_facts(schema_pass *p, const schema_facts *more, schema_facts *fa
     facts->has_properties |= more->has_properties;
     facts->least = fmax(facts->least, more->least);
     facts->says |= more->says;
+    facts->has_property_names |= more->has_property_names;
     facts->closed |= more->closed;
     facts->typed |= more->typed;
 }
@@ -122,11 +123,13 @@ static bool has_all(const json_t *names, const json_t *wanted) {
 
 bool schema_adds_nothing(const schema_facts *facts, const schema_facts *others) {
     return has_all(others->names, facts->names) && has_all(others->patterns, facts->patterns) &&
-           (others->says || !facts->says) && (others->has_properties || !facts->has_properties);
+           (others->says || !facts->says) && (others->has_property_names || !facts->has_property_names) &&
+           (others->has_properties || !facts->has_properties);
 }
 
 bool schema_is_closed(const schema_pass *p, const schema_facts *facts) {
-    const bool may_close = facts->has_properties && !p->options.open && facts->least <= (double)json_object_size(facts->names);
+    const bool may_close = facts->has_properties && !facts->has_property_names && !p->options.open &&
+                           facts->least <= (double)json_object_size(facts->names);
     return !facts->says && (facts->closed || may_close);
 }
 

@@ -114,7 +114,8 @@ typedef struct schema_facts {
     double least;        /* how many properties it must have */
     bool says;           /* it has additionalProperties */
     bool closed;         /* `unevaluatedProperties` of a part around these is false */
-    bool typed;          /* it says of which type the value is */
+    bool has_property_names; /* it has propertyNames: an object may have those names, unless it is closed */
+    bool typed;              /* it says of which type the value is */
 } schema_facts;
 
 /* A key that marks schemas which the pass has made: their properties are no reason to close an object. */
@@ -128,7 +129,7 @@ void schema_add_facts(schema_pass *p, const schema_facts *more, schema_facts *fa
 
 /* Whether facts say nothing about properties. */
 static inline bool schema_says_nothing(const schema_facts *f) {
-    return !f->names && !f->patterns && !f->has_properties && !f->says && !f->closed;
+    return !f->names && !f->patterns && !f->has_properties && !f->has_property_names && !f->says && !f->closed;
 }
 
 /* Whether they say nothing that others do not. */
