@@ -197,20 +197,47 @@ static schema_facts facts_with(schema_pass *p, const schema_facts *base, const j
     return facts;
 }
 
+/* Whether the client itself says that objects of a schema have no other properties than it names. */
+static bool is_closed_by_client(schema_pass *p, const json_t *schema) {
+    const json_t *itself = schema_behind(p, schema);
+    return json_is_false(json_object_get(itself, "additionalProperties")) ||
+           json_is_false(json_object_get(itself, "unevaluatedProperties"));
+}
+
+/* Whether objects of a branch that is closed may have what a schema requires. */
+static bool may_have_required(schema_pass *p, const json_t *schema, const schema_facts *branch) {
+    const json_t *required = json_object_get(schema, "required");
+    bool may = true;
+    if (!schema_is_closed(p, branch) || branch->patterns) return true;
+    for (size_t i = 0; i < json_array_size(required) && schema_work(p, 1); i++) {
+        const char *name = json_string_value(json_array_get(required, i));
+        may &= name && json_object_get(branch->names, name);
+    }
+    return may;
+}
+
 /*
- * The schemas of schema_refute for another branch, without those that have no value in common with this one. Objects
- * of both also differ in the properties that they may have, unless it is the client who closes them, for all branches together.
+ * The schemas of schema_refute for another branch, without those that have no value in common with this one. Objects of both
+ * also differ in the properties that they may have, if the client has closed the other one. If only the pass closes it, JSON
+ * Schema allows further properties in both, so that is weaker, and done only where nothing else can be true of this branch; it
+ * is not done if the client closes all branches together.
  */
 static const json_t *exclusions(schema_pass *p, const json_t *branch, const json_t *other, const schema_facts *base,
                                 bool *exact) {
     const schema_facts own = facts_with(p, base, branch), others = facts_with(p, base, other);
     const json_t *all = schema_refute(p, other, exact);
     json_t *some = schema_new(p, json_array()), *schema;
+    bool differs = false;
     size_t i;
     json_array_foreach(all, i, schema) {
-        if (!are_disjoint(p, branch, schema, 0)) schema_add(p, some, schema_share(schema));
+        if (are_disjoint(p, branch, schema, 0)) continue;
+        differs |= may_have_required(p, schema, &own);
+        schema_add(p, some, schema_share(schema));
     }
-    if (!base->closed && schema_is_closed(p, &others) && !others.patterns) add_own_names(p, &own, &others, some);
+    const size_t n = json_array_size(some);
+    const bool by_client = is_closed_by_client(p, other), by_pass = !differs && !base->closed && schema_is_closed(p, &others);
+    if ((by_client || by_pass) && !others.patterns) add_own_names(p, &own, &others, some);
+    if (!by_client && json_array_size(some) > n) schema_weaken(p, "oneOf");
     return schema_keep(p, some);
 }
 
