@@ -342,6 +342,7 @@ static void property_count(const keyword *k) {
     const bool selects = json_is_number(k->value) && rest >= 0 && (n > 0 || (!least && rest == 0));
     if (selects && (rest > 0 || !least)) write_selections(k, needed, optional, (size_t)(rest < n ? rest : n));
     if (!selects || (least && rest > n)) count(k);
+    if (least && rest > n + 1) schema_weaken(k->p, k->key); /* two of the others may have one name */
     json_decref(optional);
     json_decref(needed);
 }
