@@ -10,14 +10,16 @@
 #include <stddef.h>
 
 #include "chunkllama/common/error.h"
+#include "chunkllama/schema/schema.h"
 
 enum {
     CL_LIMIT_MEMBERS = 1000,         /* members of an object in a schema */
     CL_LIMIT_PATTERN = 4 * 1024,     /* bytes of one regular expression, with the terminals that stand in it */
     CL_LIMIT_PATTERNS = 16 * 1024,   /* bytes of all patterns in a schema */
     CL_LIMIT_LARK_BYTES = 64 * 1024, /* bytes of a Lark grammar */
-    CL_LIMIT_MULTIPLE = 10000,       /* least common multiple of all multipleOf of one value, of which each unit is a state */
-    CL_LIMIT_COUNTS = 100000,        /* product of counts that stand in each other */
+    CL_LIMIT_MULTIPLE =
+        CL_SCHEMA_MAX_MULTIPLE, /* least common multiple of all multipleOf of one value, of which each unit is a state */
+    CL_LIMIT_COUNTS = 100000,   /* product of counts that stand in each other */
 };
 
 /*

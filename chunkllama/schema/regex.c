@@ -1,9 +1,13 @@
 /* Writes regular expressions as llguidance reads them: see regex.h. */
 #include "regex.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
 
 enum { MAX_GROUPS = 256 }; /* nested; llguidance reads fewer */
 
@@ -187,6 +191,21 @@ char *cl_regex_ascii(const char *text, size_t size, size_t *n) {
     *w.out = 0;
     *n = (size_t)(w.out - out);
     return out;
+}
+
+/* Whether all escapes of letters are those of Rust but anchors. */
+static bool has_known_escapes(const char *text) {
+    for (; *text; text++)
+        if (*text == '\\' && text[1] && isalpha((unsigned char)*++text) && !strchr("afnrtvxuUdDsSwWpPbB", *text)) return false;
+    return true;
+}
+
+bool cl_regex_is_valid(const char *text) {
+    int number;
+    PCRE2_SIZE at;
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_ALT_BSUX, &number, &at, NULL);
+    pcre2_code_free(code);
+    return (code || strstr(text, "(?u")) && has_known_escapes(text); /* PCRE2 lacks the flag u */
 }
 
 bool cl_regex_looks_around(const char *text) {

@@ -19,6 +19,9 @@ enum { CL_REGEX_MAX_BYTES = 64 * 1024 };
  */
 char *cl_regex_ascii(const char *text, size_t size, size_t *n);
 
+/* Whether it is a regular expression, and of those that llguidance reads. */
+bool cl_regex_is_valid(const char *text);
+
 /* Whether it looks ahead, looks behind or refers to a group, which no grammar engine can follow. */
 bool cl_regex_looks_around(const char *text);
 

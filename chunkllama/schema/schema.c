@@ -188,6 +188,7 @@ cl_status cl_schema_rewrite(const json_t *schema, const cl_schema_options *optio
     schema_pass p = {.root = schema, .options = *options, .path = "#", .error = error, .weaker = weaker};
     if (options->work) p.work = *options->work;
     p.scratch = schema_new(&p, json_array());
+    if (options->lenient) p.root = schema_repair(&p, schema);
     json_t *root = write_root(&p);
     json_decref(p.scratch);
     free(p.targets);

@@ -24,14 +24,15 @@
 #define CL_SCHEMA_SPACE " |\\n{1,2}[ \\t]{0,18}"
 
 enum {
-    CL_SCHEMA_MAX_WORK = 500000,  /* values that are looked at or written, each time, and 32 bytes of texts in them */
-    CL_SCHEMA_MAX_DEPTH = 200,    /* subschemas, one in the other */
-    CL_SCHEMA_WEAKER_BYTES = 256, /* all keywords that can be weaker fit */
+    CL_SCHEMA_MAX_WORK = 500000,    /* values that are looked at or written, each time, and 32 bytes of texts in them */
+    CL_SCHEMA_MAX_DEPTH = 200,      /* subschemas, one in the other */
+    CL_SCHEMA_MAX_MULTIPLE = 10000, /* the greatest multipleOf, in units of its last digit */
+    CL_SCHEMA_WEAKER_BYTES = 1024,  /* all keywords fit */
 };
 
 typedef struct cl_schema_options {
     bool open;    /* an object that does not say which other properties it may have, may have any */
-    bool lenient; /* leave out what cannot be expressed */
+    bool lenient; /* leave out what cannot be expressed, and what is no JSON Schema; types may have the names of Python */
     size_t *work; /* the work for schemas before this one, to which this one's is added; NULL: it is the only one */
 } cl_schema_options;
 

@@ -76,6 +76,11 @@ static inline json_t *schema_share(const json_t *value) { return json_incref((js
 json_t *schema_new(schema_pass *p, json_t *value); /* counts it, or notes that it is NULL */
 #define SCHEMA_PACK(p, ...) schema_new((p), json_pack(__VA_ARGS__))
 
+/* ---- Schemas that are none (schema_repair.c) ---- */
+
+/* A copy, kept by the pass, of a schema of any JSON, without what is not of JSON Schema or cannot be followed; weaker then. */
+const json_t *schema_repair(schema_pass *p, const json_t *schema);
+
 /* ---- References (schema_refs.c) ---- */
 
 /* The schema that a reference names, or, if the pass is lenient, one of any value. NULL: the pass has failed. */
