@@ -59,13 +59,55 @@ static void end_member(writer *w, bool is_character) {
     w->in_range = false;
 }
 
+/* The escape of a control character, such as \cA, or of the end; false: it is another one. */
+static bool write_foreign_escape(writer *w) {
+    char code[8];
+    if (w->end - w->at > 2 && w->at[1] == 'c' && isalpha((unsigned char)w->at[2])) {
+        put(w, code, (size_t)snprintf(code, sizeof code, "\\x%02x", w->at[2] & 31));
+        w->at += 3;
+    } else if (w->end - w->at > 1 && w->at[1] == 'Z' && !w->in_class) {
+        put(w, "\\z", 2);
+        w->at += 2;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* The size of the escape at the beginning, with what stands in braces: \p{L}, \x{41}. */
+static size_t escape_size(const writer *w) {
+    const char *behind = w->at + 2;
+    if (w->end - w->at < 2) return 1;
+    if (behind == w->end || *behind != '{' || !strchr("pPxuU", w->at[1])) return 2;
+    const char *close = memchr(behind, '}', (size_t)(w->end - behind));
+    return close ? (size_t)(close + 1 - w->at) : 2;
+}
+
 /* The escape of a character that begins with a backslash. */
 static void write_escape(writer *w) {
-    const size_t i = class_at(w, w->at), size = w->end - w->at < 2 ? 1 : 2;
+    const size_t i = class_at(w, w->at), size = escape_size(w);
     const char *text = i == N_CLASSES ? NULL : w->now.unicode ? classes[i].unicode : classes[i].ascii;
-    text ? put(w, text, strlen(text)) : put(w, w->at, size);
-    w->at += size;
+    if (!write_foreign_escape(w)) {
+        text ? put(w, text, strlen(text)) : put(w, w->at, size);
+        w->at += size;
+    }
     end_member(w, !text);
+}
+
+/* Whether a count such as {2} or {2,3} is at the beginning. */
+static bool is_count(const writer *w) {
+    const char *at = w->at + 1;
+    while (at < w->end && isdigit((unsigned char)*at)) at++;
+    if (at == w->at + 1) return at < w->end && *at == ','; /* {,3} means different things, and is refused */
+    if (at < w->end && *at == ',') at++;
+    while (at < w->end && isdigit((unsigned char)*at)) at++;
+    return at < w->end && *at == '}';
+}
+
+/* A brace that begins no count stands for itself. */
+static void write_brace(writer *w) {
+    if (!w->now.verbose && !is_count(w)) put(w, "\\", 1);
+    put(w, w->at++, 1);
 }
 
 /* The beginning of a class. A bracket that follows at once stands for itself. */
@@ -168,6 +210,8 @@ static void write_one(writer *w) {
         open_group(w);
     } else if (c == ')') {
         close_group(w);
+    } else if (c == '{') {
+        write_brace(w);
     } else if (c == '#' && w->now.verbose) {
         skip_comment(w);
     } else {
@@ -196,7 +240,8 @@ char *cl_regex_ascii(const char *text, size_t size, size_t *n) {
 /* Whether all escapes of letters are those of Rust but anchors. */
 static bool has_known_escapes(const char *text) {
     for (; *text; text++)
-        if (*text == '\\' && text[1] && isalpha((unsigned char)*++text) && !strchr("afnrtvxuUdDsSwWpPbB", *text)) return false;
+        if (*text == '\\' && text[1] && isalpha((unsigned char)*++text) && !strchr("acfnrtvxuUdDsSwWpPbBAzZ", *text))
+            return false;
     return true;
 }
 

@@ -331,6 +331,12 @@ static void write_selections(const keyword *k, const json_t *needed, const json_
     schema_and(k->p, k->out, SCHEMA_PACK(k->p, "{so}", "anyOf", any));
 }
 
+/* Whether an object needs more properties than its schema declares, so that it has all of these. */
+static bool needs_all(const keyword *k, const json_t *needed, const json_t *optional) {
+    const double least = json_number_value(json_object_get(k->schema, "minProperties"));
+    return least > (double)(json_object_size(needed) + json_array_size(optional));
+}
+
 /*
  * A number of properties. llguidance counts only others than those that are declared and optional, so some of the latter are
  * required, or others are forbidden.
@@ -339,7 +345,8 @@ static void property_count(const keyword *k) {
     json_t *needed = required_names(k), *optional = optional_names(k, needed);
     const double rest = json_number_value(k->value) - (double)json_object_size(needed), n = (double)json_array_size(optional);
     const bool least = strcmp(k->key, "minProperties") == 0;
-    const bool selects = json_is_number(k->value) && rest >= 0 && (n > 0 || (!least && rest == 0));
+    const bool selects =
+        json_is_number(k->value) && rest >= 0 && (n > 0 || (!least && rest == 0)) && (least || !needs_all(k, needed, optional));
     if (selects && (rest > 0 || !least)) write_selections(k, needed, optional, (size_t)(rest < n ? rest : n));
     if (!selects || (least && rest > n)) count(k);
     if (least && rest > n + 1) schema_weaken(k->p, k->key); /* two of the others may have one name */

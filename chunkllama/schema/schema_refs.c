@@ -55,10 +55,19 @@ static const char *string_of(schema_pass *p, const json_t *schema, const char *k
     return schema_work(p, json_string_length(string) / 32) ? json_string_value(string) : NULL;
 }
 
-/* Whether a schema has this $id: the whole, or the end of its path. */
+/* Whether a relative $id [length] is this one [size], if it is resolved against the root's. */
+static bool is_resolved(schema_pass *p, const char *own, size_t length, const char *id, size_t size) {
+    const char *root = string_of(p, p->root, "$id");
+    const size_t before = size - length;
+    return root && strncmp(root, id, before) == 0 && strncmp(id + before, own, length) == 0 &&
+           (id[before - 1] == '/' || own[0] == '/');
+}
+
+/* Whether a schema has this $id: the whole, the end of its path, or as a relative one. */
 static bool has_id(schema_pass *p, const json_t *schema, const char *id, size_t size) {
     const char *own = string_of(p, schema, "$id");
     const size_t length = own ? strcspn(own, "#") : 0;
+    if (length > 0 && length < size) return is_resolved(p, own, length, id, size);
     if (length < size || size == 0 || strncmp(own + length - size, id, size) != 0) return false;
     return length == size || own[length - size - 1] == '/';
 }
