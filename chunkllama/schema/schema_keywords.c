@@ -232,12 +232,53 @@ static void add_arrangements(schema_pass *p, const json_t *values, const json_t 
     }
 }
 
+/* Add the values of a type; false: it has others. */
+static bool add_type_values(schema_pass *p, const json_t *type, json_t *all) {
+    const char *name = json_string_value(type);
+    const bool is_boolean = name && strcmp(name, "boolean") == 0, is_null = name && strcmp(name, "null") == 0;
+    for (int b = 0; b < 2 && is_boolean; b++) schema_add(p, all, json_boolean(b));
+    if (is_null) schema_add(p, all, json_null());
+    return is_boolean || is_null;
+}
+
+static bool add_values(schema_pass *p, const json_t *schema, json_t *all);
+
+/* Add the values of each element of an array, by a function for one of them. */
+static bool add_each(schema_pass *p, const json_t *list, bool (*add_one)(schema_pass *, const json_t *, json_t *),
+                     json_t *all) {
+    bool added = json_array_size(list) > 0;
+    for (size_t i = 0; i < json_array_size(list) && added; i++)
+        added = json_array_size(all) <= MAX_UNIQUE && add_one(p, json_array_get(list, i), all);
+    return added;
+}
+
+static bool add_value(schema_pass *p, const json_t *value, json_t *all) {
+    schema_add(p, all, schema_share(value));
+    return schema_work(p, schema_value_work(value));
+}
+
+/* Add the values that a schema lists, or more; false: it does not list them. */
+static bool add_values(schema_pass *p, const json_t *schema, json_t *all) {
+    const json_t *of = schema_behind(p, schema), *one = json_object_get(of, "const"), *some = json_object_get(of, "enum");
+    const json_t *type = json_object_get(of, "type"), *any = json_object_get(of, "anyOf");
+    bool added = schema_enter(p, of);
+    if (added && one)
+        added = add_value(p, one, all);
+    else if (added && some)
+        added = add_each(p, some, add_value, all);
+    else if (added && type)
+        added = json_is_array(type) ? add_each(p, type, add_type_values, all) : add_type_values(p, type, all);
+    else if (added)
+        added = add_each(p, any ? any : json_object_get(of, "oneOf"), add_values, all);
+    schema_leave(p);
+    return added;
+}
+
 static void unique_items(const keyword *k) {
-    const json_t *most = json_object_get(k->schema, "maxItems");
-    const json_t *of = schema_behind(k->p, json_object_get(k->schema, "items")), *values = json_object_get(of, "enum");
+    const json_t *most = json_object_get(k->schema, "maxItems"), *of = json_object_get(k->schema, "items");
     if (!json_is_true(k->value) || (most && json_number_value(most) <= 1)) return;
-    const bool few = json_array_size(values) > 0 && json_array_size(values) <= MAX_UNIQUE;
-    schema_work(k->p, few ? schema_value_work(values) : 0);
+    json_t *values = schema_keep(k->p, schema_new(k->p, json_array()));
+    const bool few = of && add_values(k->p, of, values) && json_array_size(values) <= MAX_UNIQUE;
     if (!few || !schema_is_exact(values) || json_object_get(k->schema, "prefixItems")) {
         schema_weaken(k->p, k->key);
         return;
