@@ -181,8 +181,8 @@ static void additional_items(const keyword *k) {
 enum { MAX_CONTAINED = 64 };
 
 /* A number of items, or MAX_CONTAINED + 1 if it is greater. */
-static int read_count(const keyword *k, const char *key, int otherwise) {
-    const json_t *value = json_object_get(k->schema, key);
+static int read_count(const json_t *schema, const char *key, int otherwise) {
+    const json_t *value = json_object_get(schema, key);
     return value ? (int)fmax(0, fmin(json_number_value(value), MAX_CONTAINED + 1)) : otherwise;
 }
 
@@ -201,12 +201,40 @@ static json_t *write_containing(const keyword *k, const json_t *others, int leas
     return written;
 }
 
-/* The items that an array must contain follow each other, and are its first ones, or begin with or behind one of a tuple. */
+/* How many items a schema says that an array must contain. */
+static int least_contained(const json_t *schema) {
+    return json_object_get(schema, "contains") ? read_count(schema, "minContains", 1) : 0;
+}
+
+/*
+ * How many items the references in allOf of the place, the place itself and the other parts of its allOf before this one must
+ * contain; all, if this is no part of these. References are places of their own, and know of no others.
+ */
+static int contained_before(const keyword *k) {
+    const json_t *place = k->p->place->schema, *parts = json_object_get(place, "allOf"), *part = place;
+    const size_t n_parts = json_array_size(parts);
+    int n = 0;
+    for (size_t i = 0; i < n_parts && n <= MAX_CONTAINED && schema_work(k->p, 1); i++)
+        if (schema_is_reference(k->p, json_array_get(parts, i)))
+            n += least_contained(schema_behind(k->p, json_array_get(parts, i)));
+    for (size_t i = 0; part != k->schema && n <= MAX_CONTAINED && schema_work(k->p, 1); i++) {
+        n += least_contained(part);
+        if (i == n_parts) break;
+        part = json_array_get(parts, i);
+    }
+    return n;
+}
+
+/*
+ * The items that an array must contain follow each other, and are its first ones, or begin with or behind one of a tuple. They
+ * may also follow those of other parts of the place.
+ */
 static void contains(const keyword *k) {
     const json_t *limit = json_object_get(k->schema, "maxContains"), *tuple = json_object_get(k->schema, "prefixItems");
+    const json_t *of_place = json_object_get(k->p->place->schema, "prefixItems");
     const json_t *others = limit ? schema_negate(k->p, k->value) : NULL;
-    const int least = read_count(k, "minContains", 1), most = read_count(k, "maxContains", 0);
-    const size_t n = json_array_size(tuple ? tuple : json_object_get(k->schema, "items"));
+    const int least = least_contained(k->schema), most = read_count(k->schema, "maxContains", 0), before = contained_before(k);
+    const size_t n = json_array_size(tuple ? tuple : of_place ? of_place : json_object_get(k->schema, "items"));
     if (least > MAX_CONTAINED || most > MAX_CONTAINED || n > MAX_CONTAINED || (limit && !others)) {
         schema_lacks(k->p, k->key);
         return;
@@ -214,6 +242,7 @@ static void contains(const keyword *k) {
     json_t *any = schema_new(k->p, json_array());
     for (int start = 0; start <= (int)n && schema_goes_on(k->p); start++)
         schema_add(k->p, any, write_containing(k, others, least, most, start));
+    if (before > 0 && before <= MAX_CONTAINED) schema_add(k->p, any, write_containing(k, others, least, most, before + (int)n));
     schema_and(k->p, k->out, SCHEMA_PACK(k->p, "{so}", "anyOf", any));
 }
 
