@@ -3,13 +3,17 @@
 #include "json_text.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "json_doc.h"
 
 /* U+10FFFF, which Unicode reserves for the inside of programs: a client's is replaced. */
 #define MARK "\xf4\x8f\xbf\xbf"
 enum { MARK_SIZE = sizeof MARK - 1 };
+
+#define NUMBER "+-.0123456789Ee" /* the characters of numbers */
 
 /* ---- Before parsing ---- */
 
@@ -115,7 +119,7 @@ static bool is_beyond(const char *at, const char *end, bool is_integer) {
 static const char *mend_number(mender *m, const char *at) {
     const char *end = at;
     bool is_integer;
-    while (end < m->end && *end && strchr("+-.0123456789Ee", *end)) end++;
+    while (end < m->end && *end && strchr(NUMBER, *end)) end++;
     if (end < m->end && is_number(at, end, &is_integer) && is_beyond(at, end, is_integer))
         replace(m, at, end, "{\"" MARK "\":\"", at, "\"}");
     return end;
@@ -182,8 +186,46 @@ size_t cl_json_restore(char *text, size_t size) {
     return size - (size_t)(from - to);
 }
 
+/*
+ * A real [at, end) that jansson has written, with as few digits as it needs, in `digits`; false: it has no more. A locale's
+ * comma is left out of account.
+ */
+static bool shorten(const char *at, const char *end, char digits[32]) {
+    const double x = strtod(at, NULL);
+    for (int precision = 15; precision < 17; precision++) {
+        const int n = snprintf(digits, 32 - 2, "%.*g", precision, x);
+        if (strtod(digits, NULL) != x || strspn(digits, NUMBER) != (size_t)n) continue;
+        if (!strpbrk(digits, ".e")) stpcpy(digits + n, ".0");
+        return strlen(digits) < (size_t)(end - at);
+    }
+    return false;
+}
+
+static const char *after_string(const char *at) {
+    for (at++; *at && *at != '"'; at++) at += *at == '\\';
+    return at + (*at != 0);
+}
+
+/* jansson writes 17 digits, of which other readers round the last ones. */
+static void shorten_reals(char *text) {
+    char *to = text, digits[32];
+    for (const char *at = text, *end; *at; at = end) {
+        const size_t n_number = strspn(at, NUMBER);
+        end = *at == '"' ? after_string(at) : at + (n_number > 0 ? n_number : 1);
+        const bool is_long = *at != '"' && end - at > 16 && strcspn(at, ".e") < n_number;
+        if (is_long && shorten(at, end, digits)) {
+            to = stpcpy(to, digits);
+        } else {
+            memmove(to, at, (size_t)(end - at));
+            to += end - at;
+        }
+    }
+    *to = 0;
+}
+
 char *cl_json_dumps(const json_t *value, size_t flags) {
     char *text = json_dumps(value, flags);
+    if (text) shorten_reals(text);
     if (text) text[cl_json_restore(text, strlen(text))] = '\0';
     return text;
 }

@@ -32,7 +32,7 @@ bool cl_json_is_object(const json_t *value);
  * size. */
 size_t cl_json_restore(char *text, size_t size);
 
-/* As json_dumps of a value without an indent, with numbers restored. */
+/* As json_dumps of a value without an indent, with numbers restored, and reals by as few digits as they need. */
 char *cl_json_dumps(const json_t *value, size_t flags);
 
 #endif

@@ -111,6 +111,27 @@ static void all_json_is_read(void **state) {
     }
 }
 
+/* A real is written with as many digits as it needs, since the readers of the text would round 17 of them. */
+static void reals_have_few_digits(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"[0.1,-0.3,2e-7,1e300,2.5]", "[0.1,-0.3,2e-07,1e+300,2.5]"},
+        {"[0.30000000000000004,123456789.00000001,5e-324]", "[0.30000000000000004,123456789.00000001,4.94065645841247e-324]"},
+        {"{\"0.10000000000000001\":[\"\\\"0.10000000000000001\\\\\",true,null,false,7]}", NULL},
+        {"[1e1000,0.1,123456789012345678901234567890]", NULL},
+        {"[100000000000000000000.0,1e15]", "[1e20,1e+15]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_error_t wrong;
+        json_t *json = cl_json_load(cases[i][0], strlen(cases[i][0]), 0, &wrong);
+        assert_non_null(json);
+        char *written = cl_json_dumps(json, JSON_COMPACT);
+        assert_string_equal(written, cases[i][1] ? cases[i][1] : cases[i][0]);
+        free(written);
+        json_decref(json);
+    }
+}
+
 /* Such a number is of no type that a field may have. */
 static void a_number_beyond_64_bits_is_no_other_value(void **state) {
     (void)state;
@@ -208,6 +229,7 @@ int main(void) {
         cmocka_unit_test(invalid_text_is_the_clients_fault),
         cmocka_unit_test(only_absurd_bodies_are_refused),
         cmocka_unit_test(all_json_is_read),
+        cmocka_unit_test(reals_have_few_digits),
         cmocka_unit_test(a_number_beyond_64_bits_is_no_other_value),
         cmocka_unit_test(a_text_without_memory_is_not_invalid),
     };
