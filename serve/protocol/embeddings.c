@@ -38,6 +38,18 @@ static bool parse_form(const openai_context *context, const json_t *body, openai
     return field_int32(body, "dimensions", 1, r->dimensions, &r->dimensions, error);
 }
 
+/* Whether the vectors keep their lengths: Jina's name, vLLM's earlier one, its own, and llama-server's number. */
+static bool parse_raw(const json_t *body, openai_request *r, openai_error *error) {
+    static const char *const names[] = {"normalized", "normalize", "use_activation"}; /* the last one counts */
+    bool normalized = true;
+    int32_t norm = 2;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!field_bool(body, names[i], &normalized, error)) return false;
+    if (!field_int32(body, "embd_normalize", -1, 2, &norm, error)) return false;
+    r->raw = !normalized || norm == -1;
+    return true;
+}
+
 static bool ends_with(const cl_token_list *list, const cl_token_list *end) {
     return list->n >= end->n && memcmp(list->ids + list->n - end->n, end->ids, end->n * sizeof *end->ids) == 0;
 }
@@ -61,16 +73,13 @@ bool openai_embedding_begin(const openai_context *context, const json_t *body, o
     *r = (openai_request){.endpoint = OPENAI_EMBEDDING, .id_prefix = "embd-", .n = 1};
     cl_engine_request_init(p);
     p->max_tokens = 0;
-    p->timeout_s = context->timeout_s;
-    p->queue_timeout_s = context->queue_timeout_s;
     return openai_check_body(context, body, error) && openai_check_offered(r->endpoint, body, error) &&
-           field_int32(body, "priority", -CL_ENGINE_MAX_PRIORITY, CL_ENGINE_MAX_PRIORITY, &p->priority, error) &&
-           parse_pooling(context, body, &p->pooling, error) && parse_form(context, body, r, error) &&
-           openai_parse_special(context, body, r, error);
+           openai_parse_common(context, body, r, error) && parse_pooling(context, body, &p->pooling, error) &&
+           parse_form(context, body, r, error) && openai_parse_special(context, body, r, error);
 }
 
 bool openai_embedding_end(const openai_context *context, openai_request *r, openai_error *error) {
-    return !r->adds_special || add_trailing(context, r, error);
+    return (!r->adds_special || add_trailing(context, r, error)) && openai_truncate_prompts(context, r, error);
 }
 
 bool openai_embedding_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error) {
@@ -80,7 +89,7 @@ bool openai_embedding_parse(const openai_context *context, const json_t *body, o
 
 bool openai_embedding_parse_as(const openai_context *context, const json_t *body, const char *texts, openai_request *request,
                                openai_error *error) {
-    if (openai_embedding_begin(context, body, request, error) &&
+    if (openai_embedding_begin(context, body, request, error) && parse_raw(body, request, error) &&
         openai_parse_prompt_list(context, field_get(body, texts), texts, OPENAI_MAX_INPUTS, request, error) &&
         openai_embedding_end(context, request, error))
         return true;
@@ -133,7 +142,7 @@ static void write_floats(openai_writer *w, const char *key, const float *x, int3
 void openai_write_embedding(openai_writer *w, const char *key, const openai_result *result, size_t i) {
     const openai_request *r = result->request;
     const float *x = result->embeddings[i];
-    (r->base64 ? write_base64 : write_floats)(w, key, x, r->dimensions, length_of(x, r->dimensions));
+    (r->base64 ? write_base64 : write_floats)(w, key, x, r->dimensions, r->raw ? 1 : length_of(x, r->dimensions));
 }
 
 void openai_write_embeddings(openai_writer *w, const char *key, const openai_result *result) {

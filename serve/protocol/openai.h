@@ -277,7 +277,8 @@ typedef struct openai_request {
     const char *format;                  /* the client's name for response_format, a static string */
     bool base64;                         /* embeddings: write them as base64 of little-endian f32 */
     int32_t dimensions;                  /* embeddings: how many leading components are returned */
-    size_t n_queries;                    /* scores: of the prompts, the first ones are queries, and the others documents */
+    bool raw;          /* embeddings: vectors keep their lengths; scores of a model that judges: the logarithm of its odds */
+    size_t n_queries;  /* scores: of the prompts, the first ones are queries, and the others documents */
     int32_t labels[2]; /* scores of a model that judges, whose prompts have query and document: the tokens of "no" and "yes" */
     int32_t top_n;     /* rankings: the most documents in the answer; 0: all */
     char *stop[OPENAI_MAX_STOP];
@@ -554,12 +555,12 @@ void openai_write_split(openai_writer *w, const openai_choice *choice);
 /* Write a call's arguments as an object, which is empty if they were cut off, as the value of `key`. */
 void openai_write_arguments(openai_writer *w, const char *key, cl_str arguments);
 
-/* Write the vector of prompt i, which has the length 1, as the value of `key`. */
+/* Write the vector of prompt i, which has the length 1 unless the request is for raw ones, as the value of `key`. */
 void openai_write_embedding(openai_writer *w, const char *key, const openai_result *result, size_t i);
 
 /* By how many chunks a stream reports an event that was just added to the result: one for each delta, if it reports it. */
 size_t openai_n_chunks(const openai_result *result, const cl_engine_event *event);
-/* Write the answer of a request for embeddings. Each has the length 1 after it was cut to the requested dimensions. */
+/* Write the answer of a request for embeddings. Each was cut to the requested dimensions before it got the length 1. */
 void openai_write_embeddings(openai_writer *w, const char *key, const openai_result *result);
 
 /*

@@ -32,6 +32,12 @@ bool openai_check_offered(openai_endpoint endpoint, const json_t *body, openai_e
 /* Read how to generate, and which things to report (read_params.c). */
 bool openai_parse_params(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
+/*
+ * Read what requests of all endpoints have: priority, salt, id, and how much of each prompt counts; and set their limits of
+ * time (read_params.c).
+ */
+bool openai_parse_common(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+
 /* Check request->params by the engine's own rules, before there is a prompt (read_request.c). */
 bool openai_check_fields(const openai_context *context, const openai_request *request, openai_error *error);
 
@@ -78,6 +84,9 @@ bool openai_parse_chat(const openai_context *context, const json_t *body, openai
 bool openai_parse_prompt_list(const openai_context *context, const json_t *value, const char *name, size_t most,
                               openai_request *request, openai_error *error);
 
+/* Cut prompts that are longer than the request says to their last tokens (read_prompt.c). */
+bool openai_truncate_prompts(const openai_context *context, openai_request *request, openai_error *error);
+
 /* Let the answer repeat the text of each prompt, which is made of its tokens (read_prompt.c). Refuse too much text. */
 bool openai_set_texts(const openai_context *context, openai_request *request, openai_error *error);
 
@@ -90,7 +99,7 @@ bool openai_parse_prompt(const openai_context *context, const json_t *value, con
 
 /*
  * openai_embedding_parse in two parts: begin a new request, and read all fields but the texts; and, once the prompts have been
- * read, add the tokens that the model wants behind them (embeddings.c).
+ * read, add the tokens that the model wants behind them, and cut those that are too long (embeddings.c).
  */
 bool openai_embedding_begin(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 bool openai_embedding_end(const openai_context *context, openai_request *request, openai_error *error);

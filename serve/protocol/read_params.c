@@ -308,19 +308,30 @@ static bool parse_id(const json_t *body, openai_request *r, openai_error *error)
     return r->id || openai_fail_memory(error);
 }
 
-/* What the answer reports beside text and logprobs, and how much of the prompt counts. */
+/* What the answer reports beside text and logprobs. */
 static bool parse_reports(const json_t *body, openai_request *r, openai_error *error) {
     if (!field_bool(body, "timings", &r->timings, error) ||
         !field_bool(body, "timings_per_token", &r->timings_per_token, error) ||
         !field_bool(body, "return_prompt_token_ids", &r->return_token_ids, error) || /* SGLang's, of a part of them */
-        !field_bool(body, "return_token_ids", &r->return_token_ids, error) ||
-        !field_int(body, "truncate_prompt_tokens", -1, INT32_MAX, &r->truncate, error))
+        !field_bool(body, "return_token_ids", &r->return_token_ids, error))
         return false;
-    if (field_get(body, "truncate_prompt_tokens") && r->truncate == 0)
-        return openai_refuse(error, "truncate_prompt_tokens",
-                             "is 0; it must be at least 1, or -1 for as many as the context can hold");
     r->timings = r->timings || r->timings_per_token;
     return true;
+}
+
+/* How much of each prompt counts. */
+static bool parse_truncation(const json_t *body, openai_request *r, openai_error *error) {
+    if (!field_int(body, "truncate_prompt_tokens", -1, INT32_MAX, &r->truncate, error)) return false;
+    return r->truncate != 0 || !field_get(body, "truncate_prompt_tokens") ||
+           openai_refuse(error, "truncate_prompt_tokens",
+                         "is 0; it must be at least 1, or -1 for as many as the context can hold");
+}
+
+bool openai_parse_common(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
+    r->params.timeout_s = context->timeout_s;
+    r->params.queue_timeout_s = context->queue_timeout_s;
+    return field_int32(body, "priority", -CL_ENGINE_MAX_PRIORITY, CL_ENGINE_MAX_PRIORITY, &r->params.priority, error) &&
+           parse_salt(body, r, error) && parse_id(body, r, error) && parse_truncation(body, r, error);
 }
 
 static bool parse_stream(const json_t *body, openai_request *r, openai_error *error) {
@@ -374,13 +385,11 @@ static bool parse_n(const json_t *body, openai_request *r, openai_error *error) 
 
 bool openai_parse_params(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     if (r->endpoint == OPENAI_COMPLETION && !field_bool(body, "echo", &r->echo, error)) return false;
-    r->params.timeout_s = context->timeout_s;
-    r->params.queue_timeout_s = context->queue_timeout_s;
-    return field_int32(body, "priority", -CL_ENGINE_MAX_PRIORITY, CL_ENGINE_MAX_PRIORITY, &r->params.priority, error) &&
-           parse_sampling(context, body, &r->params.sampling, error) && parse_cuts(context, body, &r->params, error) &&
-           parse_length(context, body, r, error) && parse_ends(body, &r->params, error) && parse_budget(body, r, error) &&
-           openai_parse_rules(context, body, r, error) && parse_stop(context, body, r, error) && parse_stream(body, r, error) &&
-           parse_logprobs(context, body, r, error) && parse_text(body, &r->params, error) && parse_salt(body, r, error) &&
-           parse_id(body, r, error) && parse_reports(body, r, error) && openai_parse_constraint(context, body, r, error) &&
-           parse_beams(body, r, error) && parse_n(body, r, error) && openai_check_fields(context, r, error);
+    return openai_parse_common(context, body, r, error) && parse_sampling(context, body, &r->params.sampling, error) &&
+           parse_cuts(context, body, &r->params, error) && parse_length(context, body, r, error) &&
+           parse_ends(body, &r->params, error) && parse_budget(body, r, error) && openai_parse_rules(context, body, r, error) &&
+           parse_stop(context, body, r, error) && parse_stream(body, r, error) && parse_logprobs(context, body, r, error) &&
+           parse_text(body, &r->params, error) && parse_reports(body, r, error) &&
+           openai_parse_constraint(context, body, r, error) && parse_beams(body, r, error) && parse_n(body, r, error) &&
+           openai_check_fields(context, r, error);
 }

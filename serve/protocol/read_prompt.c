@@ -158,9 +158,10 @@ bool openai_parse_prompt(const openai_context *context, const json_t *value, con
 
 /* ---- Both ---- */
 
-/* The number of tokens that the context can hold, beside the completion if its length is known, but at least one. */
+/* The number of tokens that the context can hold, beside the completion, or a token of one without a limit, but at least one.
+ */
 static int64_t room_for_prompt(const openai_context *context, const openai_request *r) {
-    const int64_t n = context->n_ctx - (r->params.max_tokens > 0 ? r->params.max_tokens : 1);
+    const int64_t n = context->n_ctx - (r->params.max_tokens < 0 ? 1 : r->params.max_tokens);
     return context->n_ctx == 0 ? INT64_MAX : n > 0 ? n : 1;
 }
 
@@ -173,6 +174,12 @@ static bool truncate_prompt(const openai_context *context, const openai_request 
     memmove(list->ids, list->ids + list->n - n_kept, (size_t)n_kept * sizeof *list->ids);
     list->n = (size_t)n_kept;
     return !r->echo || set_text(context, r, prompt, error);
+}
+
+bool openai_truncate_prompts(const openai_context *context, openai_request *r, openai_error *error) {
+    bool ok = true;
+    for (size_t i = 0; ok && i < r->n_prompts; i++) ok = truncate_prompt(context, r, &r->prompts[i], error);
+    return ok;
 }
 
 bool openai_parse_prompt_list(const openai_context *context, const json_t *value, const char *name, size_t most,
@@ -266,11 +273,11 @@ static bool check_choices(const json_t *prompt, const openai_request *r, openai_
 }
 
 bool openai_parse_prompts(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
-    bool ok = r->endpoint == OPENAI_CHAT
-                  ? parse_chat(context, body, r, error)
-                  : check_choices(field_get(body, "prompt"), r, error) && openai_parse_special(context, body, r, error) &&
-                        openai_parse_prompt_list(context, field_get(body, "prompt"), "prompt", OPENAI_MAX_PROMPTS, r, error) &&
-                        parse_suffix(context, body, r, error);
-    for (size_t i = 0; i < r->n_prompts && ok; i++) ok = truncate_prompt(context, r, &r->prompts[i], error);
-    return ok;
+    const bool ok =
+        r->endpoint == OPENAI_CHAT
+            ? parse_chat(context, body, r, error)
+            : check_choices(field_get(body, "prompt"), r, error) && openai_parse_special(context, body, r, error) &&
+                  openai_parse_prompt_list(context, field_get(body, "prompt"), "prompt", OPENAI_MAX_PROMPTS, r, error) &&
+                  parse_suffix(context, body, r, error);
+    return ok && openai_truncate_prompts(context, r, error);
 }

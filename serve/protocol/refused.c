@@ -1,4 +1,4 @@
-/* Refuses fields of the requests of OpenAI, vLLM, SGLang and llama-server that are not offered and would change the result. */
+/* Refuses fields of other servers' requests that are not offered here and would change the result. */
 #include "parse.h"
 
 enum { CHAT = 1u << OPENAI_CHAT, COMPLETION = 1u << OPENAI_COMPLETION, EMBEDDING = 1u << OPENAI_EMBEDDING };
@@ -18,6 +18,8 @@ typedef struct refused_field {
 #define NO_ADAPTERS "the server has the model of its file alone; merge the adapter into it, or leave it out"
 #define NO_CODE     "requests cannot bring code; leave it out"
 #define ONE_PROCESS "one process computes prompt and answer; leave it out"
+#define NO_PREFIXES "put the words that the model was trained with before the text"
+#define FORMATS     "use 'encoding_format'"
 #define CUTS        "use 'top_p', 'min_p' or 'top_k'"
 #define PENALTIES   "use 'repetition_penalty' or 'frequency_penalty'"
 
@@ -38,13 +40,17 @@ static const refused_field refused_fields[] = {
     {.name = "add_generation_prompt", .neutral = {"true"}, .strict = true, .endpoints = COMPLETION},
     {.name = "add_special_tokens", .endpoints = CHAT},
     {.name = "chat_template", .instead = "start it with --chat-template"},
-    {.name = "chat_template_kwargs", .endpoints = COMPLETION},
+    {.name = "chat_template_kwargs", .endpoints = COMPLETION | EMBEDDING},
     {.name = "continue_final_message", .endpoints = COMPLETION},
     {.name = "documents", .endpoints = COMPLETION},
     {.name = "ec_transfer_params", .instead = ONE_PROCESS},
+    {.name = "embed_dtype", .neutral = {"\"float32\""}, .endpoints = EMBEDDING},
+    {.name = "endianness", .neutral = {"\"little\"", "\"native\""}, .endpoints = EMBEDDING},
     {.name = "kv_transfer_params", .instead = ONE_PROCESS},
     {.name = "logits_processors", .instead = NO_CODE},
     {.name = "logprob_token_ids", .instead = "use 'top_logprobs' or 'logprobs', the likeliest tokens"},
+    {.name = "messages", .instead = "send texts", .endpoints = EMBEDDING},
+    {.name = "padding", .neutral = {"\"do_not_pad\""}, .endpoints = EMBEDDING},
     {.name = "prompt_embeds", .instead = "send text or token ids"},
     {.name = "repetition_detection", .instead = "use 'frequency_penalty' or 'max_tokens'"},
     {.name = "return_prompt_text", .instead = "use /v1/chat/completions/render"},
@@ -76,7 +82,10 @@ static const refused_field refused_fields[] = {
     {.name = "use_audio_in_video", .instead = NO_IMAGES},
     /* llama-server's */
     {.name = "adaptive_target", .below_zero = true},
-    {.name = "embd_normalize", .neutral = {"2"}, .strict = true, .instead = "all vectors have the length 1; leave it out"},
+    {.name = "embd_normalize",
+     .neutral = {"2", "-1"},
+     .strict = true,
+     .instead = "vectors have the length 1, or with -1 that of the model's states"},
     {.name = "dry_multiplier", .instead = PENALTIES},
     {.name = "dynatemp_range", .instead = "use 'temperature'"},
     {.name = "grammar_lazy", .instead = "use 'tools'"},
@@ -91,6 +100,20 @@ static const refused_field refused_fields[] = {
     {.name = "top_n_sigma", .below_zero = true, .instead = CUTS},
     {.name = "typical_p", .neutral = {"1"}},
     {.name = "xtc_probability", .instead = CUTS},
+    /* Jina's, Cohere's, and those of Text Embeddings Inference */
+    {.name = "embedding_type", .neutral = {"\"float\"", "[\"float\"]"}, .instead = FORMATS, .endpoints = EMBEDDING},
+    {.name = "embedding_types", .neutral = {"[\"float\"]"}, .instead = FORMATS, .endpoints = EMBEDDING},
+    {.name = "image", .instead = NO_IMAGES, .endpoints = EMBEDDING},
+    {.name = "images", .instead = NO_IMAGES, .endpoints = EMBEDDING},
+    {.name = "input_type", .instead = NO_PREFIXES, .endpoints = EMBEDDING},
+    {.name = "late_chunking", .endpoints = EMBEDDING},
+    {.name = "max_chunks_per_doc", .instead = "documents are scored whole; leave it out", .endpoints = EMBEDDING},
+    {.name = "max_tokens", .instead = "use 'truncate_prompt_tokens'", .endpoints = EMBEDDING},
+    {.name = "output_dimension", .instead = "use 'dimensions'", .endpoints = EMBEDDING},
+    {.name = "prompt_name", .instead = NO_PREFIXES, .endpoints = EMBEDDING},
+    {.name = "rank_fields", .neutral = {"[\"text\"]"}, .endpoints = EMBEDDING},
+    {.name = "return_embeddings", .instead = "use /v1/embeddings", .endpoints = EMBEDDING},
+    {.name = "return_multivector", .endpoints = EMBEDDING},
     /* of other servers, and of earlier versions */
     {.name = "epsilon_cutoff", .instead = CUTS},
     {.name = "eta_cutoff", .instead = CUTS},

@@ -13,6 +13,23 @@
 #include "dialect.h"
 #include "parse.h"
 
+/* ---- Names of fields; a NULL ends them, and the first one that the body has counts ---- */
+
+static const char *const first_names[] = {"text_1", "queries", "data_1", NULL};
+static const char *const second_names[] = {"text_2", "documents", "items", "data_2", NULL};
+static const char *const query_names[] = {"query", NULL};
+static const char *const ranked_names[] = {"documents", NULL};
+static const char *const query_limits[] = {"max_tokens_per_query", "max_query_length", NULL};
+static const char *const document_limits[] = {"max_tokens_per_doc", "max_doc_length", NULL};
+static const char *const instruction_names[] = {"instruct", "instruction", NULL};
+
+/* If the body has none of them, the first of all. */
+static const char *name_in(const json_t *body, const char *const *names) {
+    for (size_t i = 0; names[i]; i++)
+        if (field_get(body, names[i])) return names[i];
+    return names[0];
+}
+
 /* ---- Texts ---- */
 
 /* The texts of a field, borrowed from the body. */
@@ -37,13 +54,13 @@ static field_path path_at(const texts *t, size_t i) {
     return json_is_array(t->value) ? path_of("%s[%zu]", t->name, i) : path_of("%s", t->name);
 }
 
-/* Read a field by either of its names. */
-static bool read_texts(const openai_context *context, const json_t *body, const char *name, const char *other, texts *t,
+/* Read a field by one of its names. */
+static bool read_texts(const openai_context *context, const json_t *body, const char *const *names, texts *t,
                        openai_error *error) {
-    t->name = !field_get(body, name) && field_get(body, other) ? other : name;
+    t->name = name_in(body, names);
     t->value = field_get(body, t->name);
     t->n = json_is_array(t->value) ? json_array_size(t->value) : 1;
-    if (!t->value) return openai_refuse(error, name, "is missing; send a string or an array of strings");
+    if (!t->value) return openai_refuse(error, t->name, "is missing; send a string or an array of strings");
     if (t->n == 0 || t->n > OPENAI_MAX_INPUTS)
         return openai_refuse(error, t->name, "has %zu texts; it must have from 1 to %d", t->n, OPENAI_MAX_INPUTS);
     for (size_t i = 0; i < t->n; i++) {
@@ -51,6 +68,32 @@ static bool read_texts(const openai_context *context, const json_t *body, const 
         if (!text_at(t, i))
             return openai_refuse(error, where.text, "must be a string, or an object with a string as its 'text'");
         if (!openai_check_size(context, where.text, str_at(t, i).size, error)) return false;
+    }
+    return true;
+}
+
+/*
+ * Refuse texts with more tokens than a limit that the body may have by one of these names. Other servers would cut them, and
+ * here none is cut.
+ */
+static bool check_lengths(const openai_context *context, const json_t *body, const char *const *names, const texts *t,
+                          openai_error *error) {
+    const char *name = name_in(body, names);
+    int32_t most = 0; /* no limit */
+    if (!field_int32(body, name, 0, INT32_MAX, &most, error)) return false;
+    for (size_t i = 0; most > 0 && i < t->n; i++) {
+        const cl_str text = str_at(t, i);
+        if (text.size < (size_t)most) continue; /* a token has a byte */
+        cl_token_list tokens = {0};
+        cl_error cause;
+        const cl_status status = cl_tokenizer_encode(context->model->tok, text.data, text.size, true, &tokens, &cause);
+        const size_t n = tokens.n;
+        cl_token_list_free(&tokens);
+        if (status != CL_OK) return openai_fail_from(error, path_at(t, i).text, &cause);
+        if (n > (size_t)most)
+            return openai_refuse(error, name,
+                                 "is %d, and '%s' has %zu tokens; no text is cut here: shorten it, or raise the limit", most,
+                                 path_at(t, i).text, n);
     }
     return true;
 }
@@ -63,8 +106,6 @@ static bool allocate_prompts(openai_request *r, size_t n, openai_error *error) {
 
 /* ---- Embeddings ---- */
 
-static const char *instruction_name(const json_t *body) { return field_get(body, "instruct") ? "instruct" : "instruction"; }
-
 static bool add_prompts(const openai_context *context, const texts *t, openai_request *r, openai_prompt *prompts,
                         openai_error *error) {
     for (size_t i = 0; i < t->n; i++)
@@ -75,8 +116,9 @@ static bool add_prompts(const openai_context *context, const texts *t, openai_re
 /* Each query and each document is a prompt. */
 static bool embed(const openai_context *context, const json_t *body, const texts *queries, const texts *documents,
                   openai_request *r, openai_error *error) {
-    if (field_get_requested(body, instruction_name(body)))
-        return openai_refuse(error, instruction_name(body),
+    const char *name = name_in(body, instruction_names);
+    if (field_get_requested(body, name))
+        return openai_refuse(error, name,
                              "is for models that judge documents, and this one gives embeddings: put it into the query");
     r->n_queries = queries->n;
     return allocate_prompts(r, queries->n + documents->n, error) && add_prompts(context, queries, r, r->prompts, error) &&
@@ -103,7 +145,7 @@ typedef struct form {
 } form;
 
 static bool read_instruction(const openai_context *context, const json_t *body, cl_str *text, openai_error *error) {
-    const char *name = instruction_name(body);
+    const char *name = name_in(body, instruction_names);
     const json_t *value = field_get(body, name);
     *text = cl_str_of(default_instruction);
     if (!value) return true;
@@ -185,13 +227,26 @@ static bool fill(const openai_context *context, const form *f, cl_str query, cl_
     return ok;
 }
 
+/* Refuse a question that the request would have cut, by which it would lose the query. */
+static bool check_whole(const openai_request *r, const openai_prompt *prompt, const char *where, openai_error *error) {
+    return r->truncate <= 0 || prompt->tokens.n <= (size_t)r->truncate ||
+           openai_refuse(
+               error, "truncate_prompt_tokens",
+               "is %lld, and the question about '%s' has %zu tokens, of which the model needs all: shorten the text, or "
+               "raise the limit",
+               (long long)r->truncate, where, prompt->tokens.n);
+}
+
 static bool fill_all(const openai_context *context, const form *f, const texts *queries, const texts *documents,
                      openai_request *r, openai_error *error) {
     if (!check_repeated(f, queries, documents, error) || !allocate_prompts(r, documents->n, error)) return false;
-    for (size_t i = 0; i < documents->n; i++)
-        if (!fill(context, f, str_at(queries, queries->n == 1 ? 0 : i), str_at(documents, i), path_at(documents, i).text,
-                  &r->prompts[i], error))
+    for (size_t i = 0; i < documents->n; i++) {
+        const field_path where = path_at(documents, i);
+        openai_prompt *prompt = &r->prompts[i];
+        if (!fill(context, f, str_at(queries, queries->n == 1 ? 0 : i), str_at(documents, i), where.text, prompt, error) ||
+            !check_whole(r, prompt, where.text, error))
             return false;
+    }
     return true;
 }
 
@@ -223,14 +278,24 @@ static bool judges(const openai_context *context, const json_t *body) {
 
 static bool make_prompts(const openai_context *context, const json_t *body, const texts *queries, const texts *documents,
                          openai_request *r, openai_error *error) {
-    return (judges(context, body) ? judge : embed)(context, body, queries, documents, r, error);
+    return check_lengths(context, body, query_limits, queries, error) &&
+           check_lengths(context, body, document_limits, documents, error) &&
+           (judges(context, body) ? judge : embed)(context, body, queries, documents, r, error);
+}
+
+/* Begin a new request, and read the fields of both: vLLM's `use_activation` says whether scores are probabilities. */
+static bool begin(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
+    bool activated = true;
+    if (!openai_embedding_begin(context, body, r, error) || !field_bool(body, "use_activation", &activated, error))
+        return false;
+    r->raw = !activated;
+    return true;
 }
 
 static bool parse_score(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     texts queries = {0}, documents = {0};
-    bool ok = openai_embedding_begin(context, body, r, error) &&
-              read_texts(context, body, "text_1", "queries", &queries, error) &&
-              read_texts(context, body, "text_2", "documents", &documents, error);
+    bool ok = begin(context, body, r, error) && read_texts(context, body, first_names, &queries, error) &&
+              read_texts(context, body, second_names, &documents, error);
     r->id_prefix = "score-";
     if (ok && queries.n != 1 && queries.n != documents.n)
         ok = openai_refuse(error, queries.name, "has %zu texts, and '%s' has %zu; send one, or as many", queries.n,
@@ -256,10 +321,10 @@ static bool keep_documents(const texts *documents, openai_request *r, openai_err
 static bool parse_rerank(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     texts queries = {0}, documents = {0};
     bool returned = true;
-    bool ok = openai_embedding_begin(context, body, r, error) && field_int32(body, "top_n", 0, INT32_MAX, &r->top_n, error) &&
+    bool ok = begin(context, body, r, error) && field_int32(body, "top_n", 0, INT32_MAX, &r->top_n, error) &&
               field_bool(body, "return_documents", &returned, error) &&
-              read_texts(context, body, "query", "query", &queries, error) &&
-              read_texts(context, body, "documents", "documents", &documents, error);
+              read_texts(context, body, query_names, &queries, error) &&
+              read_texts(context, body, ranked_names, &documents, error);
     r->id_prefix = "rerank-";
     if (ok && queries.n != 1) ok = openai_refuse(error, "query", "has %zu texts; it must be one", queries.n);
     if (ok && make_prompts(context, body, &queries, &documents, r, error) &&
@@ -289,9 +354,14 @@ static double probability(const cl_sampler_logprob *labels) {
     return isnan(odds) ? 0 : 1 / (1 + exp(odds));
 }
 
+/* The logarithm of its odds, of which the probability is the sigmoid; finite, as JSON needs it. */
+static double log_odds(const cl_sampler_logprob *labels) {
+    return openai_reported(labels[1].logprob) - openai_reported(labels[0].logprob);
+}
+
 static double score_of(const openai_result *result, size_t document) {
     const openai_request *r = result->request;
-    if (r->n_queries == 0) return probability(result->choices[document].logprobs.top);
+    if (r->n_queries == 0) return (r->raw ? log_odds : probability)(result->choices[document].logprobs.top);
     return cosine(result->embeddings[r->n_queries == 1 ? 0 : document], result->embeddings[r->n_queries + document],
                   r->dimensions);
 }

@@ -150,6 +150,18 @@ def test_openai_client(url):
     assert refused.value.param == "dimensions"
 
 
+def test_embeddings_of_the_last_tokens_with_their_lengths(url):
+    """A text of more tokens than the context is cut only if the request says so."""
+    ids = post(url, "/tokenize", prompt="A cat sat on the mat.")["tokens"]
+    cut = post(url, "/v1/embeddings", input=["A cat sat on the mat.", ids[-3:]], truncate_prompt_tokens=3)
+    assert cut["usage"]["prompt_tokens"] == 6
+    one, other = (data["embedding"] for data in cut["data"])
+    assert one == other
+    raw = post(url, "/v1/embeddings", input=ids[-3:], use_activation=False)["data"][0]["embedding"]
+    length = math.sqrt(sum(x * x for x in raw))
+    assert abs(length - 1) > 0.1 and [x / length for x in raw] == pytest.approx(one, abs=1e-6)
+
+
 def test_scores_by_embeddings(url):
     """Texts are compared by the cosines of their embeddings."""
     query, documents = "What is a cat?", ["It rains.", "What is a cat?", "A cat is an animal."]

@@ -82,6 +82,10 @@ static void wrong_fields_are_refused(void **state) {
         {"{\"input\":\"a\",\"dimensions\":4}", "dimensions", "from 1 to 3"},
         {"{\"input\":\"a\",\"dimensions\":0}", "dimensions", "from 1 to 3"},
         {"{\"input\":\"a\",\"model\":[]}", "model", "must be a string"},
+        {"{\"input\":\"a\",\"truncate_prompt_tokens\":0}", "truncate_prompt_tokens", "at least 1"},
+        {"{\"input\":\"a\",\"normalize\":1}", "normalize", "true or false"},
+        {"{\"input\":\"a\",\"encoding_format\":\"base64\",\"embed_dtype\":\"float16\"}", "embed_dtype", "not supported"},
+        {"{\"input\":\"a\",\"encoding_format\":\"base64\",\"endianness\":\"big\"}", "endianness", "not supported"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_body_refused(&openai_embedding, cases[i].body, 400, cases[i].param, cases[i].message);
@@ -139,11 +143,78 @@ static void dimensions_and_formats(void **state) {
     }
 }
 
+/* By any server's name for it; a prompt that is short enough for a limit of its tokens stays whole. */
+static void vectors_may_keep_their_lengths(void **state) {
+    (void)state;
+    static const char *const fields[] = {"\"use_activation\":false", "\"normalize\":false", "\"normalized\":false",
+                                         "\"embd_normalize\":-1", "\"use_activation\":false,\"truncate_prompt_tokens\":9"};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        char body[128];
+        snprintf(body, sizeof body, "{\"input\":\"a\",\"dimensions\":2,%s}", fields[i]);
+        json_t *json = answer(body);
+        assert_at(json, "/data/0/embedding", "[3.0,4.0]");
+        json_decref(json);
+    }
+    json_t *json =
+        answer("{\"input\":\"a\",\"dimensions\":1,\"normalize\":false,\"use_activation\":true,\"embd_normalize\":2}");
+    assert_at(json, "/data/0/embedding", "[1.0]");
+    json_decref(json);
+}
+
+/* To their last tokens, of which one may stand behind the text; -1 is all that the context holds, since nothing is generated.
+ */
+static void inputs_are_truncated(void **state) {
+    (void)state;
+    static const struct {
+        const char *body;
+        int32_t n_ctx;
+        bool ends; /* an end token comes behind texts */
+        size_t n;
+        int32_t first, last;
+    } cases[] = {
+        {"{\"input\":\"abcdef\",\"truncate_prompt_tokens\":2}", 0, false, 2, 'e', 'f'},
+        {"{\"input\":\"abcdef\",\"truncate_prompt_tokens\":2}", 0, true, 2, 'f', FAKE_END},
+        {"{\"input\":[[1,2,3,4]],\"truncate_prompt_tokens\":3}", 0, false, 3, 2, 4},
+        {"{\"input\":\"abcdef\",\"truncate_prompt_tokens\":-1}", 4, false, 4, 'c', 'f'},
+        {"{\"input\":\"abcdef\",\"truncate_prompt_tokens\":-1}", 4, true, 4, 'd', FAKE_END},
+        {"{\"input\":\"abcdef\",\"truncate_prompt_tokens\":7}", 0, false, 6, 'a', 'f'},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openai_context c = fake_context();
+        openai_request r;
+        openai_error error;
+        c.n_ctx = cases[i].n_ctx;
+        json_t *body = json_loads(cases[i].body, 0, NULL);
+        fake_add_eos(cases[i].ends);
+        assert_true(openai_embedding_parse(&c, body, &r, &error));
+        fake_add_eos(false);
+        assert_int_equal(r.prompts[0].tokens.n, cases[i].n);
+        assert_int_equal(r.prompts[0].tokens.ids[0], cases[i].first);
+        assert_int_equal(r.prompts[0].tokens.ids[cases[i].n - 1], cases[i].last);
+        openai_request_free(&r);
+        json_decref(body);
+    }
+}
+
+/* As in other requests. */
+static void requests_have_a_salt_and_an_id(void **state) {
+    (void)state;
+    scene s;
+    scene_begin(&s, &openai_embedding, "{\"input\":\"a\",\"cache_salt\":\"pepper\",\"request_id\":\"mine\",\"priority\":-2}");
+    assert_int_equal(s.request.params.salt_size, 6);
+    assert_memory_equal(s.request.params.salt, "pepper", 6);
+    assert_string_equal(s.request.id, "mine");
+    assert_int_equal(s.request.params.priority, -2);
+    scene_end(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_form_of_input_is_read),  cmocka_unit_test(the_server_may_choose_the_pooling),
-        cmocka_unit_test(an_end_token_may_come_behind), cmocka_unit_test(wrong_fields_are_refused),
-        cmocka_unit_test(embeddings_have_length_one),   cmocka_unit_test(dimensions_and_formats),
+        cmocka_unit_test(every_form_of_input_is_read),    cmocka_unit_test(the_server_may_choose_the_pooling),
+        cmocka_unit_test(an_end_token_may_come_behind),   cmocka_unit_test(wrong_fields_are_refused),
+        cmocka_unit_test(embeddings_have_length_one),     cmocka_unit_test(dimensions_and_formats),
+        cmocka_unit_test(vectors_may_keep_their_lengths), cmocka_unit_test(inputs_are_truncated),
+        cmocka_unit_test(requests_have_a_salt_and_an_id),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

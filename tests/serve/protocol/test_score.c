@@ -26,7 +26,11 @@ static void bodies_become_queries_and_documents(void **state) {
         {&openai_score, "{\"text_1\":\"q\",\"text_2\":\"d\"" POOLED, 1, 2},
         {&openai_score, "{\"text_1\":\"q\",\"text_2\":[\"d\",{\"text\":\"e\"}],\"priority\":1" POOLED, 1, 3},
         {&openai_score, "{\"queries\":[\"q\",\"r\"],\"documents\":[\"d\",\"e\"]" POOLED, 2, 4},
+        {&openai_score, "{\"data_1\":\"q\",\"data_2\":[\"d\"],\"max_tokens_per_query\":1" POOLED, 1, 2},
+        {&openai_score, "{\"queries\":\"q\",\"items\":\"d\",\"embed_dtype\":\"float32\"" POOLED, 1, 2},
         {&openai_rerank, "{\"query\":\"q\",\"documents\":[\"d\",{\"text\":\"e\"}],\"top_n\":1" POOLED, 1, 3},
+        {&openai_rerank, "{\"query\":\"q\",\"documents\":[\"d\",\"e\"],\"max_tokens_per_doc\":1" POOLED, 1, 3},
+        {&openai_rerank, "{\"query\":\"q\",\"documents\":[\"abd\",\"e\"],\"truncate_prompt_tokens\":1" POOLED, 1, 3},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         scene s;
@@ -210,6 +214,27 @@ static void scores_are_probabilities(void **state) {
     fake_know_words(false);
 }
 
+/* vLLM's `use_activation` false: the difference of the logprobs, of which the probability is the sigmoid. */
+static void scores_may_be_the_odds(void **state) {
+    (void)state;
+    static const float logprobs[][2] = {{-1, -1}, {-INFINITY, -90}, {-92, -90}, {-INFINITY, -INFINITY}};
+    scene s;
+    fake_know_words(true);
+    scene_begin(
+        &s, &openai_score,
+        "{\"text_1\":\"q\",\"text_2\":[\"d\",\"e\",\"f\",\"g\"],\"use_activation\":false,\"truncate_prompt_tokens\":900}");
+    json_t *answer = answer_judged(&s, logprobs);
+    static const char *const expected[] = {"0.0", "9909.0", "2.0", "0.0"};
+    for (int i = 0; i < 4; i++) {
+        char pointer[32];
+        snprintf(pointer, sizeof pointer, "/data/%d/score", i);
+        assert_at(answer, pointer, expected[i]);
+    }
+    json_decref(answer);
+    scene_end(&s);
+    fake_know_words(false);
+}
+
 /* ---- Both ---- */
 
 static void wrong_bodies_are_refused(void **state) {
@@ -233,6 +258,12 @@ static void wrong_bodies_are_refused(void **state) {
         {&openai_rerank, "{\"query\":\"q\",\"documents\":[\"d\"],\"return_documents\":1}", "return_documents", "true"},
         {&openai_rerank, "{\"query\":\"q\",\"documents\":[\"d\"],\"instruction\":\"i\"" POOLED, "instruction",
          "into the query"},
+        {&openai_rerank, "{\"query\":\"q\",\"documents\":[\"d\",\"ef\"],\"max_tokens_per_doc\":1" POOLED, "max_tokens_per_doc",
+         "'documents[1]' has 2 tokens"},
+        {&openai_rerank, "{\"query\":\"qr\",\"documents\":[\"d\"],\"max_query_length\":1" POOLED, "max_query_length",
+         "'query' has 2 tokens"},
+        {&openai_rerank, "{\"query\":\"q\",\"documents\":[\"d\"],\"return_embeddings\":true" POOLED, "return_embeddings",
+         "/v1/embeddings"},
         {&openai_rerank, "{\"query\":\"q\",\"documents\":[\"d\"]}", "model", "no tokens \"yes\" and \"no\""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -240,6 +271,8 @@ static void wrong_bodies_are_refused(void **state) {
     fake_know_words(true);
     assert_body_refused(&openai_rerank, "{\"query\":\"q\",\"documents\":[\"d\"],\"instruction\":1}", 400, "instruction",
                         "must be a string");
+    assert_body_refused(&openai_score, "{\"text_1\":\"q\",\"text_2\":\"d\",\"truncate_prompt_tokens\":20}", 400,
+                        "truncate_prompt_tokens", "of which the model needs all");
     fake_know_words(false);
 }
 
@@ -285,6 +318,7 @@ int main(void) {
         cmocka_unit_test(documents_are_ranked),
         cmocka_unit_test(questions_end_with_the_document),
         cmocka_unit_test(scores_are_probabilities),
+        cmocka_unit_test(scores_may_be_the_odds),
         cmocka_unit_test(wrong_bodies_are_refused),
         cmocka_unit_test(a_model_may_lack_a_chat),
         cmocka_unit_test(queries_are_not_repeated_without_bound),
