@@ -281,6 +281,7 @@ typedef struct openai_request {
     size_t n_queries;  /* scores: of the prompts, the first ones are queries, and the others documents */
     int32_t labels[2]; /* scores of a model that judges, whose prompts have query and document: the tokens of "no" and "yes" */
     int32_t top_n;     /* rankings: the most documents in the answer; 0: all */
+    bool only_ranks;   /* rankings: the answer is the array of ranks, as in Text Embeddings Inference */
     char *stop[OPENAI_MAX_STOP];
     int32_t stop_tokens[OPENAI_MAX_STOP_TOKENS];
     int32_t pin_ttl_s; /* seconds for which params.pin_tokens are to stay in the cache after their last use; 0: they are 0 */

@@ -18,7 +18,7 @@
 static const char *const first_names[] = {"text_1", "queries", "data_1", NULL};
 static const char *const second_names[] = {"text_2", "documents", "items", "data_2", NULL};
 static const char *const query_names[] = {"query", NULL};
-static const char *const ranked_names[] = {"documents", NULL};
+static const char *const ranked_names[] = {"documents", "texts", NULL};
 static const char *const query_limits[] = {"max_tokens_per_query", "max_query_length", NULL};
 static const char *const document_limits[] = {"max_tokens_per_doc", "max_doc_length", NULL};
 static const char *const instruction_names[] = {"instruct", "instruction", NULL};
@@ -318,12 +318,26 @@ static bool keep_documents(const texts *documents, openai_request *r, openai_err
     return true;
 }
 
+/*
+ * Read what differs where the documents are `texts`, as in Text Embeddings Inference and llama-server; and whether the answer
+ * repeats them.
+ */
+static bool read_form(const json_t *body, openai_request *r, bool *returned, openai_error *error) {
+    bool raw = false;
+    r->only_ranks = strcmp(name_in(body, ranked_names), "texts") == 0;
+    *returned = !r->only_ranks;
+    if (!field_bool(body, "return_text", returned, error) || !field_bool(body, "return_documents", returned, error) ||
+        !field_bool(body, "raw_scores", &raw, error))
+        return false;
+    r->raw = r->raw || raw;
+    return true;
+}
+
 static bool parse_rerank(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     texts queries = {0}, documents = {0};
     bool returned = true;
     bool ok = begin(context, body, r, error) && field_int32(body, "top_n", 0, INT32_MAX, &r->top_n, error) &&
-              field_bool(body, "return_documents", &returned, error) &&
-              read_texts(context, body, query_names, &queries, error) &&
+              read_form(body, r, &returned, error) && read_texts(context, body, query_names, &queries, error) &&
               read_texts(context, body, ranked_names, &documents, error);
     r->id_prefix = "rerank-";
     if (ok && queries.n != 1) ok = openai_refuse(error, "query", "has %zu texts; it must be one", queries.n);
@@ -405,31 +419,39 @@ static int compare(const void *a, const void *b) {
 
 static void write_rank(openai_writer *w, const openai_request *r, const ranked *rank) {
     const openai_prompt *prompt = &r->prompts[r->n_queries + rank->document];
+    const bool within = !r->only_ranks; /* the text is within another object */
     writer_open(w, NULL, '{');
     writer_integer(w, "index", (int64_t)rank->document);
-    writer_real(w, "relevance_score", rank->score);
-    if (prompt->text) {
-        writer_open(w, "document", '{');
-        writer_bytes(w, "text", prompt->text, prompt->text_size);
-        writer_close(w);
-    }
+    writer_real(w, within ? "relevance_score" : "score", rank->score);
+    if (prompt->text && within) writer_open(w, "document", '{');
+    if (prompt->text) writer_bytes(w, "text", prompt->text, prompt->text_size);
+    if (prompt->text && within) writer_close(w);
     writer_close(w);
 }
 
-static void write_ranking(openai_writer *w, const char *key, const openai_result *result) {
+/* Write an array of the best documents. */
+static void write_ranks(openai_writer *w, const char *key, const openai_result *result) {
     const openai_request *r = result->request;
     const size_t n = n_documents(r), n_written = r->top_n > 0 && (size_t)r->top_n < n ? (size_t)r->top_n : n;
     ranked *ranks = calloc(n, sizeof *ranks);
     if (!ranks) writer_fail(w);
     for (size_t i = 0; ranks && i < n; i++) ranks[i] = (ranked){i, score_of(result, i)};
     if (ranks) qsort(ranks, n, sizeof *ranks, compare);
-    writer_open(w, key, '{');
-    openai_write_head(w, result, "list");
-    writer_open(w, "results", '[');
+    writer_open(w, key, '[');
     for (size_t i = 0; ranks && i < n_written; i++) write_rank(w, r, &ranks[i]);
     writer_close(w);
-    write_end(w, result);
     free(ranks);
+}
+
+static void write_ranking(openai_writer *w, const char *key, const openai_result *result) {
+    if (result->request->only_ranks) {
+        write_ranks(w, key, result);
+        return;
+    }
+    writer_open(w, key, '{');
+    openai_write_head(w, result, "list");
+    write_ranks(w, "results", result);
+    write_end(w, result);
 }
 
 /* Neither streams. */

@@ -172,6 +172,8 @@ def test_scores_by_embeddings(url):
     ranked = post(url, "/v1/rerank", query=query, documents=documents, top_n=2, pooling="last")["results"]
     assert [rank["index"] for rank in ranked] == sorted(range(3), key=lambda i: -scores[i])[:2]
     assert ranked[0] == {"index": 1, "relevance_score": scores[1], "document": {"text": query}}
+    assert post(url, "/rerank", query=query, texts=documents, pooling="last") == [
+        {"index": i, "score": scores[i]} for i in sorted(range(3), key=lambda i: -scores[i])]
 
 
 def test_scores_by_judgement(url):

@@ -130,6 +130,29 @@ static void documents_are_ranked(void **state) {
     }
 }
 
+/* A body with `texts` gets the answer of Text Embeddings Inference, which llama-server has for it, too. */
+static void texts_are_ranked(void **state) {
+    (void)state;
+    static const float vectors[][FAKE_EMBD] = {{1, 0, 0}, {0, 1, 0}, {1, 0, 0}, {3, 4, 0}};
+    static const struct {
+        const char *fields, *answer;
+    } cases[] = {
+        {"", "[{\"index\":1,\"score\":1.0},{\"index\":2,\"score\":0.59999999999999998},{\"index\":0,\"score\":0.0}]"},
+        {"\"top_n\":1,\"return_text\":true,", "[{\"index\":1,\"score\":1.0,\"text\":\"e\"}]"},
+        {"\"top_n\":1,\"raw_scores\":true,\"truncate\":false,", "[{\"index\":1,\"score\":1.0}]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        scene s;
+        char body[160];
+        snprintf(body, sizeof body, "{%s\"query\":\"q\",\"texts\":[\"d\",\"e\",\"f\"]" POOLED, cases[i].fields);
+        scene_begin(&s, &openai_rerank, body);
+        json_t *answer = answer_with(&s, vectors);
+        assert_at(answer, "", cases[i].answer);
+        json_decref(answer);
+        scene_end(&s);
+    }
+}
+
 /* ---- Models that judge ---- */
 
 /* The test fails unless the prompt's bytes begin and end so; the fake chat joins the contents, and ends with FAKE_END. */
@@ -232,6 +255,11 @@ static void scores_may_be_the_odds(void **state) {
     }
     json_decref(answer);
     scene_end(&s);
+    scene_begin(&s, &openai_rerank, "{\"query\":\"q\",\"texts\":[\"d\",\"e\",\"f\"],\"raw_scores\":true,\"top_n\":1}");
+    answer = answer_judged(&s, logprobs);
+    assert_at(answer, "", "[{\"index\":1,\"score\":9909.0}]");
+    json_decref(answer);
+    scene_end(&s);
     fake_know_words(false);
 }
 
@@ -316,6 +344,7 @@ int main(void) {
         cmocka_unit_test(some_models_do_not_judge),
         cmocka_unit_test(scores_are_cosines),
         cmocka_unit_test(documents_are_ranked),
+        cmocka_unit_test(texts_are_ranked),
         cmocka_unit_test(questions_end_with_the_document),
         cmocka_unit_test(scores_are_probabilities),
         cmocka_unit_test(scores_may_be_the_odds),

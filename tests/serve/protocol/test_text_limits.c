@@ -105,8 +105,12 @@ static int count_places(const json_t *schema, int depth) {
     return n + (takes_object(schema) ? count_in_object(schema, depth) : 0);
 }
 
+/* Of members of which a value must have one, the first is. */
 static bool is_required(const json_t *schema, const char *name) {
     const json_t *required = json_object_get(schema, "required");
+    if (json_array_size(json_object_get(schema, "anyOf")) > 0 &&
+        is_required(json_array_get(json_object_get(schema, "anyOf"), 0), name))
+        return true;
     for (size_t i = 0; i < json_array_size(required); i++)
         if (strcmp(json_string_value(json_array_get(required, i)), name) == 0) return true;
     return false;
