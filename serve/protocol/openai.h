@@ -306,7 +306,7 @@ void openai_request_free(openai_request *request);
 size_t openai_repeated_bytes(const openai_request *request);
 
 /*
- * Read a request for embeddings: `input` is a string, token ids, or an array of either, and each is a prompt (embeddings.c).
+ * Read a request for embeddings: `input` is a prompt, as that of a completion, or an array of them (embeddings.c).
  * Otherwise as openai_request_parse.
  */
 bool openai_embedding_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);

@@ -79,7 +79,7 @@ bool openai_parse_chat(const openai_context *context, const json_t *body, openai
                        openai_error *error);
 
 /*
- * Read the value of a field called `name` as at most `most` prompts: a string, an array of token ids, or an array of either.
+ * Read the value of a field called `name` as at most `most` prompts: one as openai_parse_prompt reads it, or an array of them.
  */
 bool openai_parse_prompt_list(const openai_context *context, const json_t *value, const char *name, size_t most,
                               openai_request *request, openai_error *error);
@@ -93,7 +93,10 @@ bool openai_set_texts(const openai_context *context, openai_request *request, op
 /* Refuse a request whose answer would repeat its prompts in too many bytes (read_request.c). The request is not freed. */
 bool openai_check_repeated(const openai_request *request, openai_error *error);
 
-/* Read one of them: a string, or an array of token ids. where: its name in messages. */
+/*
+ * Read one of them: a string, an array of token ids and texts, or {"prompt_string": a string}. A text that comes first begins
+ * the prompt, with the tokens that the model wants there. where: the prompt's name in messages.
+ */
 bool openai_parse_prompt(const openai_context *context, const json_t *value, const char *where, openai_request *request,
                          openai_prompt *prompt, openai_error *error);
 

@@ -90,24 +90,37 @@ static cl_status add_leading(const cl_tokenizer *tok, size_t size, cl_token_list
     return cl_token_list_add(tokens, cl_tokenizer_bos(tok), cause);
 }
 
-static bool parse_text(const openai_context *context, const json_t *value, const char *where, openai_request *r,
-                       openai_prompt *prompt, openai_error *error) {
+/* Append the tokens of a text; begins: it is the beginning of the prompt. */
+static bool add_text(const openai_context *context, const json_t *value, const char *where, bool begins, openai_request *r,
+                     cl_token_list *tokens, openai_error *error) {
     const cl_tokenizer *tok = context->model->tok;
     const char *text = json_string_value(value);
     const size_t size = json_string_length(value);
-    if (!openai_check_size(context, where, size, error)) return false;
     cl_error cause;
-    cl_status status = r->adds_special ? add_leading(tok, size, &prompt->tokens, &cause) : CL_OK;
+    cl_status status = begins && r->adds_special ? add_leading(tok, size, tokens, &cause) : CL_OK;
     if (status == CL_OK)
-        status = (r->parse_special ? cl_tokenizer_encode_template : cl_tokenizer_encode)(tok, text, size, true, &prompt->tokens,
-                                                                                         &cause);
-    if (status != CL_OK) return openai_fail_from(error, "prompt", &cause);
+        status =
+            (r->parse_special ? cl_tokenizer_encode_template : cl_tokenizer_encode)(tok, text, size, begins, tokens, &cause);
+    if (status != CL_OK) return openai_fail_from(error, where, &cause);
     note_special(tok, text, size, r);
-    if (r->truncate == 0 && !openai_check_count(context, where, prompt->tokens.n, error)) return false;
+    return true;
+}
+
+static bool check_fit(const openai_context *context, const openai_request *r, const char *where, size_t n_tokens,
+                      openai_error *error) {
+    return r->truncate != 0 || openai_check_count(context, where, n_tokens, error);
+}
+
+static bool parse_text(const openai_context *context, const json_t *value, const char *where, openai_request *r,
+                       openai_prompt *prompt, openai_error *error) {
+    const size_t size = json_string_length(value);
+    if (!openai_check_size(context, where, size, error) || !add_text(context, value, where, true, r, &prompt->tokens, error) ||
+        !check_fit(context, r, where, prompt->tokens.n, error))
+        return false;
     if (!r->echo) return true;
     prompt->text = malloc(size + 1);
     if (!prompt->text) return openai_fail_memory(error);
-    memcpy(prompt->text, text, size + 1);
+    memcpy(prompt->text, json_string_value(value), size + 1);
     prompt->text_size = size;
     return true;
 }
@@ -131,16 +144,35 @@ bool openai_set_texts(const openai_context *context, openai_request *r, openai_e
     return ok;
 }
 
-static bool parse_ids(const openai_context *context, const json_t *value, const char *where, const openai_request *r,
-                      openai_prompt *prompt, openai_error *error) {
-    if (r->truncate == 0 && !openai_check_count(context, where, json_array_size(value), error)) return false;
+/* Token ids, and texts between them. All texts together have the limit of one. */
+static bool parse_parts(const openai_context *context, const json_t *value, const char *where, openai_request *r,
+                        openai_prompt *prompt, openai_error *error) {
+    if (!check_fit(context, r, where, json_array_size(value), error) ||
+        !openai_check_size(context, where, field_text_size(value), error))
+        return false;
     for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *part = json_array_get(value, i);
+        const field_path path = path_of("%s[%zu]", where, i);
         int32_t id;
-        if (!field_token(json_array_get(value, i), path_of("%s[%zu]", where, i).text, context->model, &id, error) ||
-            !add_token(&prompt->tokens, id, error))
+        if (json_is_string(part)
+                ? !add_text(context, part, path.text, i == 0, r, &prompt->tokens, error)
+                : !field_token(part, path.text, context->model, &id, error) || !add_token(&prompt->tokens, id, error))
             return false;
     }
-    return !r->echo || set_text(context, r, prompt, error);
+    return check_fit(context, r, where, prompt->tokens.n, error) && (!r->echo || set_text(context, r, prompt, error));
+}
+
+/* llama-server's object of a text and of media, which no model here takes. */
+static bool parse_object(const openai_context *context, const json_t *value, const char *where, openai_request *r,
+                         openai_prompt *prompt, openai_error *error) {
+    const json_t *text = field_get(value, "prompt_string");
+    const field_path path = path_of("%s.prompt_string", where), media = path_of("%s.multimodal_data", where);
+    if (field_get_requested(value, "multimodal_data")) {
+        openai_refuse(error, media.text, "is not supported by this server; it reads text alone: leave it out");
+        return openai_set_status(error, 400, "unsupported_parameter");
+    }
+    if (!json_is_string(text)) return openai_refuse(error, path.text, "must be a string, not %s", field_kind(text));
+    return parse_text(context, text, path.text, r, prompt, error);
 }
 
 bool openai_parse_prompt(const openai_context *context, const json_t *value, const char *where, openai_request *r,
@@ -148,7 +180,9 @@ bool openai_parse_prompt(const openai_context *context, const json_t *value, con
     if (json_is_string(value)) {
         if (!parse_text(context, value, where, r, prompt, error)) return false;
     } else if (json_is_array(value)) {
-        if (!parse_ids(context, value, where, r, prompt, error)) return false;
+        if (!parse_parts(context, value, where, r, prompt, error)) return false;
+    } else if (field_get(value, "prompt_string")) {
+        if (!parse_object(context, value, where, r, prompt, error)) return false;
     } else {
         return openai_refuse(error, where, "must be a string or an array of token ids, not %s", field_kind(value));
     }
@@ -182,11 +216,17 @@ bool openai_truncate_prompts(const openai_context *context, openai_request *r, o
     return ok;
 }
 
+/* Whether a value is one prompt, as an array with a token id is. Otherwise each element of an array is one. */
+static bool is_one_prompt(const json_t *value) {
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (json_is_number(json_array_get(value, i))) return true;
+    return !json_is_array(value);
+}
+
 bool openai_parse_prompt_list(const openai_context *context, const json_t *value, const char *name, size_t most,
                               openai_request *r, openai_error *error) {
     if (!value) return openai_refuse(error, name, "is missing; send a string, an array of strings, or token ids");
-    /* An array of numbers is one prompt; the elements of any other array are one prompt each. */
-    const bool several = json_is_array(value) && !json_is_number(json_array_get(value, 0));
+    const bool several = !is_one_prompt(value);
     const size_t n = several ? json_array_size(value) : 1;
     if (n == 0 || n > most) return openai_refuse(error, name, "has %zu prompts; it must have from 1 to %zu", n, most);
     r->prompts = calloc(n, sizeof *r->prompts);
@@ -265,7 +305,7 @@ static bool parse_chat(const openai_context *context, const json_t *body, openai
 
 /* Whether the choices of all prompts are few enough, before the prompts are read. */
 static bool check_choices(const json_t *prompt, const openai_request *r, openai_error *error) {
-    const size_t n_prompts = json_is_array(prompt) && !json_is_number(json_array_get(prompt, 0)) ? json_array_size(prompt) : 1;
+    const size_t n_prompts = is_one_prompt(prompt) ? 1 : json_array_size(prompt);
     if (n_prompts > OPENAI_MAX_PROMPTS || n_prompts * (size_t)r->params.n <= OPENAI_MAX_CHOICES) return true;
     return openai_refuse(error, r->params.n > r->n ? "best_of" : "n",
                          "is %d for each of %zu prompts; a request may have %d choices: lower it, or send fewer prompts",

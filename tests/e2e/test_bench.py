@@ -68,7 +68,7 @@ def test_messages_are_rendered_as_batch_does(table2, file, chunkllama):
     ("[1]", "line 2: the line is not a JSON object"),
     ({"id": 1}, "line 2: the request has neither messages nor prompt"),
     ({"prompt": 5}, "line 2: 'prompt' must be a string or an array of token ids"),
-    ({"prompt": [1, "a"]}, "line 2: 'prompt[1]' must be an integer, a token id"),
+    ({"prompt": [1, ["a"]]}, "line 2: 'prompt[1]' must be an integer, a token id"),
     ({"prompt": [-1]}, "line 2: 'prompt[0]' is -1; token ids of this model are from 0 to"),
     ({"prompt": [1 << 40]}, "line 2: 'prompt[0]' is 1099511627776; token ids of this model are from 0 to"),
     ({"messages": []}, "line 2: 'messages' must be an array of at least one message"),

@@ -1,6 +1,7 @@
 /* llama-server's bodies become those of other dialects with its own defaults, and its answers and events have its members. */
 #include "tests/support/testing.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +42,41 @@ static void bodies_have_other_defaults(void **state) {
     assert_true(r.params.pooling == CL_ENGINE_POOL_LAST);
     assert_prompt(&r, special, 2);
     openai_request_free(&r);
+}
+
+/* Of a prompt's parts, only the first begins it; names of special tokens stand for these tokens in each. */
+static void prompts_have_parts(void **state) {
+    (void)state;
+    static const struct {
+        const char *prompt;
+        size_t n_prompts, n; /* of the first prompt */
+        int32_t tokens[5];
+        const char *text; /* that the answer repeats */
+    } cases[] = {
+        {"[12,34,\"ab\",56]", 1, 5, {12, 34, 'a', 'b', 56}, "\014\"ab8"},
+        {"[\"a\",5,\"b</s>\"]", 1, 5, {FAKE_BOS, 'a', 5, 'b', FAKE_END}, NULL},
+        {"[[\"a\",7],\"b\"]", 2, 3, {FAKE_BOS, 'a', 7}, NULL},
+        {"[\"a\",\"b\",\"c\"]", 3, 2, {FAKE_BOS, 'a'}, NULL},
+        {"{\"prompt_string\":\"ab\"}", 1, 3, {FAKE_BOS, 'a', 'b'}, NULL},
+        {"[{\"prompt_string\":\"a\",\"multimodal_data\":[]},[5]]", 2, 2, {FAKE_BOS, 'a'}, NULL},
+    };
+    fake_add_bos(true);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[128];
+        openai_request r;
+        openai_error error;
+        snprintf(body, sizeof body, "{\"prompt\":%s}", cases[i].prompt);
+        assert_true(parse_as(&llama_server_completion, body, &r, &error));
+        assert_int_equal(r.n_prompts, cases[i].n_prompts);
+        assert_prompt(&r, cases[i].tokens, cases[i].n);
+        if (cases[i].text) assert_string_equal(r.prompts[0].text, cases[i].text);
+        openai_request_free(&r);
+        snprintf(body, sizeof body, "{\"content\":%s}", cases[i].prompt);
+        assert_true(parse_as(&llama_server_embedding, body, &r, &error));
+        assert_prompt(&r, cases[i].tokens, cases[i].n);
+        openai_request_free(&r);
+    }
+    fake_add_bos(false);
 }
 
 /* Where the request says that names of special tokens are text, they are. */
@@ -244,11 +280,17 @@ static void facts_are_told(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bodies_have_other_defaults), cmocka_unit_test(names_can_be_text),
-        cmocka_unit_test(what_is_wrong_is_refused),   cmocka_unit_test(gaps_are_filled),
-        cmocka_unit_test(answers_have_its_members),   cmocka_unit_test(answers_have_timings),
-        cmocka_unit_test(streams_have_its_members),   cmocka_unit_test(vectors_are_in_arrays),
-        cmocka_unit_test(chats_are_written),          cmocka_unit_test(facts_are_told),
+        cmocka_unit_test(bodies_have_other_defaults),
+        cmocka_unit_test(prompts_have_parts),
+        cmocka_unit_test(names_can_be_text),
+        cmocka_unit_test(what_is_wrong_is_refused),
+        cmocka_unit_test(gaps_are_filled),
+        cmocka_unit_test(answers_have_its_members),
+        cmocka_unit_test(answers_have_timings),
+        cmocka_unit_test(streams_have_its_members),
+        cmocka_unit_test(vectors_are_in_arrays),
+        cmocka_unit_test(chats_are_written),
+        cmocka_unit_test(facts_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

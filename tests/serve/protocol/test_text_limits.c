@@ -265,15 +265,17 @@ static void no_text_is_worked_on_before_its_bound(void **state) {
 /* Many short texts are as much work as a long one. */
 static void texts_are_counted_together(void **state) {
     (void)state;
-    static const char *const forms[] = {"logit_bias", "bad_words", "guided_choice", "stop"};
+    static const char *const forms[] = {"logit_bias", "bad_words", "guided_choice", "stop", "prompt"};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         json_t *all = json_array();
+        if (i == 4) json_array_append_new(all, json_integer(1)); /* so that the texts are one prompt */
         for (int k = 0; k < 1000; k++) {
             char text[1001];
             snprintf(text, sizeof text, "%01000d", k);
             json_array_append_new(all, i == 0 ? json_pack("[si]", text, 1) : json_string(text));
         }
-        json_t *body = json_pack("{s:s, s:o}", "prompt", "x", forms[i], all);
+        json_t *body = json_pack("{s:s}", "prompt", "x");
+        json_object_set_new(body, forms[i], all);
         const size_t n = allocated_for("/v1/completions", body);
         if (n > MOST_ALLOCATED) fail_msg("%s: %zu bytes were allocated", forms[i], n);
         json_decref(body);
