@@ -60,40 +60,45 @@ static bool read_bias(const json_t *value, const char *where, float *bias, opena
     return true;
 }
 
-/* Read a token id that is written as the name of a field. */
-static bool read_id(const openai_context *context, const char *name, int32_t *id, openai_error *error) {
-    char *end;
-    const long long x = strtoll(name, &end, 10);
-    const int32_t n_vocab = cl_tokenizer_n_vocab(context->model->tok);
-    if (name[0] < '0' || name[0] > '9' || *end || x >= n_vocab)
-        return openai_refuse(error, "logit_bias", "names the token '%.32s'; the names must be token ids from 0 to %d", name,
-                             n_vocab - 1);
-    *id = (int32_t)x;
-    return true;
+/* The bias of all tokens of a text. */
+static bool add_text_bias(const openai_context *context, cl_str text, float bias, const char *where, openai_request *r,
+                          openai_error *error) {
+    cl_token_list list = {0};
+    bool ok = encode(context, where, text.data, text.size, &r->rules, &list, error);
+    for (size_t i = 0; i < list.n && ok; i++) ok = add_bias(r, list.ids[i], bias, error);
+    cl_token_list_free(&list);
+    return ok;
 }
 
-/* OpenAI's form: {"token id": bias}. */
+/* The bias of a token by its id, written as a number. */
+static bool add_id_bias(const openai_context *context, const char *id, float bias, openai_request *r, openai_error *error) {
+    const long long x = strtoll(id, NULL, 10);
+    const int32_t n_vocab = cl_tokenizer_n_vocab(context->model->tok);
+    if (id[0] < '0' || id[0] > '9' || x >= n_vocab)
+        return openai_refuse(error, "logit_bias", "names the token '%.32s'; token ids of this model are from 0 to %d", id,
+                             n_vocab - 1);
+    return add_bias(r, (int32_t)x, bias, error);
+}
+
+static bool is_number(const char *text) {
+    char *end;
+    strtoll(text, &end, 10);
+    return !*end;
+}
+
+/* OpenAI's form: {"token id": bias}; in llama-server's, names that are no numbers are texts. */
 static bool parse_bias_object(const openai_context *context, const json_t *object, openai_request *r, openai_error *error) {
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)object, name, value) {
-        int32_t id = 0;
         float bias = 0;
         const field_path where = path_of("logit_bias.%.32s", name);
-        if (!read_id(context, name, &id, error) || !read_bias(value, where.text, &bias, error) || !add_bias(r, id, bias, error))
+        if (!read_bias(value, where.text, &bias, error)) return false;
+        if (is_number(name) ? !add_id_bias(context, name, bias, r, error)
+                            : !add_text_bias(context, cl_str_of(name), bias, where.text, r, error))
             return false;
     }
     return true;
-}
-
-/* The bias of all tokens of a text. */
-static bool add_text_bias(const openai_context *context, const json_t *text, float bias, const char *where, openai_request *r,
-                          openai_error *error) {
-    cl_token_list list = {0};
-    bool ok = encode(context, where, json_string_value(text), json_string_length(text), &r->rules, &list, error);
-    for (size_t i = 0; i < list.n && ok; i++) ok = add_bias(r, list.ids[i], bias, error);
-    cl_token_list_free(&list);
-    return ok;
 }
 
 /* llama-server's form: [[token id or text, bias]]. */
@@ -107,7 +112,8 @@ static bool parse_bias_array(const openai_context *context, const json_t *array,
         if (json_array_size(pair) != 2)
             return openai_refuse(error, where, "must be an array of a token id, or a text, and a bias");
         if (!read_bias(json_array_get(pair, 1), where, &bias, error)) return false;
-        if (json_is_string(token) ? !add_text_bias(context, token, bias, where, r, error)
+        const cl_str text = {json_string_value(token), json_string_length(token)};
+        if (json_is_string(token) ? !add_text_bias(context, text, bias, where, r, error)
                                   : !field_token(token, where, context->model, &id, error) || !add_bias(r, id, bias, error))
             return false;
     }
@@ -119,7 +125,8 @@ static bool parse_bias(const openai_context *context, const json_t *body, openai
     if (!field) return true;
     if (cl_json_is_object(field)) return parse_bias_object(context, field, r, error);
     if (json_is_array(field)) return parse_bias_array(context, field, r, error);
-    return openai_refuse(error, "logit_bias", "must be an object of token ids and numbers, not %s", field_kind(field));
+    return openai_refuse(error, "logit_bias", "must be an object of token ids, or texts, and numbers, not %s",
+                         field_kind(field));
 }
 
 /* ---- allowed_token_ids ---- */

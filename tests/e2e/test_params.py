@@ -29,7 +29,7 @@ def test_logit_bias(server):
     plain = ids_of(complete(server))
     banned = {str(token): -100 for token in set(plain)}
     assert not set(ids_of(complete(server, logit_bias=banned))) & set(plain)
-    assert set(ids_of(complete(server, logit_bias={"260": 100}, max_tokens=5))) == {260}
+    assert set(ids_of(complete(server, logit_bias={"260": 100, " a": False}, max_tokens=5))) == {260}
     assert set(ids_of(complete(server, logit_bias=[[260, 100], [" a", False]], max_tokens=5))) == {260}
 
 

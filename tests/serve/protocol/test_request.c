@@ -331,7 +331,9 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_COMPLETION, COMPLETION("\"repeat_penalty\":0"), "repeat_penalty", "from 0.01"},
         {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":3"), "logit_bias", "an object of token ids"},
         {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"258\":1}"), "logit_bias", "0 to 257"},
-        {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"5x\":1}"), "logit_bias", "names the token '5x'"},
+        {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"-5\":1}"), "logit_bias", "names the token '-5'"},
+        {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"\":1}"), "logit_bias", "names the token ''"},
+        {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"5x\":101}"), "logit_bias.5x", "from -100 to 100"},
         {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"99999999999999999999\":1}"), "logit_bias", "0 to 257"},
         {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"5\":101}"), "logit_bias.5", "from -100 to 100"},
         {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"5\":\"x\"}"), "logit_bias.5", "not a string"},
@@ -560,6 +562,14 @@ static void rules_are_read(void **state) {
     assert_bias(&r, 1, 'a', 2);
     assert_bias(&r, 2, 'b', 2);
     assert_bias(&r, 3, 6, -INFINITY);
+    openai_request_free(&r);
+
+    parse_ok(&c, OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"ab\":-2,\"5x\":false}"), &r);
+    assert_int_equal(r.params.n_logit_bias, 4);
+    assert_bias(&r, 0, 'a', -2);
+    assert_bias(&r, 1, 'b', -2);
+    assert_bias(&r, 2, '5', -INFINITY);
+    assert_bias(&r, 3, 'x', -INFINITY);
     openai_request_free(&r);
 
     parse_ok(&c, OPENAI_COMPLETION, COMPLETION("\"logit_bias\":[],\"allowed_token_ids\":[],\"bad_words\":[]"), &r);

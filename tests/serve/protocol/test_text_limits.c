@@ -262,20 +262,29 @@ static void no_text_is_worked_on_before_its_bound(void **state) {
     json_decref(description);
 }
 
+/* An object with these names, which are freed as an array. */
+static json_t *named_by(json_t *names) {
+    json_t *object = json_object(), *name;
+    size_t i;
+    json_array_foreach(names, i, name) json_object_set_new(object, json_string_value(name), json_integer(1));
+    json_decref(names);
+    return object;
+}
+
 /* Many short texts are as much work as a long one. */
 static void texts_are_counted_together(void **state) {
     (void)state;
-    static const char *const forms[] = {"logit_bias", "bad_words", "guided_choice", "stop", "prompt"};
+    static const char *const forms[] = {"logit_bias", "bad_words", "guided_choice", "stop", "prompt", "logit_bias"};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         json_t *all = json_array();
         if (i == 4) json_array_append_new(all, json_integer(1)); /* so that the texts are one prompt */
         for (int k = 0; k < 1000; k++) {
             char text[1001];
-            snprintf(text, sizeof text, "%01000d", k);
+            snprintf(text, sizeof text, "%0999dx", k);
             json_array_append_new(all, i == 0 ? json_pack("[si]", text, 1) : json_string(text));
         }
         json_t *body = json_pack("{s:s}", "prompt", "x");
-        json_object_set_new(body, forms[i], all);
+        json_object_set_new(body, forms[i], i == 5 ? named_by(all) : all);
         const size_t n = allocated_for("/v1/completions", body);
         if (n > MOST_ALLOCATED) fail_msg("%s: %zu bytes were allocated", forms[i], n);
         json_decref(body);
