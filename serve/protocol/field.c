@@ -91,6 +91,12 @@ static bool is_huge(const json_t *value) {
     return x >= 0x1p63 || x < -0x1p63;
 }
 
+/* Whether a value is a number above all that an integer of 64 bits holds. */
+static bool is_beyond(const json_t *value) {
+    cl_str number;
+    return cl_json_is_number(value, &number) ? number.data[0] != '-' : json_real_value(value) >= 0x1p63;
+}
+
 bool field_is_integer(const json_t *value, int64_t *integer) {
     const double x = json_real_value(value);
     if (json_is_integer(value))
@@ -104,12 +110,18 @@ bool field_is_integer(const json_t *value, int64_t *integer) {
 
 bool field_int(const json_t *object, const char *name, int64_t min, int64_t max, int64_t *value, openai_error *error) {
     const json_t *field = field_get(object, name);
+    const bool saturates = max == INT32_MAX;
     int64_t x;
     if (!field) return true;
+    if (saturates && is_beyond(field)) {
+        *value = max;
+        return true;
+    }
     if (is_huge(field))
         return openai_refuse(error, name, "is %g; it must be an integer from %lld to %lld", json_real_value(field),
                              (long long)min, (long long)max);
     if (!field_is_integer(field, &x)) return openai_refuse(error, name, "must be an integer, not %s", field_kind(field));
+    if (saturates && x > max) x = max;
     if (x < min || x > max)
         return openai_refuse(error, name, "is %lld; it must be from %lld to %lld", (long long)x, (long long)min,
                              (long long)max);

@@ -4,6 +4,7 @@
  */
 #include "ollama.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,18 +29,15 @@ static bool move_length(openai_translation *t, const json_t *options) {
     return move_option(t, options, field, "num_predict");
 }
 
-static bool check_context(const openai_context *context, const json_t *options, openai_error *error) {
-    const json_t *value = field_get(options, "num_ctx");
+/* The context is that of the server, whose memory is set aside when it starts; no option makes it larger or smaller. */
+static bool check_context(const json_t *options, openai_error *error) {
     int64_t n = 0;
-    if (value && !field_is_integer(value, &n))
-        return openai_refuse(error, "options.num_ctx", "must be an integer, not %s", field_kind(value));
-    if (context->n_ctx == 0 || n <= context->n_ctx) return true;
-    return openai_refuse(error, "options.num_ctx",
-                         "is %lld; the context of this server has %d tokens%s: lower it, or leave it out", (long long)n,
-                         context->n_ctx, context->n_ctx_reason ? context->n_ctx_reason : "");
+    if (field_int(options, "num_ctx", INT64_MIN, INT32_MAX, &n, error)) return true;
+    snprintf(error->param, sizeof error->param, "options.num_ctx");
+    return false;
 }
 
-static bool read_options(openai_translation *t, const openai_context *context) {
+static bool read_options(openai_translation *t) {
     static const char *const names[] = {
         "temperature",
         "top_k",
@@ -56,7 +54,7 @@ static bool read_options(openai_translation *t, const openai_context *context) {
         "mirostat",
     };
     const json_t *options;
-    if (!field_object(t->body, "options", &options, t->error) || !check_context(context, options, t->error)) return false;
+    if (!field_object(t->body, "options", &options, t->error) || !check_context(options, t->error)) return false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!move_option(t, options, names[i], names[i])) return false;
     return move_length(t, options);
@@ -210,11 +208,10 @@ static const char *const own_fields[] = {
     "suffix",   "system",  "template", "think",   "top_logprobs", "truncate",
 };
 
-static bool translate(openai_translation *t, const openai_context *context, const json_t *body,
-                      bool (*read)(openai_translation *t), openai_error *error) {
+static bool translate(openai_translation *t, const json_t *body, bool (*read)(openai_translation *t), openai_error *error) {
     if (!translation_begin(t, body, own_fields, sizeof own_fields / sizeof *own_fields, error)) return false;
     t->max_tool_name = OLLAMA_MAX_TOOL_NAME;
-    return read_options(t, context) && read_format(t) && read_stream(t) && read(t);
+    return read_options(t) && read_format(t) && read_stream(t) && read(t);
 }
 
 /* Read a body; `read` translates its prompt. */
@@ -223,7 +220,7 @@ static bool parse_as(const openai_context *context, const json_t *body, bool (*r
     const openai_context local = openai_local_context(context);
     openai_translation t = {0};
     const bool ok = openai_check_texts(context, body, error) && check_offered(body, error) &&
-                    translate(&t, context, body, read, error) && translation_parse(&t, &local, r);
+                    translate(&t, body, read, error) && translation_parse(&t, &local, r);
     translation_free(&t);
     return ok;
 }
@@ -264,7 +261,7 @@ static bool parse_texts(const openai_context *context, const json_t *body, const
     const json_t *options;
     if (!begin(context, body, r, error)) return false;
     if (is_empty(field_get(body, name))) return true;
-    return field_object(body, "options", &options, error) && check_context(context, options, error) &&
+    return field_object(body, "options", &options, error) && check_context(options, error) &&
            openai_embedding_parse_as(&local, body, name, r, error);
 }
 

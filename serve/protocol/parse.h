@@ -155,7 +155,8 @@ const char *field_kind(const json_t *value);
 
 /*
  * Read a field of the type; a value of another type or outside [min, max] is an error. Integers may be written with a fraction
- * of 0, as in 3.0.
+ * of 0, as in 3.0. A max of INT32_MAX means that there is none: it bounds what never gets so large, and larger numbers, by
+ * which clients mean "no limit", count as it.
  */
 bool field_bool(const json_t *object, const char *name, bool *value, openai_error *error);
 bool field_int(const json_t *object, const char *name, int64_t min, int64_t max, int64_t *value, openai_error *error);

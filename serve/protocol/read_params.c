@@ -30,14 +30,14 @@ static bool parse_sampling(const openai_context *context, const json_t *body, cl
     const int32_t n_vocab = cl_tokenizer_n_vocab(context->model->tok);
     /* The aliases are llama-server's. OpenAI's largest temperature is 2, the others have no limit. */
     if (!field_float(body, "temperature", 0, 10000, &s->temperature, error) ||
-        !field_int32(body, "top_k", -1, n_vocab, &s->top_k, error) ||
+        !field_int32(body, "top_k", -1, INT32_MAX, &s->top_k, error) ||
         !field_float(body, "top_p", FIELD_ANY, &s->top_p, error) || !field_float(body, "min_p", FIELD_ANY, &s->min_p, error) ||
         !field_float(body, "repeat_penalty", 0.01, 100, &s->repetition_penalty, error) ||
         !field_float(body, "repetition_penalty", 0.01, 100, &s->repetition_penalty, error) ||
         !field_float(body, "presence_penalty", -2, 2, &s->presence_penalty, error) ||
         !field_float(body, "frequency_penalty", -2, 2, &s->frequency_penalty, error))
         return false;
-    if (s->top_k < 0) s->top_k = 0; /* vLLM turns top_k off with -1, we with 0 */
+    if (s->top_k < 0 || s->top_k > n_vocab) s->top_k = 0; /* all tokens: vLLM turns top_k off with -1, we with 0 */
     return parse_seed(&context->defaults, body, &s->seed, error);
 }
 
@@ -142,8 +142,8 @@ static bool parse_length(const openai_context *context, const json_t *body, open
     r->params.ignore_eos = d->ignore_eos;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         int64_t n = r->params.max_tokens;
-        if (!field_int(body, names[i], INT64_MIN, INT64_MAX, &n, error)) return false;
-        if (field_get(body, names[i]) && n != -1 && (n < min || n > INT32_MAX))
+        if (!field_int(body, names[i], INT64_MIN, INT32_MAX, &n, error)) return false;
+        if (field_get(body, names[i]) && n != -1 && n < min)
             return openai_refuse(error, names[i], "is %lld; it must be from %lld to %d, or -1 for no limit", (long long)n,
                                  (long long)min, INT32_MAX);
         r->params.max_tokens = n;

@@ -132,6 +132,8 @@ static void fields_become_those_of_a_chat(void **state) {
         {BODY("\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":2048}"), "/chat_template_kwargs",
          "{\"enable_thinking\":true,\"thinking\":true}"},
         {BODY("\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":2048}"), "/thinking_token_budget", "2048"},
+        {BODY("\"max_tokens\":9007199254740991,\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1e19}"),
+         "/thinking_token_budget", "2147483647"},
         {BODY("\"thinking\":{\"type\":\"disabled\"},\"chat_template_kwargs\":{\"a\":1}"), "/chat_template_kwargs",
          "{\"a\":1,\"enable_thinking\":false,\"thinking\":false}"},
         {BODY("\"output_config\":{\"effort\":\"low\",\"format\":{\"type\":\"json_schema\",\"schema\":{}}}"), "/response_format",

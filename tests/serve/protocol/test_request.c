@@ -281,7 +281,7 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_COMPLETION, COMPLETION("\"max_tokens\":-2"), "max_tokens", "from 0 to 2147483647, or -1"},
         {OPENAI_CHAT, CHAT("\"n_predict\":0"), "n_predict", "from 1"},
         {OPENAI_COMPLETION, COMPLETION("\"max_tokens\":3.5"), "max_tokens", "not a number with a fraction"},
-        {OPENAI_COMPLETION, COMPLETION("\"max_tokens\":1e300"), "max_tokens", "integer"},
+        {OPENAI_COMPLETION, COMPLETION("\"max_tokens\":-1e300"), "max_tokens", "integer"},
         {OPENAI_COMPLETION, COMPLETION("\"temperature\":-0.1"), "temperature", "from 0 to 10000"},
         {OPENAI_COMPLETION, COMPLETION("\"temperature\":\"hot\""), "temperature", "not a string"},
         {OPENAI_COMPLETION, COMPLETION("\"top_p\":1.1"), "top_p", "from 0 to 1"},
@@ -606,6 +606,28 @@ static void reports_are_read(void **state) {
 }
 
 /* The last tokens stay, and echo repeats these; -1 leaves room for the completion. */
+/* By a number beyond all that they bound, clients mean that there is none. */
+static void limits_may_be_huge(void **state) {
+    (void)state;
+    static const char *const huge[] = {"2147483648", "9007199254740991", "18446744073709551616", "1e19", "1e300"};
+    const openai_context c = fake_context();
+    for (size_t i = 0; i < sizeof huge / sizeof *huge; i++) {
+        char body[512];
+        openai_request r;
+        snprintf(body, sizeof body,
+                 COMPLETION("\"max_tokens\":%s,\"truncate_prompt_tokens\":%s,\"repeat_last_n\":%s,\"thinking_token_budget\":%s,"
+                            "\"top_k\":%s"),
+                 huge[i], huge[i], huge[i], huge[i], huge[i]);
+        parse_ok(&c, OPENAI_COMPLETION, body, &r);
+        assert_int_equal(r.params.max_tokens, INT32_MAX);
+        assert_int_equal(r.truncate, INT32_MAX);
+        assert_int_equal(r.params.penalty_window, INT32_MAX);
+        assert_int_equal(r.max_reasoning_tokens, INT32_MAX);
+        assert_int_equal(r.params.sampling.top_k, 0);
+        openai_request_free(&r);
+    }
+}
+
 static void prompts_are_truncated(void **state) {
     (void)state;
     openai_context c = fake_context();
@@ -751,6 +773,7 @@ int main(void) {
         cmocka_unit_test(further_ends_are_read),
         cmocka_unit_test(rules_are_read),
         cmocka_unit_test(reports_are_read),
+        cmocka_unit_test(limits_may_be_huge),
         cmocka_unit_test(prompts_are_truncated),
         cmocka_unit_test(stop_strings_have_a_limit),
         cmocka_unit_test(ids_that_cannot_fit_are_not_read),

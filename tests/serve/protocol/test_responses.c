@@ -109,6 +109,7 @@ static void fields_become_those_of_a_chat(void **state) {
         {"\"tools\":[" FUNCTION("f") "],\"tool_choice\":{\"type\":\"function\",\"name\":\"f\"}", "/tool_choice",
          "{\"type\":\"function\",\"name\":\"f\"}"},
         {"\"max_output_tokens\":7", "/max_completion_tokens", "7"},
+        {"\"max_output_tokens\":9007199254740991", "/max_completion_tokens", "9007199254740991"},
         {"\"text\":{\"format\":{\"type\":\"json_object\"},\"verbosity\":\"low\"}", "/response_format",
          "{\"type\":\"json_object\"}"},
         {"\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"n\",\"strict\":true,\"schema\":{\"type\":\"object\"}}}",
