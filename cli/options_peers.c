@@ -39,7 +39,7 @@ static const char client_certs[] = "clients show who they are by API keys, not b
 static const peer_option peer_options[] = {
     ALWAYS("--trust-remote-code --enable-chunked-prefill -cb --cont-batching --async-scheduling --enable-prefix-caching "
            "--cache-prompt --enforce-eager --no-mmap --webui --metrics --enable-metrics --embedding --embeddings --jinja "
-           "--enable-auto-tool-choice --slots"),
+           "--enable-auto-tool-choice --slots --rerank --reranking"),
 
     /* The model */
     ALIAS("--model-path", "model"),
@@ -55,7 +55,6 @@ static const peer_option peer_options[] = {
     ANSWER("--lora --lora-scaled --lora-modules --lora-paths --max-loras --max-lora-rank --control-vector", no_lora),
     REFUSED("--enable-lora", no_lora),
     ANSWER("--mmproj --mmproj-url --limit-mm-per-prompt --media-path", no_images),
-    REFUSED("--rerank --reranking", "there is no reranking; leave it out"),
     ANSWER("--override-kv --hf-overrides", "change the model's file itself; leave it out"),
     ANSWER("--rope-scaling --rope-scale --rope-theta --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor "
            "--yarn-attn-factor --yarn-beta-slow --yarn-beta-fast",

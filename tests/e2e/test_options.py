@@ -17,6 +17,15 @@ PATHS = ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/respo
          "/tokenize", "/detokenize", "/v1/chat/completions/render", "/v1/completions/render", "/cache/explain"]
 
 
+# Flags of other servers for endpoints that are always there, with what a request for one of these may be; None: it is a GET.
+ENDPOINTS = {
+    "--embedding": ("/v1/embeddings", {"input": "x"}),
+    "--reranking": ("/v1/rerank", {"query": "x", "documents": ["y"]}),
+    "--metrics": ("/metrics", None),
+    "--slots": ("/slots", None),
+}
+
+
 def body(path, **fields):
     content = {"input": "x", "max_output_tokens": 1} if path.endswith(("embeddings", "responses")) else {"tokens": [1]} if path == "/detokenize" else \
         {"messages": CHAT, "max_tokens": 1} if "chat" in path or "messages" in path else {"prompt": "x", "max_tokens": 1}
@@ -39,7 +48,7 @@ def post(url, content):
 def server(chunkllama_bin, model_path):
     """Started as a user of vLLM or llama-server would."""
     flags = ["--served-model-name", "first", "second,third", "--max-model-len", "256", "-np", "3", "-t", "1", "-fa", "--n-gpu-layers",
-             "0", "--enable-prefix-caching", "--tensor-parallel-size=1", "--no-webui", "--slots"]
+             "0", "--enable-prefix-caching", "--tensor-parallel-size=1", "--no-webui", *ENDPOINTS]
     with serving(chunkllama_bin, model_path, *flags) as running:
         yield running
 
@@ -51,6 +60,24 @@ def test_no_page(server):
         assert reply.headers.get_content_type() == "text/plain"
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(server.url + "/web/app.js", timeout=LIMIT_S)
+
+
+@pytest.mark.parametrize("flag", ENDPOINTS)
+def test_endpoints_that_flags_of_others_enable(server, flag):
+    path, content = ENDPOINTS[flag]
+    request = urllib.request.Request(server.url + path, content and json.dumps(content).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=LIMIT_S) as reply:
+        assert reply.status == 200
+
+
+def test_what_answers_about_flags_say_of_the_endpoints(server, request):
+    """Each endpoint that they name is one, and /props changes nothing."""
+    with urllib.request.urlopen(server.url + "/openapi.json", timeout=LIMIT_S) as reply:
+        paths = json.load(reply)["paths"]
+    source = (request.config.rootpath / "cli/options_peers.c").read_text()
+    named = re.findall(r"\b(GET|POST|DELETE) (/[a-z/]+)", source)
+    assert len(named) > 1 and all(method.lower() in paths[path] for method, path in named)
+    assert list(paths["/props"]) == ["get"] and "there is no" not in source.split("peer_options[]")[1].split("};")[0]
 
 
 def test_names_of_the_model(server):
@@ -107,7 +134,6 @@ def test_model_names_of_batch(chunkllama, model_path):
     (["--lora", "a.gguf"], "--lora: adapters are not supported; merge the adapter"),
     (["--enable-lora"], "--enable-lora: adapters are not supported"),
     (["--mmproj", "m.gguf"], "--mmproj: only text is supported"),
-    (["--rerank"], "--rerank: there is no reranking"),
     (["--no-slots"], "--no-slots: GET /slots is always there"),
     (["--props"], "--props: GET /props is always there"),
     (["--verbose"], "--verbose: use --log-level: debug"),
