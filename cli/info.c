@@ -143,7 +143,7 @@ static void print_head(const cl_model_file *file, const char *path) {
 }
 
 int cmd_info(const cli_options *opt) {
-    const char *path = opt->n_args ? opt->args[0] : opt->model;
+    const char *path = opt->model;
     cl_model_file *file = NULL;
     cl_error error;
     const cl_status status = path ? cl_model_file_open(path, &file, &error) : session_no_model(&error);

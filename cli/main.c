@@ -33,7 +33,7 @@ const cli_command commands[N_COMMANDS] = {
          cmd_batch},
     [CMD_SERVE] = {"serve", "[MODEL]", "serve the model to OpenAI clients over HTTP",
                    "The model is the argument or --model. An interrupt (Ctrl-C) or SIGTERM ends it.", cmd_serve},
-    [CMD_INFO] = {"info", "[FILE]", "print what is in a model file", "The file is the argument or --model.", cmd_info},
+    [CMD_INFO] = {"info", "[MODEL]", "print what is in a model file", "The model is the argument or --model.", cmd_info},
     [CMD_EXPLAIN] =
         {"explain", "[FILE]", "say how much of a request's prompt a server has in its cache, and why not more",
          "The request is a JSON object as for /v1/chat/completions, /v1/completions or --path, in the file or on standard "

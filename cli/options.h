@@ -147,8 +147,9 @@ typedef enum peer_form {
     PEER_VALUE,    /* a value */
     PEER_OPTIONAL, /* a value, if the next argument is on, off or auto, or it follows '=' */
     PEER_WORDS,    /* values up to the next flag */
-    PEER_HUB,      /* the name of a model on the hub of Hugging Face, which is refused with what peer_hub_advice says */
-    PEER_URL,      /* a model's address, likewise by peer_url_advice */
+    PEER_HUB,      /* the name of a model on the hub of Hugging Face, which is refused with model_download_advice */
+    PEER_HUB_FILE, /* the file that is meant of such a model */
+    PEER_URL,      /* a model's address, which is refused alike */
 } peer_form;
 
 typedef struct peer_option {
@@ -165,12 +166,27 @@ const peer_option *peer_find(const char *flag, size_t size);
 /* Whether the value is this program's behaviour already. */
 bool peer_holds(const peer_option *peer, const char *value);
 
-/* Whether a model's name is of the form OWNER/NAME or OWNER/NAME:TYPE, with or without the hub's address. */
-bool peer_is_hub_name(const char *model);
+/* ---- Names of models (options_model.c) ---- */
 
-/* Write the shell commands that download the model of such a name, or at an address, and run the command with it. */
-void peer_hub_advice(const char *model, const char *command, char *buf, size_t size);
-void peer_url_advice(const char *address, const char *command, char *buf, size_t size);
+/* Whether it is a GGUF file, or a folder with a configuration. */
+bool model_is_here(const char *path);
+
+/*
+ * Whether it has the form OWNER/NAME or OWNER/NAME:TYPE of models on the hub of Hugging Face, also behind the hub's address,
+ * and then also OWNER/NAME/FILE.
+ */
+bool model_is_hub_name(const char *model);
+
+/* Whether no file can be meant: it has that form, or it is an address. */
+bool model_is_elsewhere(const char *model);
+
+/*
+ * Write the shell commands that download a model, of the hub or at an address, and use it.
+ *
+ * file: the file of a model on the hub that is meant; NULL: what the name says.
+ * use:  the second command up to the model's path, such as "chunkllama serve -m".
+ */
+void model_download_advice(const char *model, const char *file, const char *use, char *buf, size_t size);
 
 /* Print the help of one command, or the list of commands. */
 void options_print_help(cli_command_id cmd);

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "options_parse.h"
 
@@ -54,6 +53,8 @@ typedef struct command_line {
     int argc;
     int at; /* the argument that is read */
     cli_rows set;
+    const char *download[2]; /* model and draft model that are named on the hub or by an address; NULL: they are not */
+    const char *hub_file;    /* the file that is meant of the first */
     cli_options *opt;
     cli_message m;
 } command_line;
@@ -127,14 +128,16 @@ static bool is_switch(const char *text) {
     return strcmp(text, "on") == 0 || strcmp(text, "off") == 0 || strcmp(text, "auto") == 0;
 }
 
-/* Say how to get a model that a peer's flag names on the hub or by its address. */
-static cli_options_status refuse_download(command_line *c, const peer_option *peer, const char *flag, const char *model) {
-    char advice[800];
-    if (!model || (peer->form == PEER_HUB && !peer_is_hub_name(model)))
-        return options_wrong(c->m, "%s needs a value: %s", flag,
-                             peer->form == PEER_HUB ? "OWNER/NAME, such as Qwen/Qwen3-0.6B-GGUF" : "URL");
-    (peer->form == PEER_HUB ? peer_hub_advice : peer_url_advice)(model, commands[c->cmd].name, advice, sizeof advice);
-    return options_wrong(c->m, "%s %s: %s", flag, model, advice);
+/* What peers' flags expect that name models which are not here. */
+static const char *const download_forms[] = {
+    [PEER_HUB] = "OWNER/NAME, such as Qwen/Qwen3-0.6B-GGUF", [PEER_HUB_FILE] = "FILE", [PEER_URL] = "URL"};
+
+/* Keep what such a flag names for check_model. */
+static cli_options_status set_download(command_line *c, const peer_option *peer, const char *flag, const char *value) {
+    if (!value || (peer->form == PEER_HUB && !model_is_hub_name(value)))
+        return options_wrong(c->m, "%s needs a value: %s", flag, download_forms[peer->form]);
+    *(peer->form == PEER_HUB_FILE ? &c->hub_file : &c->download[strcmp(peer->option, "model") != 0]) = value;
+    return OPTIONS_OK;
 }
 
 /* Set what a peer's flag means, or say what takes its place here. value: what follows '=', or NULL. */
@@ -142,14 +145,14 @@ static cli_options_status parse_peer(command_line *c, const peer_option *peer, c
                                      const char *value) {
     const bool has_next = c->at + 1 < c->argc;
     if (o && !value && peer->form == PEER_WORDS) return set_words(c, o, flag);
-    const bool downloads = peer->form == PEER_HUB || peer->form == PEER_URL;
+    const bool downloads = peer->form >= PEER_HUB;
     const bool takes_any = peer->form == PEER_VALUE || downloads;
     const bool takes_next = !value && has_next && (takes_any || (peer->form == PEER_OPTIONAL && is_switch(c->argv[c->at + 1])));
     if (takes_next) value = c->argv[++c->at];
+    if (downloads) return set_download(c, peer, flag, value);
     if (o && !value && peer->form == PEER_FLAG) value = "1";
     if (o && !value) return options_wrong(c->m, "%s needs a value: %s", flag, o->value);
     if (o) return set_option(c, o, value, flag);
-    if (downloads) return refuse_download(c, peer, flag, value);
     if (value ? peer_holds(peer, value) : peer->form == PEER_OPTIONAL) return OPTIONS_OK;
     if (peer->answer) return options_wrong(c->m, "%s: %s", flag, peer->answer);
     if (!value || strcmp(value, "1") == 0 || strcmp(value, "true") == 0) return OPTIONS_OK;
@@ -197,24 +200,28 @@ static cli_options_status parse_arguments(command_line *c, int n_args) {
     return set_option(c, model, c->argv[0], "MODEL");
 }
 
-/* Whether a name is that of a file that may have been meant: in a folder that exists, or with a file's ending. */
-static bool names_file(const char *model) {
-    char folder[256];
-    const char *end = strrchr(model, '.');
-    snprintf(folder, sizeof folder, "%.*s", (int)strcspn(model, "/"), model);
-    return access(folder, F_OK) == 0 || (end && (strcmp(end, ".gguf") == 0 || strcmp(end, ".safetensors") == 0));
+/* Write the command line up to the path of the model, or of the draft model, which comes after the model. */
+static void write_use(const command_line *c, bool draft, char *buf, size_t size) {
+    const char *name = commands[c->cmd].name, *model = c->opt->model;
+    if (draft)
+        snprintf(buf, size, "chunkllama %s%s%s%s --draft-model", name, model ? " -m '" : "", model ? model : "",
+                 model ? "'" : "");
+    else
+        snprintf(buf, size, "chunkllama %s -m", name);
 }
 
-/* A model that is no file, but has the form of a name on the hub, as vLLM takes it. */
+/* Refuse models that are not here, and say how to download them. */
 static cli_options_status check_model(command_line *c) {
-    const char *models[] = {c->opt->model, c->opt->draft_model};
-    char advice[800];
-    for (size_t i = 0; i < 2; i++) {
-        if (!models[i] || !peer_is_hub_name(models[i]) || names_file(models[i])) continue;
-        peer_hub_advice(models[i], commands[c->cmd].name, advice, sizeof advice);
-        return options_wrong(c->m, "%s: %s", models[i], advice);
+    const char *const models[] = {c->opt->model, c->opt->draft_model};
+    char use[400], advice[1000];
+    for (int i = 0; i < 2; i++) {
+        const char *model = c->download[i] ? c->download[i] : models[i];
+        if (!model || (!c->download[i] && !model_is_elsewhere(model))) continue;
+        write_use(c, i == 1, use, sizeof use);
+        model_download_advice(model, i == 0 ? c->hub_file : NULL, use, advice, sizeof advice);
+        return options_wrong(c->m, "%s: %s", model, advice);
     }
-    return OPTIONS_OK;
+    return c->hub_file ? options_wrong(c->m, "--hf-file: %s", peer_find("--hf-file", strlen("--hf-file"))->answer) : OPTIONS_OK;
 }
 
 cli_options_status options_parse(cli_command_id cmd, int argc, char **argv, cli_options *opt, char *text, size_t text_size) {

@@ -1,7 +1,5 @@
 /* The flags of other programs, llama-server, vLLM and SGLang, and what takes their place here. */
-#include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "options.h"
 
@@ -46,9 +44,11 @@ static const peer_option peer_options[] = {
     ALIAS("--chunks", "passages"),
     ALIAS("-a --alias", "model-name"),
     {"--served-model-name", "model-name", NULL, NULL, PEER_WORDS},
-    {"-hf -hfr --hf-repo", NULL, NULL, one_file, PEER_HUB},
-    {"-mu --model-url", NULL, NULL, one_file, PEER_URL},
-    ANSWER("--tokenizer --tokenizer-path --revision --download-dir -hff --hf-file", one_file),
+    {"-hf -hfr --hf-repo", "model", NULL, one_file, PEER_HUB},
+    {"-hff --hf-file", "model", NULL, one_file, PEER_HUB_FILE},
+    {"-mu --model-url", "model", NULL, one_file, PEER_URL},
+    {"-hfd -hfrd --hf-repo-draft", "draft-model", NULL, one_file, PEER_HUB},
+    ANSWER("--tokenizer --tokenizer-path --revision --download-dir -dr --docker-repo", one_file),
     HOLDS("--load-format", "auto gguf safetensors", one_file),
     HOLDS("--dtype", "auto", weights),
     ANSWER("--quantization", weights),
@@ -149,53 +149,6 @@ const peer_option *peer_find(const char *flag, size_t size) {
     for (size_t i = 0; i < sizeof peer_options / sizeof *peer_options; i++)
         if (has_word(peer_options[i].flags, flag, size)) return &peer_options[i];
     return NULL;
-}
-
-/* ---- Models of the hub ---- */
-
-/* The length of a part of a name on the hub. */
-static size_t part_size(const char *text) {
-    return strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
-}
-
-/* A model's name without the address of the hub. */
-static const char *without_address(const char *name) {
-    static const char *const addresses[] = {"https://huggingface.co/", "https://hf.co/", "hf.co/", "huggingface.co/"};
-    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++)
-        if (strncmp(name, addresses[i], strlen(addresses[i])) == 0) return name + strlen(addresses[i]);
-    return name;
-}
-
-bool peer_is_hub_name(const char *model) {
-    const char *name = without_address(model);
-    const size_t owner = part_size(name), repo = name[owner] == '/' ? part_size(name + owner + 1) : 0;
-    const char *end = name + owner + 1 + repo;
-    return owner > 0 && repo > 0 && name[0] != '.' && (*end == '\0' || (*end == ':' && end[1 + part_size(end + 1)] == '\0'));
-}
-
-/* Whether the names of a folder with one file for each quantisation end like this one. */
-static bool has_gguf(const char *repo, size_t size) {
-    return size > strlen("-GGUF") && strncasecmp(repo + size - strlen("-GGUF"), "-GGUF", strlen("-GGUF")) == 0;
-}
-
-void peer_hub_advice(const char *model, const char *command, char *buf, size_t size) {
-    const char *name = without_address(model), *repo = strchr(name, '/') + 1, *type = strchr(name, ':');
-    const int n_name = (int)strcspn(name, ":"), n_repo = (int)strcspn(repo, ":");
-    const bool one_of_several = type || has_gguf(repo, (size_t)n_repo);
-    char files[80] = "";
-    if (one_of_several) snprintf(files, sizeof files, "*%.60s*.gguf", type ? type + 1 : "Q4_K_M");
-    snprintf(buf, size,
-             "models are not downloaded here; run: hf download %.*s%s%s%s --local-dir %.*s && chunkllama %s -m %.*s%s%s (hf: "
-             "pipx install huggingface_hub)%s",
-             n_name, name, one_of_several ? " --include '" : "", files, one_of_several ? "'" : "", n_repo, repo, command,
-             n_repo, repo, one_of_several ? "/" : "", files,
-             one_of_several && !type ? "; where there is no Q4_K_M, name a type after a colon, such as :Q8_0" : "");
-}
-
-void peer_url_advice(const char *address, const char *command, char *buf, size_t size) {
-    const char *slash = strrchr(address, '/'), *file = slash ? slash + 1 : address;
-    snprintf(buf, size, "models are not downloaded here; run: curl -L -o '%.*s' '%s' && chunkllama %s -m '%.*s'",
-             (int)strcspn(file, "?"), file, address, command, (int)strcspn(file, "?"), file);
 }
 
 bool peer_holds(const peer_option *peer, const char *value) {

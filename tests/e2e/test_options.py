@@ -145,22 +145,70 @@ def test_model_names_of_batch(chunkllama, model_path):
     (["--max-num-seqs"], "--max-num-seqs needs a value: N"),
     (["-t", "x"], "-t is 'x', which is not a whole number"),
     (["--served-model-name", "--port", "1"], "--served-model-name needs a value: NAMES"),
-    (["-hf", "Qwen/Qwen3-0.6B-GGUF:Q8_0"], "run: hf download Qwen/Qwen3-0.6B-GGUF --include '*Q8_0*.gguf' --local-dir Qwen3-0.6B-GGUF "
-     "&& chunkllama serve -m Qwen3-0.6B-GGUF/*Q8_0*.gguf"),
-    (["--hf-repo=unsloth/gemma-3-1b-it-GGUF"], "--include '*Q4_K_M*.gguf' --local-dir gemma-3-1b-it-GGUF && chunkllama serve -m"),
     (["-hf", "qwen"], "-hf needs a value: OWNER/NAME"),
     (["-hf"], "-hf needs a value: OWNER/NAME"),
-    (["-mu", "https://example.com/a/b.gguf?download=true"],
-     "run: curl -L -o 'b.gguf' 'https://example.com/a/b.gguf?download=true' && chunkllama serve -m 'b.gguf'"),
-    (["Qwen/Qwen3-0.6B"], "Qwen/Qwen3-0.6B: models are not downloaded here; run: hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B "
-     "&& chunkllama serve -m Qwen3-0.6B (hf: pipx install huggingface_hub)"),
-    (["-m", "https://huggingface.co/Qwen/Qwen3-0.6B"], "run: hf download Qwen/Qwen3-0.6B --local-dir"),
-    (["-m", "a", "--draft-model", "Qwen/Qwen3-0.6B"], "Qwen/Qwen3-0.6B: models are not downloaded here"),
+    (["--hf-file"], "--hf-file needs a value: FILE"),
+    (["--hf-file", "a.gguf"], "--hf-file: all of the model is in the file or folder of --model"),
+    (["-dr", "gemma3"], "-dr: all of the model is in the file or folder of --model"),
     (["a.gguf", "b.gguf"], "'b.gguf' is one argument too many; name one MODEL, in quotes if it has blanks"),
     (["a.gguf", "-m", "b.gguf"], "the model is 'a.gguf' and --model 'b.gguf'; name it once"),
 ])
 def test_answers_about_flags_of_others(chunkllama, args, message):
     assert message in chunkllama("serve", *args, status=2).stderr
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """Runs the commands that an error names; hf, curl and chunkllama only say what they would do, with the files of a hub."""
+    files = ["m-q4_k_m.gguf", "m-IQ4_K_M.gguf", "m-Q4_0.gguf", "m-q4_0_4_4.gguf", "m-F16.gguf", "m-bf16.gguf", "config.json"]
+    (tmp_path / "hf").write_text("""#!/bin/sh
+shift; name=${1#*/}; shift
+case $1 in --include) pattern=$2; shift 2;; --local-dir) pattern='*';; *) pattern=$1; shift;; esac
+mkdir "$2" && cd "$2" && for file in %s "a b.gguf"; do case $file in $pattern) : > "$file";; esac; done
+""" % " ".join(files))
+    (tmp_path / "curl").write_text('#!/bin/sh\n: > "$3"\n')
+    (tmp_path / "chunkllama").write_text('#!/bin/sh\necho "$@"\n[ -e "$3" ]\n')
+    for name in ("hf", "curl", "chunkllama"):
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+
+    def follow(error):
+        command = re.search(r": models are not downloaded here; run: (.*?)( \(hf: pipx install huggingface_hub\)|$)", error, re.M)[1]
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ | {"PATH": f"{tmp_path}:/bin:/usr/bin"})
+        assert (done.returncode, done.stderr) == (0, ""), command
+        return done.stdout.strip()
+
+    return follow
+
+
+@pytest.mark.parametrize("args, started", [
+    (["serve", "-hf", "a/b-GGUF"], "serve -m b-GGUF/m-q4_k_m.gguf"),
+    (["serve", "--hf-repo=a/b-gguf:q4_K_m"], "serve -m b-gguf/m-q4_k_m.gguf"),
+    (["serve", "-hfr", "a/b:Q4_0"], "serve -m b/m-Q4_0.gguf"),
+    (["serve", "a/b:f16"], "serve -m b/m-F16.gguf"),
+    (["serve", "-hf", "a/b:BF16"], "serve -m b/m-bf16.gguf"),
+    (["serve", "-hf", "a/b"], "serve -m b"),
+    (["serve", "-hf", "a/b-GGUF", "--hf-file", "m-F16.gguf"], "serve -m b-GGUF/m-F16.gguf"),
+    (["serve", "-hff", "a b.gguf", "--hf-repo", "a/b:Q4_0"], "serve -m b/a b.gguf"),
+    (["chat", "-m", "hf.co/a/b-GGUF:Q4_0"], "chat -m b-GGUF/m-Q4_0.gguf"),
+    (["serve", "hf:a/b"], "serve -m b"),
+    (["batch", "-m", "hf://a/b/m-F16.gguf"], "batch -m b/m-F16.gguf"),
+    (["serve", "https://huggingface.co/a/b/blob/main/m-F16.gguf?x=1"], "serve -m b/m-F16.gguf"),
+    (["serve", "-mu", "https://huggingface.co/a/b/resolve/main/m-F16.gguf"], "serve -m b/m-F16.gguf"),
+    (["serve", "https://huggingface.co/a/b/tree/main"], "serve -m b"),
+    (["serve", "https://example.com/a/c.gguf"], "serve -m c.gguf"),
+    (["serve", "--model-url", "https://example.com/a/c.gguf?download=true"], "serve -m c.gguf"),
+    (["info", "a/b-GGUF"], "info -m b-GGUF/m-q4_k_m.gguf"),
+    (["info", "-hf", "a/b-GGUF"], "info -m b-GGUF/m-q4_k_m.gguf"),
+    (["doctor", "a/b-GGUF"], "doctor -m b-GGUF/m-q4_k_m.gguf"),
+    (["tokenize", "-m", "a/b-GGUF", "x"], "tokenize -m b-GGUF/m-q4_k_m.gguf"),
+    (["serve", "-m", "x.gguf", "-hfd", "a/b:Q4_0"], "serve -m x.gguf --draft-model b/m-Q4_0.gguf"),
+    (["run", "-m", "x.gguf", "--draft-model", "a/b", "x"], "run -m x.gguf --draft-model b"),
+])
+def test_models_to_download(chunkllama, hub, tmp_path, args, started):
+    """The command of the error downloads one file, or the folder, and starts with it what was called."""
+    (tmp_path / "x.gguf").touch()
+    assert hub(chunkllama(*args, status=2).stderr) == started
 
 
 def test_a_path_is_no_name_on_the_hub(chunkllama, tmp_path, monkeypatch):
