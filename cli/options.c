@@ -49,7 +49,7 @@ const cli_option option_table[] = {
 
     /* Prompts and files */
     TEXT("prompt", 'p', prompt, "TEXT", "the prompt, instead of the argument", IN(RUN)),
-    TEXT("system", 's', system, "TEXT", "a system message before the conversation", IN(RUN) | IN(CHAT)),
+    TEXT("system", 0, system, "TEXT", "a system message before the conversation", IN(RUN) | IN(CHAT)),
     FLAG("raw", 0, raw, "continue the prompt as plain text, without the model's chat format", IN(RUN)),
     FLAG("no-history", 0, no_history,
          "neither read nor write the file of earlier messages, chunkllama/chat_history in $XDG_STATE_HOME", IN(CHAT)),
@@ -181,7 +181,7 @@ const cli_option option_table[] = {
     INT("tg", 0, tg, "128", 2, 1 << 20, "largest number of tokens to generate for each sequence", IN(BENCH_GRAMMAR)),
     INT("streams", 0, streams, "32", 1, 4096, "number of sequences that decode together", IN(BENCH_GRAMMAR)),
     INT("rounds", 0, rounds, "5", 1, 1000, "number of pairs of runs", IN(BENCH_GRAMMAR)),
-    {"batch", 'b', OPT_STRING, AT(batch), "1,8,32", 0, 0, NULL, "LIST", "numbers of sequences, separated by commas", IN(BENCH)},
+    {"batch", 0, OPT_STRING, AT(batch), "1,8,32", 0, 0, NULL, "LIST", "numbers of sequences, separated by commas", IN(BENCH)},
     FLAG("shared", 0, shared, "all sequences have the same prompt", IN(BENCH)),
     FLAG("json", 0, json, "print the results as JSON, one object per line",
          IN(BENCH) | IN(BENCH_GRAMMAR) | IN(PERPLEXITY) | IN(DOCTOR) | IN(TIER)),

@@ -129,6 +129,12 @@ static const peer_option peer_options[] = {
     ALIAS("--temp", "temperature"),
     ALIAS("--repeat-penalty", "repetition-penalty"),
     ALIAS("-sys --system-prompt", "system"),
+    ANSWER("-s", "use --seed, or --system for a system message"),
+
+    /* Throughput */
+    ALIAS("-npp", "pp"),
+    ALIAS("-ntg", "tg"),
+    ALIAS("-npl", "batch"),
 
     /* Drafts */
     ALIAS("-md --model-draft --speculative-draft-model-path", "draft-model"),

@@ -138,6 +138,7 @@ def test_model_names_of_batch(chunkllama, model_path):
     (["--props"], "--props: GET /props is always there"),
     (["--verbose"], "--verbose: use --log-level: debug"),
     (["--log-disable"], "--log-disable: use --log-level: debug"),
+    (["-s", "7"], "-s: use --seed, or --system for a system message"),
     (["--disable-log-requests"], "--disable-log-requests: requests are logged at the level info; use --log-level warn"),
     (["--grammar-file", "a.gbnf"], "--grammar-file: grammars belong to requests"),
     (["--root-path", "/x"], "--root-path: let the proxy cut the path"),
@@ -228,7 +229,7 @@ def test_every_flag_of_others(chunkllama, request):
     rows = re.findall(r'^    (?:([A-Z]+)\(|\{)((?:"[^"]*"\s*)+)(.*?)[)}],$', source, re.M | re.S)
     flags = [flag for _, texts, _ in rows for flag in re.findall(r"-[^ \n\"]+", texts)]
     assert len(flags) > 100 and len(set(flags)) == len(flags)
-    helps = [chunkllama(command, "--help").stdout for command in ("serve", "run", "perplexity")]
+    helps = [chunkllama(command, "--help").stdout for command in ("serve", "run", "perplexity", "bench", "logits")]
     options = set(re.findall(r"--[a-z-]+", "".join(helps)))
     aliases = [re.search('"(.*)"', rest)[1] for kind, texts, rest in rows if kind == "ALIAS" for _ in texts.split()]
     assert len(aliases) > 20 and {"--" + name for name in aliases} <= options
@@ -238,6 +239,8 @@ def test_every_flag_of_others(chunkllama, request):
     for answer in answers:
         assert set(re.findall(r"--[a-z][a-z-]+", answer)) <= options, answer
     assert not {flag for flag in flags if flag in options}
+    # No letter here is another option there; but -t of logits is a file, and a number is none.
+    assert set(re.findall(r"^  (-[a-z]),", "".join(helps), re.M)) & set(flags) == {"-t"}
 
 
 def test_model_as_argument(chunkllama):
