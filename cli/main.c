@@ -110,14 +110,19 @@ static int print_completion(const char *shell) {
     return 2;
 }
 
-static int unknown_command(const char *name) {
+/* Say what may stand in the place of a word that is no command. */
+static int unknown_command(const char *word) {
     const char *names[N_COMMANDS + 1] = {NULL};
     for (int i = 0; i < N_COMMANDS; i++) names[i] = commands[i].name;
-    const char *close = closest_name(name, names);
-    if (close)
-        fprintf(stderr, "chunkllama: unknown command '%s'; did you mean %s?\n", name, close);
+    const char *close = closest_name(word, names);
+    if (word[0] == '-')
+        fprintf(stderr, "chunkllama: %s comes before a command; options follow it, as in chunkllama run -m FILE\n", word);
+    else if (model_is_here(word) || model_is_elsewhere(word))
+        fprintf(stderr, "chunkllama: '%s' is a model, no command; name it by -m, as in chunkllama run -m '%s'\n", word, word);
+    else if (close)
+        fprintf(stderr, "chunkllama: unknown command '%s'; did you mean %s?\n", word, close);
     else
-        fprintf(stderr, "chunkllama: unknown command '%s'; chunkllama --help lists all commands\n", name);
+        fprintf(stderr, "chunkllama: unknown command '%s'; chunkllama --help lists all commands\n", word);
     return 2;
 }
 

@@ -184,17 +184,26 @@ static cli_options_status parse_flag(command_line *c) {
 
 /* ---- All ---- */
 
-/* Let the argument of a command such as `serve` be the model. */
-static cli_options_status parse_arguments(command_line *c, int n_args) {
-    const char *const allowed = commands[c->cmd].arguments;
+/* Refuse arguments that the command does not take; one of them may be a model, which other programs take there. */
+static cli_options_status refuse_arguments(command_line *c, int n_args, bool has_model) {
+    const char *name = commands[c->cmd].name, *const allowed = commands[c->cmd].arguments;
+    if (n_args && has_model && model_is_here(c->argv[0]))
+        return options_wrong(c->m, "'%s' is a model, so name it by -m: chunkllama %s -m '%s'", c->argv[0], name, c->argv[0]);
     if (n_args && !*allowed)
-        return options_wrong(c->m, "unexpected argument '%s': chunkllama %s takes only options", c->argv[0],
-                             commands[c->cmd].name);
+        return options_wrong(c->m, "unexpected argument '%s': chunkllama %s takes only options%s", c->argv[0], name,
+                             has_model ? "; a model is named by -m" : "");
     if (n_args > 1)
         return options_wrong(c->m, "'%s' is one argument too many; name one %.*s, in quotes if it has blanks", c->argv[1],
                              (int)strlen(allowed) - 2, allowed + 1);
-    if (!n_args || strcmp(allowed, "[MODEL]") != 0) return OPTIONS_OK;
+    return OPTIONS_OK;
+}
+
+/* Let the argument of a command such as `serve` be the model. */
+static cli_options_status parse_arguments(command_line *c, int n_args) {
     const cli_option *model = option_find(c->cmd, "model", strlen("model"));
+    const bool takes_model = strcmp(commands[c->cmd].arguments, "[MODEL]") == 0;
+    const cli_options_status status = refuse_arguments(c, n_args, model && !takes_model);
+    if (status != OPTIONS_OK || !n_args || !takes_model) return status;
     if (c->set.row[model - option_table])
         return options_wrong(c->m, "the model is '%s' and --model '%s'; name it once", c->argv[0], c->opt->model);
     return set_option(c, model, c->argv[0], "MODEL");
@@ -210,9 +219,10 @@ static void write_use(const command_line *c, bool draft, char *buf, size_t size)
         snprintf(buf, size, "chunkllama %s -m", name);
 }
 
-/* Refuse models that are not here, and say how to download them. */
-static cli_options_status check_model(command_line *c) {
-    const char *const models[] = {c->opt->model, c->opt->draft_model};
+/* Refuse models that are not here, and say how to download them. argument: the first that is no option; NULL: there is none. */
+static cli_options_status check_model(command_line *c, const char *argument) {
+    const bool reads_model = option_find(c->cmd, "model", strlen("model"));
+    const char *const models[] = {c->opt->model || !reads_model ? c->opt->model : argument, c->opt->draft_model};
     char use[400], advice[1000];
     for (int i = 0; i < 2; i++) {
         const char *model = c->download[i] ? c->download[i] : models[i];
@@ -247,7 +257,7 @@ cli_options_status options_parse(cli_command_id cmd, int argc, char **argv, cli_
     if (status == OPTIONS_OK) status = parse_arguments(&c, n_args);
     if (status == OPTIONS_OK) status = parse_environment(&c);
     if (status == OPTIONS_OK && opt->config) status = options_read_file(cmd, opt->config, &c.set, opt, c.m);
-    if (status == OPTIONS_OK) status = check_model(&c);
+    if (status == OPTIONS_OK) status = check_model(&c, n_args ? argv[0] : NULL);
     opt->args = (const char *const *)argv;
     opt->n_args = n_args;
     return status;

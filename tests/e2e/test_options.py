@@ -212,6 +212,31 @@ def test_models_to_download(chunkllama, hub, tmp_path, args, started):
     assert hub(chunkllama(*args, status=2).stderr) == started
 
 
+@pytest.mark.parametrize("args, message", [
+    (["run", "here.gguf"], "chunkllama run: 'here.gguf' is a model, so name it by -m: chunkllama run -m 'here.gguf'"),
+    (["run", "here.gguf", "Hello"], "'here.gguf' is a model, so name it by -m"),
+    (["run", "-m", "x.gguf", "folder"], "'folder' is a model, so name it by -m"),
+    (["tokenize", "here.gguf"], "name it by -m: chunkllama tokenize -m 'here.gguf'"),
+    (["chat", "here.GGUF"], "name it by -m: chunkllama chat -m 'here.GGUF'"),
+    (["bench", "folder"], "name it by -m: chunkllama bench -m 'folder'"),
+    (["chat", "none.gguf"], "unexpected argument 'none.gguf': chunkllama chat takes only options; a model is named by -m"),
+    (["bench", "serve", "here.gguf"], "unexpected argument 'here.gguf': chunkllama bench serve takes only options\n"),
+    (["run", "hf.co/a/b"], "models are not downloaded here; run: hf download a/b --local-dir b && chunkllama run -m b"),
+    (["run", "no model"], "chunkllama run: no model; "),
+    (["here.gguf"], "chunkllama: 'here.gguf' is a model, no command; name it by -m, as in chunkllama run -m 'here.gguf'"),
+    (["folder", "--port", "0"], "chunkllama: 'folder' is a model, no command"),
+    (["hf.co/a/b"], "chunkllama: 'hf.co/a/b' is a model, no command"),
+    (["-m", "here.gguf"], "chunkllama: -m comes before a command; options follow it, as in chunkllama run -m FILE"),
+    (["--port=0", "serve"], "chunkllama: --port=0 comes before a command"),
+])
+def test_model_in_the_wrong_place(chunkllama, tmp_path, monkeypatch, args, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    for name in ("here.gguf", "here.GGUF", "x.gguf", "folder/config.json"):
+        (tmp_path / name).touch()
+    assert message in chunkllama(*args, env={"CHUNKLLAMA_MODEL": None}, status=1 if "no model" in args else 2).stderr
+
+
 def test_a_path_is_no_name_on_the_hub(chunkllama, tmp_path, monkeypatch):
     """A file that is missing is named as one, in a folder that exists or with the ending of a model."""
     monkeypatch.chdir(tmp_path)
