@@ -36,7 +36,7 @@ static bool is_pointer(int fd, off_t size) {
 static cl_status examine(const char *path, int fd, cl_file_bytes *file, cl_error *error) {
     struct stat st;
     if (fstat(fd, &st) != 0) return cl_fail(error, CL_ERR_FILE, "%s: cannot be examined: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode)) return cl_fail(error, CL_ERR_FILE, "%s: not a regular file", path);
+    if (!S_ISREG(st.st_mode)) return cl_fail(error, CL_ERR_FILE, "%s: not a regular file, which it must be", path);
     if (st.st_size == 0) return cl_fail(error, CL_ERR_FORMAT, "%s: the file is empty", path);
     if (is_pointer(fd, st.st_size))
         return cl_fail(error, CL_ERR_FORMAT,
@@ -54,7 +54,8 @@ static cl_status examine(const char *path, int fd, cl_file_bytes *file, cl_error
 
 cl_status cl_file_bytes_open(const char *path, cl_file_bytes *file, cl_error *error) {
     *file = (cl_file_bytes){0};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* Without O_NONBLOCK a pipe would be waited for, until somebody writes to it. */
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return cl_fail(error, CL_ERR_FILE, "%s: cannot be opened: %s", path, strerror(errno));
     const cl_status status = examine(path, fd, file, error);
     if (status != CL_OK) close(fd);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "chunkllama/common/file_bytes.h"
@@ -228,6 +229,23 @@ static void a_pointer_is_no_file(void **state) {
     unlink(path);
 }
 
+/* A pipe that nobody writes to is not waited for; without the mend this test does not end. */
+static void what_is_no_regular_file_is_refused(void **state) {
+    (void)state;
+    char path[32];
+    cl_file_bytes file;
+    cl_error error;
+    make_file(path, "", 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    const char *const paths[] = {path, "/tmp", "/dev/null"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        assert_int_equal(cl_file_bytes_open(paths[i], &file, &error), CL_ERR_FILE);
+        if (!strstr(error.message, "not a regular file")) fail_msg("%s", error.message);
+    }
+    unlink(path);
+}
+
 /* ---- Memory ---- */
 
 static void lacking_memory_is_said(void **state) {
@@ -247,6 +265,7 @@ static void lacking_memory_is_said(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pointer_is_no_file),
+        cmocka_unit_test(what_is_no_regular_file_is_refused),
         cmocka_unit_test(bytes_are_those_of_the_file),
         cmocka_unit_test(a_truncated_file_is_an_error),
         cmocka_unit_test(reads_may_come_in_pieces),
