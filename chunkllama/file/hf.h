@@ -28,6 +28,12 @@ typedef struct cl_hf_config {
     int n_ends;
 } cl_hf_config;
 
+/*
+ * Refuse a folder that lacks a file of the model, and say what to do with what it holds instead: GGUF files, an adapter, or
+ * weights in another format. lack: what the message says about the missing file. False, and no error: it holds none of these.
+ */
+bool cl_hf_refuse_other(const char *folder, const char *lack, cl_error *error);
+
 /* Read the metadata of the architecture, and *config, whose doc the caller closes, after a failure too. */
 cl_status cl_hf_read_config(const char *folder, cl_model_file *file, cl_hf_config *config, cl_error *error);
 

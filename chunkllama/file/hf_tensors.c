@@ -129,6 +129,13 @@ static cl_status add_shard(shards *s, const char *name) {
     return CL_OK;
 }
 
+/* Refuse a folder without weights. */
+static cl_status refuse_folder(const char *folder, cl_error *error) {
+    static const char lack[] = "neither model.safetensors nor model.safetensors.index.json is there";
+    if (cl_hf_refuse_other(folder, lack, error)) return CL_ERR_FILE;
+    return cl_fail(error, CL_ERR_FILE, "%s: %s", folder, lack);
+}
+
 static cl_status list_shards(shards *s, const char *folder, cl_error *error) {
     char path[sizeof s->index.path];
     (void)snprintf(path, sizeof path, "%s/%s", folder, SINGLE);
@@ -141,7 +148,7 @@ static cl_status list_shards(shards *s, const char *folder, cl_error *error) {
     }
     cl_json_doc_open(&s->index, folder, INDEX, 0, error);
     if (s->index.status != CL_OK) return s->index.status;
-    if (!s->index.root) return cl_fail(error, CL_ERR_FILE, "%s: neither %s nor %s is there", folder, SINGLE, INDEX);
+    if (!s->index.root) return refuse_folder(folder, error);
     s->weight_map = cl_json_doc_field(&s->index, s->index.root, "", "weight_map", CL_JSON_KIND_OBJECT, true);
     const char *name;
     json_t *value;

@@ -1,8 +1,6 @@
 /* Opens a model file of either format, and looks up its metadata and tensors by name. */
 #include "model_file.h"
 
-#include <dirent.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +11,9 @@
 #include "hf.h"
 #include "model_file_data.h"
 
-/* Refuse a folder that holds no model, and name the first GGUF file in it. */
+/* Refuse a folder that holds no model. */
 static cl_status refuse_folder(const char *path, cl_error *error) {
-    enum { MOST_ENTRIES = 10000 };
-    DIR *folder = opendir(path);
-    const struct dirent *entry;
-    char name[256] = "";
-    for (int i = 0; folder && !name[0] && i < MOST_ENTRIES && (entry = readdir(folder)); i++)
-        if (fnmatch("*.gguf", entry->d_name, 0) == 0) cl_str_show(cl_str_of(entry->d_name), name, sizeof name);
-    if (folder) closedir(folder);
-    if (name[0])
-        return cl_fail(error, CL_ERR_FILE, "%s: the folder has no config.json; to load a GGUF file in it, name that: %s", path,
-                       name);
+    if (cl_hf_refuse_other(path, "the folder has no config.json", error)) return CL_ERR_FILE;
     return cl_fail(error, CL_ERR_FILE,
                    "%s: the folder is no model, since it has no config.json; name a GGUF file, or a folder as Hugging Face "
                    "publishes them, with config.json, tokenizer.json and *.safetensors",

@@ -369,6 +369,15 @@ def index(edit):
     return dict(after=after, shards=2)
 
 
+def holds(*names, lacks="config.json"):
+    def after(folder):
+        (folder / lacks).unlink()
+        for name in names:
+            (folder / name).touch()
+
+    return dict(after=after)
+
+
 def pooling(**fields):
     def after(folder):
         (folder / "1_Pooling").mkdir()
@@ -391,6 +400,16 @@ without_tokenizer = dict(after=lambda f: (f / "tokenizer.json").unlink())
 WRONG = {
     "config missing": (dict(after=lambda f: (f / "config.json").unlink()), ["hf: the folder is no model, since it has no config.json"]),
     "of a GGUF": (dict(after=lambda f: (f / "config.json").rename(f / "m.gguf")), ["the folder has no config.json", "name that: m.gguf"]),
+    "several GGUF": (holds("b.gguf", "a.gguf", "A-mmproj-F16.gguf"), ["to load one of its 2 GGUF files, name that, such as: a.gguf"]),
+    "projector": (holds("b.gguf", "mmproj-a.gguf"), ["no config.json; to load a GGUF file in it, name that: b.gguf"]),
+    "projector alone": (holds("mmproj-a.gguf"), ["only a part of a model", "mmproj-a.gguf"]),
+    "parts": (holds("m-00002-of-00003.gguf", "m-00001-of-00003.gguf", "m-00003-of-00003.gguf"), ["name that: m-00001-of-00003.gguf"]),
+    "later part": (holds("m-00002-of-00003.gguf"), ["only a part of a model", "m-00002-of-00003.gguf"]),
+    "adapter": (holds("adapter_config.json"), ["no config.json; it is a LoRA adapter", "merge it into the weights of its model"]),
+    "PyTorch": (holds("pytorch_model.bin"), ["convert the model to GGUF, or to a folder of safetensors: pytorch_model.bin"]),
+    "PyTorch weights": (holds("pytorch_model-00001-of-00002.bin", lacks="model.safetensors"), ["neither model.safetensors", "convert the model"]),
+    "GGUF weights": (holds("m.gguf", lacks="model.safetensors"), ["neither model.safetensors nor", "to load a GGUF file in it, name that: m.gguf"]),
+    "adapter of a model": (holds("adapter_config.json", lacks="model.safetensors"), ["neither model.safetensors nor", "it is a LoRA adapter"]),
     "config cut": (dict(after=lambda f: (f / "config.json").write_text('{"a": ')), ["config.json: line 1, column", "the file is cut short"]),
     "pointer": (dict(after=lambda f: (f / "tokenizer.json").write_text(POINTER)), ["tokenizer.json: it is a pointer of Git LFS"]),
     "config twice": (dict(after=lambda f: (f / "config.json").write_text('{"a": 1, "a": 2}')), ["config.json", "duplicate"]),
