@@ -155,7 +155,7 @@ typedef enum peer_form {
 typedef struct peer_option {
     const char *flags;  /* with their dashes, separated by blanks */
     const char *option; /* ours with the same meaning, without dashes; NULL: there is none */
-    const char *holds;  /* values, separated by blanks, that ask for what holds here anyway; NULL: none */
+    const char *holds;  /* values, separated by blanks, that request what holds here, or our option's default; NULL: none */
     const char *answer; /* why it is refused, and what to use instead; NULL: it is accepted */
     peer_form form;
 } peer_option;

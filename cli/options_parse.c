@@ -89,6 +89,13 @@ static cli_options_status parse_environment(command_line *c) {
 
 /* ---- Flags ---- */
 
+/* The first command that has the option; N_COMMANDS: none has. */
+static cli_command_id owner_of(const char *name) {
+    cli_command_id cmd = 0;
+    while (cmd < N_COMMANDS && !option_find(cmd, name, strlen(name))) cmd++;
+    return cmd;
+}
+
 static cli_options_status unknown(const command_line *c, const char *flag) {
     const char *names[MAX_OPTIONS + 2];
     size_t n = 0;
@@ -100,6 +107,8 @@ static cli_options_status unknown(const command_line *c, const char *flag) {
     const char *start = flag + (flag[1] == '-' ? 2 : 1);
     snprintf(name, sizeof name, "%.*s", (int)strcspn(start, "="), start);
     const char *close = closest_name(name, names);
+    const cli_command_id owner = owner_of(name);
+    if (owner != N_COMMANDS) return options_wrong(c->m, "unknown option %s; chunkllama %s has it", flag, commands[owner].name);
     if (close) return options_wrong(c->m, "unknown option %s; did you mean --%s?", flag, close);
     return options_wrong(c->m, "unknown option %s; chunkllama %s --help lists all options", flag, commands[c->cmd].name);
 }
@@ -152,7 +161,7 @@ static cli_options_status parse_peer(command_line *c, const peer_option *peer, c
     if (downloads) return set_download(c, peer, flag, value);
     if (o && !value && peer->form == PEER_FLAG) value = "1";
     if (o && !value) return options_wrong(c->m, "%s needs a value: %s", flag, o->value);
-    if (o) return set_option(c, o, value, flag);
+    if (o) return peer_holds(peer, value) ? OPTIONS_OK : set_option(c, o, value, flag);
     if (value ? peer_holds(peer, value) : peer->form == PEER_OPTIONAL) return OPTIONS_OK;
     if (peer->answer) return options_wrong(c->m, "%s: %s", flag, peer->answer);
     if (!value || strcmp(value, "1") == 0 || strcmp(value, "true") == 0) return OPTIONS_OK;

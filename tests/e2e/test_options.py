@@ -139,6 +139,13 @@ def test_model_names_of_batch(chunkllama, model_path):
     (["--verbose"], "--verbose: use --log-level: debug"),
     (["--log-disable"], "--log-disable: use --log-level: debug"),
     (["-s", "7"], "-s: use --seed, or --system for a system message"),
+    (["-mg", "1"], "-mg: the model runs on the CPU; leave it out"),
+    (["-cram", "8192"], "-cram: use --kv-budget"),
+    (["--mirostat", "2"], "--mirostat: tokens are drawn by --temperature"),
+    (["--task", "classify"], "--task: a server generates, embeds and scores"),
+    (["--reasoning-budget", "0"], "--reasoning-budget: requests have it: send the field reasoning_budget_tokens"),
+    (["--max-model-len", "4k"], "--max-model-len is '4k', which is not a whole number"),
+    (["--ignore-eos"], "unknown option --ignore-eos; chunkllama run has it"),
     (["--disable-log-requests"], "--disable-log-requests: requests are logged at the level info; use --log-level warn"),
     (["--grammar-file", "a.gbnf"], "--grammar-file: grammars belong to requests"),
     (["--root-path", "/x"], "--root-path: let the proxy cut the path"),
@@ -246,6 +253,38 @@ def test_a_path_is_no_name_on_the_hub(chunkllama, tmp_path, monkeypatch):
         assert path in error and "cannot be opened" in error and "hf download" not in error, error
     error = chunkllama("run", "-m", "Qwen/Qwen3-0.6B", "Hello", status=2).stderr
     assert "&& chunkllama run -m Qwen3-0.6B " in error
+
+
+# What users of the others often set, by the command here in whose place they call them.
+COMMON = {
+    "serve": """--reasoning-budget --reasoning --repeat-last-n --samplers --mirostat --dry-multiplier --json-schema --logit-bias
+        --no-warmup --warmup --no-context-shift --cache-reuse --cache-ram -cram --ctx-checkpoints --swa-full -kvu --kv-unified -nkvo
+        --cpu-moe -sm -mg -ts -dev -to -sps --threads-http --prio --keep --path --prefill-assistant --no-jinja --offline --models-dir
+        --list-devices --check-tensors --spec-type --log-colors --task --runner --convert --tokenizer-mode --hf-token
+        --enable-reasoning --no-enable-chunked-prefill --chat-template-content-format --response-role --enable-prompt-tokens-details
+        --scheduling-policy --disable-uvicorn-access-log --api-server-count --return-tokens-as-token-ids --disable-sliding-window
+        --schedule-policy --is-embedding --disable-cuda-graph --cuda-graph-max-bs --random-seed -ctxcp -ncmoe -ot -fit -lm --ui
+        --no-ui -mm -hft -td -ctkd -ngld -jf --xtc-probability --typical -q -O --distributed-executor-backend --tools --reuse-port""",
+    "run": "-cnv -no-cnv -st -i -r -e --color --no-display-prompt -sysf --keep -s -ngl -t -fa --repeat-last-n -l -jf",
+    "chat": "-cnv -st -i -r -e --color -mli -if",
+}
+
+
+def test_common_flags_of_others(chunkllama_bin, tmp_path):
+    """None is unknown: each is accepted, and the next error is the model's, or answered with what to do."""
+    for command, flags in COMMON.items():
+        for flag in flags.split():
+            error = subprocess.run([chunkllama_bin, command, "-m", tmp_path / "none.gguf", flag], stdin=subprocess.DEVNULL,
+                                   capture_output=True, text=True).stderr
+            assert "unknown" not in error and "did you mean" not in error, error
+            assert "none.gguf: cannot be opened" in error or f"{flag}: " in error or f"{flag} needs a value: " in error, error
+
+
+@pytest.mark.parametrize("flags", ["--max-model-len auto", "-ngl auto", "-dev none", "-sm none", "--typical 1.0", "--mirostat 0",
+                                   "--task embed", "--runner pooling", "--schedule-policy lpm", "--keep 0", "--color", "--log-colors off",
+                                   "--reasoning auto", "--api-server-count 1", "-to 600", "--random-seed 7"])
+def test_values_of_others_that_hold(chunkllama, tmp_path, flags):
+    assert "none.gguf: cannot be opened" in chunkllama("serve", "-m", tmp_path / "none.gguf", *flags.split(), status=1).stderr
 
 
 def test_every_flag_of_others(chunkllama, request):
