@@ -262,6 +262,29 @@ static void put_start(reply_writer *w) {
     if (g->in_reasoning || g->reasons) put_thought(w);
 }
 
+/* A regular expression between the slashes that Lark has around it, so that one in it must not stand there as it is. */
+static void put_regex(reply_writer *w, const char *regex) {
+    for (const char *at = regex; *at; at++) {
+        const bool is_escape = at[0] == '\\' && at[1];
+        if (is_escape && at[1] != '/') reply_text_add(&w->out, at, 1);
+        at += is_escape;
+        *at == '/' ? reply_put(w, "\\x2F") : reply_text_add(&w->out, at, 1);
+    }
+}
+
+/* The rule "answer": a grammar of the request, in which Lark's has names of its own. */
+static void put_answer(reply_writer *w) {
+    static const char *const around[][2] = {[CL_GRAMMAR_JSON_SCHEMA] = {"%json ", "\n"},
+                                            [CL_GRAMMAR_REGEX] = {"/", "/\n"},
+                                            [CL_GRAMMAR_LARK] = {"%lark {\n", "\n}\n"}};
+    const cl_reply_grammar *g = w->g;
+    if (!g->answer || g->required) return;
+    reply_put(w, "answer: ");
+    reply_put(w, around[g->kind][0]);
+    (g->kind == CL_GRAMMAR_REGEX ? put_regex : reply_put)(w, g->answer);
+    reply_put(w, around[g->kind][1]);
+}
+
 static bool find_markers(reply_writer *w, cl_error *error) {
     const cl_reply_format *f = w->g->format;
     const struct {
@@ -284,11 +307,7 @@ cl_status cl_reply_grammar_write(const cl_reply_grammar *grammar, char **text, c
         put_rest(&w);
         put_calls(&w);
     }
-    if (grammar->answer && !grammar->required) {
-        reply_put(&w, "answer: %json ");
-        reply_put(&w, grammar->answer);
-        reply_put(&w, "\n");
-    }
+    put_answer(&w);
     reply_put(&w, "TEXT: /(.|\\n)*/\n");
     reply_text_add(&w.out, "", 1);
     if (w.status == CL_OK && (w.no_memory || w.out.no_memory))

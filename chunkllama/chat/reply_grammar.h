@@ -5,21 +5,23 @@
 #ifndef CHUNKLLAMA_CHAT_REPLY_GRAMMAR_H
 #define CHUNKLLAMA_CHAT_REPLY_GRAMMAR_H
 
+#include "chunkllama.h"
 #include "chunkllama/text/tokenizer.h"
 #include "reply.h"
 
 typedef struct cl_reply_grammar {
     const cl_reply_format *format;
     const cl_tokenizer *tok;
-    const json_t *tools; /* that may be called, as in cl_reply_options; NULL: none, and there must be `answer` */
-    bool required;       /* a reply consists of calls; otherwise of text, with or without calls */
-    bool parallel;       /* several calls are allowed */
-    bool reasons;        /* the reply may begin with reasoning, */
-    bool in_reasoning;   /* or goes on with reasoning that the prompt has begun */
-    const char *answer;  /* the schema of a reply without calls, JSON text of cl_schema_rewrite; NULL: any text. `required`
-                            overrides it */
-    bool open;           /* cl_schema_options.open of the tools' schemas */
-    char *weaker;        /* [CL_SCHEMA_WEAKER_BYTES] as cl_schema_rewrite fills it */
+    const json_t *tools;  /* that may be called, as in cl_reply_options; NULL: none, and there must be `answer` */
+    bool required;        /* a reply consists of calls; otherwise of text, with or without calls */
+    bool parallel;        /* several calls are allowed */
+    bool reasons;         /* the reply may begin with reasoning, */
+    bool in_reasoning;    /* or goes on with reasoning that the prompt has begun */
+    const char *answer;   /* the grammar of a reply without calls, behind its reasoning; NULL: any text. `required`
+                             overrides it */
+    cl_grammar_kind kind; /* of `answer`: a JSON schema comes from cl_schema_rewrite; others go without tools */
+    bool open;            /* cl_schema_options.open of the tools' schemas */
+    char *weaker;         /* [CL_SCHEMA_WEAKER_BYTES] as cl_schema_rewrite fills it */
 } cl_reply_grammar;
 
 /*

@@ -230,16 +230,6 @@ static const char *skip_json(const char *at, const char *end) {
     return end;
 }
 
-/* %json { ... }, %regex { ... } or another directive. Returns its end. */
-static const char *read_directive(lark *l, const char *at, const char *end) {
-    const char *name = at + 1, *rest = skip_name(name, end);
-    const size_t n = (size_t)(rest - name);
-    while (rest < end && isspace((unsigned char)*rest)) rest++;
-    if (rest == end || *rest != '{') return name;
-    if (n == 4 && memcmp(name, "json", 4) == 0) l->on_json(l->ctx, rest, (size_t)(end - rest));
-    return skip_json(rest, end);
-}
-
 static int compare_names(const void *left, const void *right) {
     const cl_str *a = &((const definition *)left)->name, *b = &((const definition *)right)->name;
     const int order = memcmp(a->data, b->data, a->size < b->size ? a->size : b->size);
@@ -252,13 +242,34 @@ static bool is_terminal(const definition *d) {
     return d->name.size > 0 && isupper((unsigned char)d->name.data[d->name.size > 1 && d->name.data[0] == '_']);
 }
 
-/* A name in the body of a definition. */
+/* A name in the body of a definition. Grammars that stand in each other may define it several times; all of them count. */
 static void read_name(lark *l, definition *own, products *p, const char *name, size_t size) {
-    const definition wanted = {.name = {name, size}};
+    const definition wanted = {.name = {name, size}}, *end = l->definitions + l->n;
     definition *found = bsearch(&wanted, l->definitions, l->n, sizeof wanted, compare_names);
-    if (found) read_definition(l, found);
-    if (found && is_terminal(found)) own->size += found->size;
-    add_item(p, found ? found->product : 1);
+    double product = 1, most = 0;
+    while (found && found > l->definitions && compare_names(found - 1, &wanted) == 0) found--;
+    for (; found && found < end && compare_names(found, &wanted) == 0; found++) {
+        read_definition(l, found);
+        if (is_terminal(found)) most = fmax(most, found->size);
+        product = fmax(product, found->product);
+    }
+    own->size += most;
+    add_item(p, product);
+}
+
+/* %json { ... }, %regex { ... } or another directive. %lark { ... } is a grammar, whose items follow. Returns its end. */
+static const char *read_directive(lark *l, definition *own, products *p, const char *at, const char *end) {
+    const char *name = at + 1, *rest = skip_name(name, end);
+    const size_t n = (size_t)(rest - name);
+    while (rest < end && isspace((unsigned char)*rest)) rest++;
+    add_item(p, 1);
+    if (rest == end || *rest != '{') return name;
+    if (n == 4 && memcmp(name, "lark", 4) == 0) {
+        read_name(l, own, p, "start", 5);
+        return rest + 1;
+    }
+    if (n == 4 && memcmp(name, "json", 4) == 0) l->on_json(l->ctx, rest, (size_t)(end - rest));
+    return skip_json(rest, end);
 }
 
 /* A regular expression with the bars around it; its flags follow. */
@@ -282,8 +293,7 @@ static const char *read_item(lark *l, definition *own, products *p, const char *
         at = skip_name(at, end);
         read_name(l, own, p, start, (size_t)(at - start));
     } else if (*at == '%') {
-        at = read_directive(l, at, end);
-        add_item(p, 1);
+        at = read_directive(l, own, p, at, end);
     } else if (*at == '{' || *at == '~') {
         at = *at == '{' ? read_count(p, at, end) : read_tilde(p, at, end);
         if (at < end && *at == '}') at++;

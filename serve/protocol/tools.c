@@ -178,28 +178,30 @@ static const char *find_cause(const openai_request *r, bool calls, bool reasons)
     const bool has_schema = r->params.grammar_kind == CL_GRAMMAR_JSON_SCHEMA;
     if (r->reply.required) return "tool_choice";
     if (calls && has_strict_tool(r)) return "tools";
-    return has_schema && (calls || reasons) ? r->grammar_field : NULL;
+    return reasons || (calls && has_schema) ? r->grammar_field : NULL;
 }
 
 /*
- * Constrain replies where a call is required or strict. What the request itself says that the text must match holds for replies
- * without calls, and for the text behind reasoning.
+ * Constrain replies where a call is required or strict. What the request itself says that the text must match holds for the
+ * text behind reasoning, and a JSON schema for replies without calls; another grammar leaves no room for constrained calls.
  */
 static bool constrain(const openai_context *context, openai_request *r, bool calls, bool reasons, openai_error *error) {
     const char *field = find_cause(r, calls, reasons);
+    const bool has_other = r->grammar && r->params.grammar_kind != CL_GRAMMAR_JSON_SCHEMA;
     if (!field) return true;
-    if (r->grammar && r->params.grammar_kind != CL_GRAMMAR_JSON_SCHEMA)
+    if (has_other && field != r->grammar_field)
         return openai_refuse(error, field, "and '%s' both say what the text must match; send one of them, or a JSON schema",
                              r->grammar_field);
     const cl_reply_grammar grammar = {
         .format = r->reply.format,
         .tok = context->model->tok,
-        .tools = calls ? r->callable : NULL,
+        .tools = calls && !has_other ? r->callable : NULL,
         .required = r->reply.required,
         .parallel = r->parallel_tool_calls,
         .reasons = reasons,
         .in_reasoning = r->reply.in_reasoning,
         .answer = r->grammar,
+        .kind = r->params.grammar_kind,
         .open = r->open_objects,
         .weaker = r->weaker,
     };
@@ -207,8 +209,8 @@ static bool constrain(const openai_context *context, openai_request *r, bool cal
     cl_error cause;
     if (cl_reply_grammar_write(&grammar, &text, &cause) != CL_OK)
         return cause.code == CL_ERR_NOMEM ? openai_fail_memory(error) : openai_fail(error, field, "%s", cause.message);
-    r->reply.constrained = calls;
-    if (calls) r->reply.tools = r->callable;
+    r->reply.constrained = grammar.tools;
+    if (grammar.tools) r->reply.tools = r->callable;
     free(r->grammar);
     r->grammar = text;
     r->grammar_field = field;

@@ -224,6 +224,17 @@ def test_reasoning_ends_before_an_answer_with_a_schema(thinker):
     assert reasoning and json.loads(content)["ok"] in (True, False)
 
 
+@pytest.mark.parametrize("grammar", [
+    {"guided_choice": ["yes", "no"]},
+    {"structured_outputs": {"regex": "yes|no"}},
+    {"grammar": 'root ::= "yes" | "no"'},
+    {"guided_grammar": 'start: "yes" | "no"'},
+])
+def test_reasoning_ends_before_an_answer_with_a_grammar(thinker, grammar):
+    reasoning, content, _ = think(thinker, thinking_token_budget=6, **grammar)
+    assert reasoning and content in ("yes", "no")
+
+
 def test_anthropics_budget(thinker):
     body = {"model": "m", "max_tokens": 60, "messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True,
             "thinking": {"type": "enabled", "budget_tokens": 5}}

@@ -117,6 +117,11 @@ static void nested_counts_have_a_limit(void **state) {
         {lark, "start: \"{\" item{1,400} \"}\" item{1,300}\nitem: \"((a?){400}){300}\" // (x{400}){300}", NULL},
         {lark, "start: x{400}\nx: \"a\" x{300} | \"b\"", "120000"},
         {lark, "start: (\"a\"{100}){1000}", NULL},
+        {lark, "start: x{300}\nx: %lark { start: \"a\"{400} }", "120000"},
+        {lark, "start: x{300}\nx: %lark {\nstart: \"a\"{400}\n}", "120000"},
+        {lark, "start: x\nT: \"b\"\nx: %lark {\nstart: T{300}\nT: \"a\"{400}\n}", "120000"},
+        {lark, "start: x\nT: \"a\"{400}\nx: %lark {\nstart: T{300}\nT: \"b\"\n}", "120000"},
+        {lark, "start: x\nx: %lark {\nstart: \"a\" | \"b\" start{400}\n}", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char says[64] = "counts multiply to ";

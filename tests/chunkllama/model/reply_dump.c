@@ -1,7 +1,8 @@
 /*
  * reply_dump MODEL.gguf < lines.jsonl > lines.jsonl: each line an object {"template", "tools", ...} in. With "text", its parts
  * out: {"reasoning", "content", "calls": [[name, arguments], ...]}, with the flag "constrained"; otherwise the grammar of
- * replies, as a string, with the flags "required", "parallel", "reasons", "in_reasoning", and the text of a schema, "answer".
+ * replies, as a string, with the flags "required", "parallel", "reasons", "in_reasoning", and the text of a grammar,
+ * "answer", which is a schema, or as "kind" says "regex" or "lark".
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -52,6 +53,12 @@ static json_t *split(const cl_reply_format *format, const json_t *line) {
     return out;
 }
 
+/* Without a name, a JSON schema. */
+static cl_grammar_kind kind_of(const char *name) {
+    if (!name) return CL_GRAMMAR_JSON_SCHEMA;
+    return strcmp(name, "regex") == 0 ? CL_GRAMMAR_REGEX : CL_GRAMMAR_LARK;
+}
+
 static json_t *grammar(const cl_reply_format *format, const cl_tokenizer *tok, const json_t *line) {
     char weaker[CL_SCHEMA_WEAKER_BYTES] = "";
     const cl_reply_grammar g = {
@@ -63,6 +70,7 @@ static json_t *grammar(const cl_reply_format *format, const cl_tokenizer *tok, c
         .reasons = flag(line, "reasons"),
         .in_reasoning = flag(line, "in_reasoning"),
         .answer = json_string_value(json_object_get(line, "answer")),
+        .kind = kind_of(json_string_value(json_object_get(line, "kind"))),
         .open = flag(line, "open"),
         .weaker = weaker,
     };

@@ -225,6 +225,24 @@ def test_a_schema_for_what_is_no_call(replies):
     assert not replies.accepts(thinks, "12")
 
 
+@pytest.mark.parametrize("kind, answer, right, wrong", [
+    ("regex", r"a/b\/c\\/[/x]+|é", [r"a/b/c\\/x/".replace("\\\\", "\\"), "é"], ["a/b/c/x", ""]),
+    ("regex", "(|yes|no)", ["", "yes", "no"], ["maybe", "yesno"]),
+    ("lark", 'start: thought TEXT // }\nthought: "yes" | "{"\nTEXT: /[0-9]{2}/', ["yes12", "{12"], ["12", "yes1", "yes"]),
+    ("lark", 'start: "(" start ")" | A\n%ignore / /\nA: "a"', ["((a))", "( a)"], ["(a"]),
+])
+def test_other_grammars_hold_behind_reasoning(replies, kind, answer, right, wrong):
+    thinks, may_think = (replies.matcher("hermes", tools=None, reasons=True, in_reasoning=begun, answer=answer, kind=kind) for begun in (True, False))
+    for text in right:
+        assert replies.accepts(thinks, "hm\n</think>\n\n" + text), text
+        assert replies.accepts(may_think, "<think>hm</think>" + text), text
+        assert replies.accepts(may_think, text), text
+    for text in wrong:
+        assert not replies.accepts(thinks, "hm</think>" + text), text
+        assert not replies.accepts(may_think, text), text
+    assert not replies.accepts(thinks, right[-1])
+
+
 def check(name, arguments, family):
     """That a call is one of the tools', and follows its schema."""
     values = json.loads(arguments)

@@ -102,8 +102,11 @@ static void what_is_wrong_is_refused(void **state) {
         assert_refused(&c, OPENAI_CHAT, cases[i].body, cases[i].param, cases[i].in_message);
 }
 
-/* A schema for the answer leaves calls possible, and reasoning before it; other grammars hold for the whole text. */
-static void schemas_hold_for_the_answer(void **state) {
+/* A grammar for the answer leaves reasoning before it possible, and a schema calls. */
+#define BEHIND                                                                                                                 \
+    "start: (\"<think>\" thought)? answer\nthought: thinking SPACE\nthinking[lazy]: TEXT \"</think>\" \n"                      \
+    "SPACE: /[ \\n\\r\\t]{0,4}/\n"
+static void grammars_hold_for_the_answer(void **state) {
     (void)state;
 #define SCHEMA                                                                                                                 \
     "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"schema\":{\"type\":\"object\"}}}"
@@ -118,6 +121,13 @@ static void schemas_hold_for_the_answer(void **state) {
         {"", CHAT(TOOLS ",\"tool_choice\":\"required\"," SCHEMA), CL_GRAMMAR_LARK, "start: calls\n"},
         {"<think></think>", CHAT(SCHEMA), CL_GRAMMAR_LARK, "start: (\"<think>\" thought)? answer\n"},
         {"", CHAT(TOOLS ",\"guided_regex\":\"a\""), CL_GRAMMAR_REGEX, "a"},
+        {"<think></think>", CHAT("\"guided_regex\":\"a/b\""), CL_GRAMMAR_LARK, BEHIND "answer: /a\\x2Fb/\n"},
+        {"<think></think>", CHAT("\"structured_outputs\":{\"choice\":[\"a\",\"b\"]}"), CL_GRAMMAR_LARK,
+         BEHIND "answer: /(a|b)/\n"},
+        {"<think></think>", CHAT("\"grammar\":\"root ::= [0-9]\""), CL_GRAMMAR_LARK, BEHIND "answer: %lark {\nstart: "},
+        {"<think></think>", CHAT("\"guided_grammar\":\"start: \\\"a\\\"\""), CL_GRAMMAR_LARK,
+         BEHIND "answer: %lark {\nstart: \"a\"\n}\n"},
+        {"<think></think>", CHAT(TOOLS ",\"guided_regex\":\"a\""), CL_GRAMMAR_LARK, BEHIND "answer: /a/\n"},
     };
     const openai_context c = fake_context();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -126,6 +136,7 @@ static void schemas_hold_for_the_answer(void **state) {
         fake_set_reply(&format);
         parse_ok(&c, OPENAI_CHAT, cases[i].body, &r);
         assert_int_equal(r.params.grammar_kind, cases[i].kind);
+        assert_int_equal(r.reply.constrained, cases[i].kind == CL_GRAMMAR_LARK && strstr(r.grammar, "calls") != NULL);
         assert_int_equal(r.params.grammar_size, strlen(r.grammar));
         if (strncmp(r.grammar, cases[i].start, strlen(cases[i].start)) != 0) fail_msg("%s: %s", cases[i].body, r.grammar);
         openai_request_free(&r);
@@ -398,7 +409,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tool_choices_are_read),
         cmocka_unit_test(what_is_wrong_is_refused),
-        cmocka_unit_test(schemas_hold_for_the_answer),
+        cmocka_unit_test(grammars_hold_for_the_answer),
         cmocka_unit_test(pins_have_no_grammar),
         cmocka_unit_test(markers_are_found),
         cmocka_unit_test(reasoning_has_a_budget),
