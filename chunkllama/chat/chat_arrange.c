@@ -21,10 +21,10 @@ enum { WORD_SIZE = sizeof WORD - 1, N_DIGITS = 6 };
 typedef struct trial {
     const cl_chat *chat;
     const cl_chat_template *t;
-    cl_chat_input in;        /* the chat; its messages and tools become owned ones with words */
-    size_t n_systems, n_odd; /* messages of the system, and with odd arguments */
-    size_t n_calls;          /* messages with calls that the template knows */
-    bool is_interrupted;     /* the user writes behind the result of such a call, before the assistant */
+    cl_chat_input in;                 /* the chat; its messages and tools become owned ones with words */
+    size_t n_users, n_systems, n_odd; /* messages of the user, of the system, and with odd arguments */
+    size_t n_calls;                   /* messages with calls that the template knows */
+    bool is_interrupted;              /* the user writes behind the result of such a call, before the assistant */
     size_t n_words;
     bool *seen;      /* [n_words] owned; of the last text */
     int64_t n_steps; /* that are left for all texts */
@@ -163,16 +163,16 @@ static void try_all(trial *x, cl_chat_arrangement *arrangement) {
 }
 
 /*
- * Whether it is known from the made-up chats how the template writes this one: at most one system message, which comes first,
- * tools beside it if the template has shown to write both, no variables that may change what it writes, and calls in their form
- * and order.
+ * Whether it is known from the made-up chats how the template writes this one: a message of the user, at most one of the
+ * system, which comes first, tools beside it if the template has shown to write both, no variables that may change what it
+ * writes, and calls in their form and order.
  */
 static bool is_known(const trial *x) {
     const cl_chat_abilities *can = &x->t->can;
     const bool has_tools = json_array_size(x->in.tools) > 0;
     const char *first = json_string_value(json_object_get(json_array_get(x->in.messages, 0), "role"));
     const bool begins = x->n_systems == 1 && first && strcmp(first, "system") == 0;
-    if (x->n_odd > 0 || x->is_interrupted || (x->n_systems > 0 && !begins)) return false;
+    if (x->n_users == 0 || x->n_odd > 0 || x->is_interrupted || (x->n_systems > 0 && !begins)) return false;
     if (json_object_size(x->in.kwargs) > 0) return x->n_systems == 0 && !has_tools;
     return !has_tools || !can->tools || (x->n_systems > 0 ? can->tools_system : can->tools_alone);
 }
@@ -181,6 +181,7 @@ static void count(trial *x) {
     bool is_result = false;
     for (size_t i = 0; i < json_array_size(x->in.messages); i++) {
         const json_t *message = json_array_get(x->in.messages, i);
+        x->n_users += cl_chat_is_role(message, "user");
         x->n_systems += cl_chat_is_system(message);
         x->n_odd += has_odd_call(x, message);
         x->n_calls += x->t->can.calls && json_object_get(message, "tool_calls");

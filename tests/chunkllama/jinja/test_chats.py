@@ -43,6 +43,8 @@ def theirs(template, chat, own):
     text = python_jinja.expected(template, variables, own)
     if isinstance(text, Exception):
         return None
+    if all(m["role"] == "system" and m["content"].strip() not in text for m in messages):
+        return None  # nothing of the chat is left
     if chat.get("continue_final_message"):
         if TAG.strip() not in text:
             return None

@@ -351,6 +351,50 @@ static void systems_are_merged_for_the_template(void **state) {
     expect_refusal(&v, NULL, CHAT(GO ", " LATE), "never");
 }
 
+#define NO_FIRST                                                                                                               \
+    "{% set rest = messages[1:] if messages[0].role == 'system' else messages %}{% for m in rest %}[{{ m.role }}:"             \
+    "{{ messages[0].content + '|' if loop.first and messages[0].role == 'system' }}{{ m.content }}]{% endfor %}"
+#define ASKED                                                                                                                  \
+    "{% if not messages | selectattr('role', 'equalto', 'user') | list %}{{ raise_exception('no user') }}{% endif %}" EACH
+#define TOLD                                                                                                                   \
+    "{% for m in messages %}[{{ m.role }}:{{ m.content }}{% for t in tools or [] if m.role == 'user' %}{{ t.function.name }}"  \
+    "{% endfor %}]{% endfor %}"
+
+/* A template may write the system's text, or tools, only beside a message of the user: without one, the text is the user's. */
+static void systems_alone_are_written(void **state) {
+    (void)state;
+    static const char *const cases[][3] = {
+        {NO_FIRST, CHAT(SYSTEM), "[user:Sys]"},
+        {NO_FIRST, CHAT(SYSTEM ", " ASSISTANT), "[assistant:Sys|two ]"},
+        {ASKED, CHAT(SYSTEM), "[user:Sys]"},
+        {ASKED, CHAT(SYSTEM ", " ASSISTANT), "[user:Sys][assistant:two ]"},
+        {ASKED, "{'kwargs': {'x': 1}, 'messages': [" DEVELOPER "]}", "[user:Dev]"},
+        {TOLD, WITH_TOOL(SYSTEM), "[user:Sysf]"},
+        {TOLD, WITH_TOOL(SYSTEM ", " GO), "[system:Sys][user:gof]"},
+        {EACH, CHAT(SYSTEM), "[system:Sys]"},
+        {EACH, CHAT(ASSISTANT), "[assistant:two ]"},
+    };
+    small_vocab v = vocab_with(NULL, inst_special);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        v.chat_template = cases[i][0];
+        expect(&v, NULL, cases[i][1], cases[i][2], 0);
+    }
+    static const char *const losing[] = {"gemma3", "llama2", "mistral_v3", "mixtral", "qwen3_5_think", "llama3_1", "llama3_2"};
+    for (size_t i = 0; i < 2 * (sizeof losing / sizeof *losing); i++) {
+        static char text[1 << 16];
+        char *template = published(losing[i / 2]);
+        int n_special;
+        cl_error error = {.message = ""};
+        v.chat_template = template;
+        opened o = open_chat(&v, NULL);
+        if (render(o.chat, o.tok, i % 2 ? WITH_TOOL(SYSTEM) : CHAT(SYSTEM), text, sizeof text, &n_special, &error) != CL_OK)
+            fail_msg("%s: %s", losing[i / 2], error.message);
+        if (!strstr(text, "Sys") || (i % 2 && !strstr(text, "\"name\": \"f\""))) fail_msg("%s: %s", losing[i / 2], text);
+        close_chat(&o);
+        free(template);
+    }
+}
+
 #define CALLS_BY(arguments)                                                                                                    \
     "{% for m in messages %}[{{ m.role }}:{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.function.name "           \
     "}}=" arguments "{% endfor %}]{% endfor %}{% for t in tools or [] %}{{ t.function.name }}{% endfor %}"
@@ -1008,6 +1052,7 @@ int main(void) {
         cmocka_unit_test(built_in_templates_are_the_published_ones),
         cmocka_unit_test(roles_are_checked_by_the_built_in_ones),
         cmocka_unit_test(systems_are_merged_for_the_template),
+        cmocka_unit_test(systems_alone_are_written),
         cmocka_unit_test(odd_calls_are_written),
         cmocka_unit_test(the_deadline_counts),
         cmocka_unit_test(the_deadline_ends_trials),
