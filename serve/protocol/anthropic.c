@@ -52,8 +52,9 @@ static bool read_thinking(openai_translation *t) {
         snprintf(t->error->param, sizeof t->error->param, "thinking.budget_tokens");
         return false;
     }
-    return translation_set_thinking(t, on) &&
-           (!on || budget < 0 || translation_set(t, t->chat, "thinking_token_budget", json_integer(budget)));
+    return translation_set_thinking(t, on) && (!on || budget < 0 ||
+                                               (translation_set(t, t->chat, "thinking_token_budget", json_integer(budget)) &&
+                                                translation_name(t, "thinking_token_budget", "thinking.budget_tokens")));
 }
 
 /* The effort of reasoning, and the schema that the answer must follow, which earlier clients send as `output_format`. */

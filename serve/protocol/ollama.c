@@ -105,7 +105,7 @@ static bool read_thinking(openai_translation *t) {
     if (json_is_boolean(think)) return translation_set_thinking(t, json_is_true(think));
     if (!json_is_string(think))
         return openai_refuse(t->error, "think", "must be true, false, or a level such as \"high\", not %s", field_kind(think));
-    return translation_set_thinking(t, true) && translation_move(t, "reasoning_effort", "think");
+    return (json_is(think, "none") || translation_set_thinking(t, true)) && translation_move(t, "reasoning_effort", "think");
 }
 
 /* The fields beside the messages of a chat. */

@@ -3,6 +3,7 @@
 
 #include "messages.h"
 #include "parse.h"
+#include "translate.h"
 
 /* A chat as its template gets it. Free with chat_free. */
 typedef struct chat {
@@ -13,6 +14,90 @@ typedef struct chat {
 static void chat_free(chat *c) {
     json_decref(c->messages);
     json_decref(c->kwargs);
+}
+
+/* ---- Thinking ---- */
+
+/* What a body says about it, and the field that says it; NULL: none does. */
+typedef struct thinking {
+    const char *effort_field, *switch_field;
+    const json_t *effort;
+    bool on;
+} thinking;
+
+static bool refuse_both(const char *field, const char *other, openai_error *error) {
+    return openai_refuse(error, field, "and '%s' contradict each other; send one of them", other);
+}
+
+static bool set_switch(thinking *t, const char *field, bool on, openai_error *error) {
+    if (t->switch_field && t->on != on) return refuse_both(field, t->switch_field, error);
+    t->switch_field = field;
+    t->on = on;
+    return true;
+}
+
+/* The effort "none" switches thinking off, as Ollama and SGLang read it. */
+static bool read_effort(thinking *t, const json_t *object, const char *name, const char *field, openai_error *error) {
+    static const char *const efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+    const json_t *effort = field_get(object, name);
+    bool known = !effort;
+    for (size_t i = 0; i < sizeof efforts / sizeof *efforts; i++) known |= json_is(effort, efforts[i]);
+    if (!known)
+        return openai_refuse(error, field,
+                             "must be \"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\" or \"max\"");
+    if (!effort) return true;
+    if (t->effort && !json_equal(t->effort, effort)) return refuse_both(field, t->effort_field, error);
+    t->effort = effort;
+    t->effort_field = field;
+    return !json_is(effort, "none") || set_switch(t, field, false, error);
+}
+
+static bool read_switch(thinking *t, const json_t *object, const char *name, const char *field, openai_error *error) {
+    const json_t *value = field_get(object, name);
+    if (!value) return true;
+    if (!json_is_boolean(value)) return openai_refuse(error, field, "must be true or false, not %s", field_kind(value));
+    return set_switch(t, field, json_is_true(value), error);
+}
+
+/* Anthropic's object, which other services take in chats, too, or a switch. */
+static bool read_type(thinking *t, const json_t *body, openai_error *error) {
+    const json_t *object = field_get(body, "thinking"), *type = field_get(object, "type");
+    if (!cl_json_is_object(object)) return read_switch(t, body, "thinking", "thinking", error);
+    if (!json_is(type, "enabled") && !json_is(type, "adaptive") && !json_is(type, "disabled"))
+        return openai_refuse(error, "thinking.type", "must be \"enabled\", \"adaptive\" or \"disabled\"");
+    return set_switch(t, "thinking.type", !json_is(type, "disabled"), error);
+}
+
+/* Members that chats have as fields of their own. */
+static bool check_members(const json_t *reasoning, const json_t *object, openai_error *error) {
+    const struct {
+        const json_t *object;
+        const char *name, *field, *instead;
+    } members[] = {{reasoning, "exclude", "reasoning.exclude", "include_reasoning"},
+                   {reasoning, "max_tokens", "reasoning.max_tokens", "thinking_token_budget"},
+                   {object, "budget_tokens", "thinking.budget_tokens", "thinking_token_budget"}};
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        if (!field_get_requested(members[i].object, members[i].name)) continue;
+        openai_refuse(error, members[i].field, "is not supported in chats; use the field '%s'", members[i].instead);
+        return openai_set_status(error, 400, "unsupported_parameter");
+    }
+    return true;
+}
+
+/* By OpenAI's field, SGLang's and OpenRouter's object, Anthropic's, and the switch of Qwen's service. */
+static bool read_thinking(thinking *t, const json_t *body, openai_error *error) {
+    const json_t *reasoning;
+    return field_object(body, "reasoning", &reasoning, error) && check_members(reasoning, field_get(body, "thinking"), error) &&
+           read_effort(t, body, "reasoning_effort", "reasoning_effort", error) &&
+           read_effort(t, reasoning, "effort", "reasoning.effort", error) &&
+           read_switch(t, reasoning, "enabled", "reasoning.enabled", error) &&
+           read_switch(t, body, "enable_thinking", "enable_thinking", error) && read_type(t, body, error);
+}
+
+/* Set the variables by which templates know the switch. */
+static bool set_switches(json_t *kwargs, const thinking *t) {
+    return !t->switch_field || (json_object_set_new(kwargs, "enable_thinking", json_boolean(t->on)) == 0 &&
+                                json_object_set_new(kwargs, "thinking", json_boolean(t->on)) == 0);
 }
 
 /* ---- The template's variables ---- */
@@ -30,20 +115,19 @@ static bool check_kwargs(const json_t *kwargs, openai_error *error) {
 
 static bool update(json_t *kwargs, const json_t *more) { return !more || json_object_update(kwargs, (json_t *)more) == 0; }
 
-/* The variables of the server, those of chat_template_kwargs, and reasoning_effort, a field of OpenAI's API. */
+/*
+ * The variables of the server, the switch of thinking, and chat_template_kwargs, each of which replaces those before it; the
+ * effort of a field replaces all.
+ */
 static bool read_kwargs(const openai_context *context, const json_t *body, chat *c, openai_error *error) {
-    static const char *const efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
-    const json_t *kwargs, *effort = field_get(body, "reasoning_effort");
-    if (!field_object(body, "chat_template_kwargs", &kwargs, error) || !check_kwargs(kwargs, error)) return false;
-    bool known = !effort;
-    for (size_t i = 0; json_is_string(effort) && i < sizeof efforts / sizeof *efforts; i++)
-        known |= strcmp(json_string_value(effort), efforts[i]) == 0;
-    if (!known)
-        return openai_refuse(error, "reasoning_effort",
-                             "must be \"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\" or \"max\"");
+    const json_t *kwargs;
+    thinking t = {0};
+    if (!field_object(body, "chat_template_kwargs", &kwargs, error) || !check_kwargs(kwargs, error) ||
+        !read_thinking(&t, body, error))
+        return false;
     c->in.kwargs = c->kwargs = json_object();
-    if (c->kwargs && update(c->kwargs, context->chat_kwargs) && update(c->kwargs, kwargs) &&
-        (!effort || json_object_set(c->kwargs, "reasoning_effort", (json_t *)effort) == 0))
+    if (c->kwargs && update(c->kwargs, context->chat_kwargs) && set_switches(c->kwargs, &t) && update(c->kwargs, kwargs) &&
+        (!t.effort || json_object_set(c->kwargs, "reasoning_effort", (json_t *)t.effort) == 0))
         return true;
     return openai_fail_memory(error);
 }

@@ -100,7 +100,6 @@ static bool read_reasoning(openai_translation *t) {
     if (!translation_set(t, t->repeated, "reasoning", repeated)) return false;
     if (!effort) return true;
     return translation_string(t, reasoning, "reasoning", "effort") &&
-           (!json_is(effort, "none") || translation_set_thinking(t, false)) &&
            translation_set(t, t->chat, "reasoning_effort", json_incref((json_t *)effort)) &&
            translation_name(t, "reasoning_effort", "reasoning.effort");
 }

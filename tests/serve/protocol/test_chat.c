@@ -145,6 +145,33 @@ static void tools_and_variables_are_passed(void **state) {
     }
 }
 
+/* All names that peers and services have for the switch become the variables that templates read. */
+static void thinking_is_switched(void **state) {
+    (void)state;
+#define OFF "\"enable_thinking\":false,\"thinking\":false"
+#define ON  "\"enable_thinking\":true,\"thinking\":true"
+    static const char *const cases[][2] = {
+        {"\"reasoning_effort\":\"none\"", "{" OFF ",\"reasoning_effort\":\"none\"}"},
+        {"\"reasoning\":{\"effort\":\"none\"}", "{" OFF ",\"reasoning_effort\":\"none\"}"},
+        {"\"reasoning\":{\"effort\":\"high\",\"enabled\":true}", "{" ON ",\"reasoning_effort\":\"high\"}"},
+        {"\"reasoning\":{\"enabled\":false,\"effort\":null}", "{" OFF "}"},
+        {"\"reasoning\":{\"effort\":\"low\"},\"reasoning_effort\":\"low\"", "{\"reasoning_effort\":\"low\"}"},
+        {"\"thinking\":{\"type\":\"disabled\"}", "{" OFF "}"},
+        {"\"thinking\":{\"type\":\"enabled\"}", "{" ON "}"},
+        {"\"thinking\":false", "{" OFF "}"},
+        {"\"thinking\":{\"type\":\"adaptive\"},\"enable_thinking\":true", "{" ON "}"},
+        {"\"enable_thinking\":false,\"reasoning_effort\":\"none\"", "{" OFF ",\"reasoning_effort\":\"none\"}"},
+        {"\"enable_thinking\":false,\"chat_template_kwargs\":{\"thinking\":true}",
+         "{\"enable_thinking\":false,\"thinking\":true}"},
+        {"\"enable_thinking\":null,\"thinking\":null,\"reasoning\":null", "{}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[256];
+        snprintf(body, sizeof body, "{%s,%s}", MESSAGES, cases[i][0]);
+        expect(body, "kwargs", cases[i][1]);
+    }
+}
+
 static void the_server_has_variables_too(void **state) {
     (void)state;
     openai_context c = fake_context();
@@ -219,6 +246,20 @@ static void what_is_wrong_is_refused(void **state) {
         {CHAT("\"chat_template\":\"{{ messages }}\""), "chat_template", "--chat-template"},
         {CHAT("\"reasoning_effort\":\"much\""), "reasoning_effort", "\"medium\""},
         {CHAT("\"reasoning_effort\":3"), "reasoning_effort", "\"medium\""},
+        {CHAT("\"reasoning\":true"), "reasoning", "an object"},
+        {CHAT("\"reasoning\":{\"effort\":\"much\"}"), "reasoning.effort", "\"medium\""},
+        {CHAT("\"reasoning\":{\"enabled\":1}"), "reasoning.enabled", "true or false"},
+        {CHAT("\"reasoning\":{\"max_tokens\":9}"), "reasoning.max_tokens", "'thinking_token_budget'"},
+        {CHAT("\"reasoning\":{\"exclude\":true}"), "reasoning.exclude", "'include_reasoning'"},
+        {CHAT("\"reasoning\":{\"effort\":\"low\"},\"reasoning_effort\":\"high\""), "reasoning.effort",
+         "'reasoning_effort' contradict"},
+        {CHAT("\"reasoning_effort\":\"none\",\"enable_thinking\":true"), "enable_thinking", "'reasoning_effort' contradict"},
+        {CHAT("\"enable_thinking\":\"no\""), "enable_thinking", "true or false"},
+        {CHAT("\"thinking\":{\"type\":\"disabled\"},\"reasoning\":{\"enabled\":true}"), "thinking.type",
+         "'reasoning.enabled' contradict"},
+        {CHAT("\"thinking\":{}"), "thinking.type", "\"disabled\""},
+        {CHAT("\"thinking\":3"), "thinking", "true or false"},
+        {CHAT("\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":9}"), "thinking.budget_tokens", "'thinking_token_budget'"},
         {CHAT("\"documents\":{\"a\":1}"), "documents", "array"},
         {CHAT("\"documents\":[\"a\"]"), "documents[0]", "not a string"},
         {CHAT("\"documents\":[18446744073709551616]"), "documents[0]", "not a number beyond 64 bits"},
@@ -283,6 +324,7 @@ int main(void) {
         cmocka_unit_test(arguments_are_an_object_or_its_text),
         cmocka_unit_test(odd_arguments_are_noted),
         cmocka_unit_test(tools_and_variables_are_passed),
+        cmocka_unit_test(thinking_is_switched),
         cmocka_unit_test(the_server_has_variables_too),
         cmocka_unit_test(the_end_of_the_text_can_be_chosen),
         cmocka_unit_test(what_is_wrong_is_refused),

@@ -63,6 +63,8 @@ static void bodies_become_chats(void **state) {
         {&ollama_chat, ASK("\"think\":false"), "/0/kwargs", "{\"enable_thinking\":false,\"thinking\":false}"},
         {&ollama_chat, ASK("\"think\":\"high\""), "/0/kwargs",
          "{\"enable_thinking\":true,\"thinking\":true,\"reasoning_effort\":\"high\"}"},
+        {&ollama_chat, ASK("\"think\":\"none\""), "/0/kwargs",
+         "{\"enable_thinking\":false,\"thinking\":false,\"reasoning_effort\":\"none\"}"},
         {&ollama_generate, PROMPT("\"stream\":false"), "/0/messages", "[" USER "]"},
         {&ollama_generate, PROMPT("\"system\":\"be kind\",\"think\":true"), "/0/messages",
          "[{\"role\":\"system\",\"content\":\"be kind\"}," USER "]"},

@@ -116,7 +116,7 @@ static void fields_become_those_of_a_chat(void **state) {
          "/response_format",
          "{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"strict\":true,\"schema\":{\"type\":\"object\"}}}"},
         {"\"reasoning\":{\"effort\":\"low\",\"summary\":\"auto\"}", "/reasoning_effort", "\"low\""},
-        {"\"reasoning\":{\"effort\":\"none\"}", "/chat_template_kwargs", "{\"enable_thinking\":false,\"thinking\":false}"},
+        {"\"reasoning\":{\"effort\":\"none\"}", "/reasoning_effort", "\"none\""},
         {"\"temperature\":0.5,\"top_k\":3,\"store\":true,\"include\":[\"reasoning.encrypted_content\"]", "/temperature", "0.5"},
         {"\"top_k\":3", "/top_k", "3"},
     };
