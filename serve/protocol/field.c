@@ -146,6 +146,20 @@ bool field_float(const json_t *object, const char *name, double min, double max,
     return true;
 }
 
+bool field_agree(const json_t *object, const char *const *names, size_t n, openai_error *error) {
+    const json_t *given = NULL;
+    const char *name = "";
+    for (size_t i = 0; i < n; i++) {
+        const json_t *value = field_get(object, names[i]);
+        if (!value) continue;
+        if (given && json_number_value(value) != json_number_value(given))
+            return openai_refuse(error, names[i], "and '%s' contradict each other; send one of them", name);
+        given = value;
+        name = names[i];
+    }
+    return true;
+}
+
 bool field_token(const json_t *value, const char *param, const cl_model *model, int32_t *id, openai_error *error) {
     const int32_t n_vocab = cl_tokenizer_n_vocab(model->tok);
     int64_t x = -1;

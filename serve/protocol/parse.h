@@ -163,6 +163,9 @@ bool field_int(const json_t *object, const char *name, int64_t min, int64_t max,
 bool field_int32(const json_t *object, const char *name, int32_t min, int32_t max, int32_t *value, openai_error *error);
 bool field_float(const json_t *object, const char *name, double min, double max, float *value, openai_error *error);
 
+/* Refuse numbers that contradict each other by being different: fields that are names [n] of one thing, by several peers. */
+bool field_agree(const json_t *object, const char *const *names, size_t n, openai_error *error);
+
 /* For field_float: openai_check_fields refuses numbers out of range. */
 #define FIELD_ANY -INFINITY, INFINITY
 

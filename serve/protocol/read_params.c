@@ -161,14 +161,15 @@ static bool parse_ends(const json_t *body, cl_engine_request *p, openai_error *e
     return true;
 }
 
-/* How many tokens of reasoning there may be: vLLM's name, llama-server's, and Qwen's service's. The last one counts. */
+/* How many tokens of reasoning there may be: vLLM's name, llama-server's, and Qwen's service's. */
 static bool parse_budget(const json_t *body, openai_request *r, openai_error *error) {
-    static const char *const names[] = {"thinking_budget", "thinking_budget_tokens", "reasoning_budget_tokens",
-                                        "thinking_token_budget"};
+    static const char *const names[] = {"thinking_token_budget", "reasoning_budget_tokens", "thinking_budget_tokens",
+                                        "thinking_budget"};
+    const size_t n = sizeof names / sizeof *names;
     r->max_reasoning_tokens = -1;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < n; i++)
         if (!field_int(body, names[i], -1, INT32_MAX, &r->max_reasoning_tokens, error)) return false;
-    return true;
+    return field_agree(body, names, n, error);
 }
 
 /*
@@ -367,9 +368,11 @@ static bool parse_beams(const json_t *body, openai_request *r, openai_error *err
 
 /* How many choices are generated and how many returned; the stream and logprobs have been read. */
 static bool parse_n(const json_t *body, openai_request *r, openai_error *error) {
+    static const char *const names[] = {"n", "n_cmpl"};
     r->n = 1;
-    if (!field_int32(body, "n", 1, OPENAI_MAX_N, &r->n, error) || !field_int32(body, "n_cmpl", 1, OPENAI_MAX_N, &r->n, error))
-        return false;
+    for (size_t i = 0; i < 2; i++)
+        if (!field_int32(body, names[i], 1, OPENAI_MAX_N, &r->n, error)) return false;
+    if (!field_agree(body, names, 2, error)) return false;
     r->params.n = r->n;
     if (!field_int32(body, "best_of", 1, OPENAI_MAX_N, &r->params.n, error)) return false;
     if (r->params.n < r->n)

@@ -380,6 +380,7 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_COMPLETION, COMPLETION("\"samplers\":\"kkt\""), "samplers[1]", "once"},
         {OPENAI_COMPLETION, COMPLETION("\"samplers\":[\"top_k\",\"penalties\"]"), "samplers[1]", "move it"},
         {OPENAI_COMPLETION, COMPLETION("\"samplers\":\"kkkkkkkkkkkkkkkkk\""), "samplers", "at most 16"},
+        {OPENAI_COMPLETION, COMPLETION("\"n\":1,\"n_cmpl\":2"), "n_cmpl", "'n' contradict each other"},
         {OPENAI_COMPLETION, COMPLETION("\"thinking_token_budget\":-2"), "thinking_token_budget", "from -1 to"},
         {OPENAI_COMPLETION, COMPLETION("\"t_max_predict_ms\":-2"), "t_max_predict_ms", "from -1 to"},
         {OPENAI_COMPLETION, COMPLETION("\"n_indent\":-1"), "n_indent", "from 0 to"},

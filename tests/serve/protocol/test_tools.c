@@ -210,6 +210,16 @@ static void reasoning_has_a_budget(void **state) {
     parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":[\"a\",\"b<think>\\n\"],\"thinking_token_budget\":3}", &r);
     assert_true(!r.prompts[0].in_reasoning && r.prompts[1].in_reasoning && r.params.max_reasoning_tokens == 3);
     openai_request_free(&r);
+    for (size_t i = 1; i < sizeof names / sizeof *names; i++) {
+        char body[200], says[100];
+        snprintf(body, sizeof body, CHAT("\"%s\":0,\"%s\":-1"), names[i - 1], names[i]);
+        snprintf(says, sizeof says, "'%s' contradict", names[i - 1]);
+        assert_refused(&c, OPENAI_CHAT, body, names[i], says);
+        snprintf(body, sizeof body, CHAT("\"%s\":5,\"%s\":5"), names[i - 1], names[i]);
+        parse_ok(&c, OPENAI_CHAT, body, &r);
+        assert_int_equal(r.params.max_reasoning_tokens, 5);
+        openai_request_free(&r);
+    }
     strcpy(format.think, "</s>"); /* with which all prompts of the fake model end */
     parse_ok(&c, OPENAI_CHAT, CHAT("\"thinking_token_budget\":0,\"reasoning_format\":\"none\""), &r);
     assert_true(r.prompts[0].in_reasoning && r.params.max_reasoning_tokens == 0);
