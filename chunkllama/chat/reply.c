@@ -58,6 +58,8 @@ void cl_reply_free(cl_reply **reply) {
     *reply = NULL;
 }
 
+bool cl_reply_reasons(const cl_reply *r) { return r->state == REPLY_IN_REASONING && r->options.reasoning; }
+
 /* ---- Parts ---- */
 
 static void add_part(cl_reply *r, cl_reply_kind kind, const char *text, size_t size) {
@@ -80,9 +82,7 @@ static void add_part(cl_reply *r, cl_reply_kind kind, const char *text, size_t s
 }
 
 /* What the text in a state is. */
-static cl_reply_kind kind_in(const cl_reply *r) {
-    return r->state == REPLY_IN_REASONING && r->options.reasoning ? CL_REPLY_REASONING : CL_REPLY_CONTENT;
-}
+static cl_reply_kind kind_in(const cl_reply *r) { return cl_reply_reasons(r) ? CL_REPLY_REASONING : CL_REPLY_CONTENT; }
 
 /* Whether something other than content was split off. */
 static bool is_split(const cl_reply *r) { return r->has_reasoning || r->n_calls > 0; }

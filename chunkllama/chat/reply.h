@@ -112,6 +112,9 @@ typedef struct cl_reply cl_reply;
 cl_reply *cl_reply_create(const cl_reply_options *options);
 void cl_reply_free(cl_reply **reply);
 
+/* Whether text that follows is split off as reasoning, unless it ends that. */
+bool cl_reply_reasons(const cl_reply *reply);
+
 /*
  * Add text [size], and set *parts [*n] to what can be said of it and of the text that was held back. last: no text follows, so
  * that nothing is held back any more. False: memory was lacking, now or before.

@@ -396,7 +396,7 @@ typedef struct openai_choice {
     openai_call *calls;    /* [n_calls] */
     size_t n_calls, calls_capacity;
     cl_reply *reply;          /* splits the text; NULL: all of it is content */
-    bool reasons;             /* the latest text is reasoning, also if the answer leaves it out */
+    bool reasons;             /* the latest token is of reasoning or ends it, also if the answer leaves it out */
     int64_t reasoning_tokens; /* tokens of the completion that came while it was */
     cl_token_list tokens;     /* of the completion */
     openai_logprobs logprobs; /* of these tokens, if they were requested */

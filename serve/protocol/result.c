@@ -40,10 +40,8 @@ bool openai_result_init(openai_result *result, const openai_context *context, co
     result->usage = calloc(request->n_prompts, sizeof *result->usage);
     result->embeddings = calloc(request->n_prompts, sizeof *result->embeddings);
     bool ok = result->choices && result->prompt_logprobs && result->usage && result->embeddings;
-    for (size_t i = 0; ok && request->splits && i < result->n_choices; i++) {
-        result->choices[i].reasons = request->reply.reasoning && request->reply.in_reasoning;
+    for (size_t i = 0; ok && request->splits && i < result->n_choices; i++)
         ok = (result->choices[i].reply = cl_reply_create(&request->reply));
-    }
     if (ok) return true;
     openai_result_free(result);
     return false;
@@ -180,9 +178,10 @@ static bool add_event_text(openai_result *result, openai_choice *choice, const c
     if (!choice->reply)
         return event->text_size == 0 ||
                add_delta(result, choice, (openai_delta){CL_REPLY_CONTENT, 0, event->text, event->text_size});
+    choice->reasons = cl_reply_reasons(choice->reply);
     bool ok = cl_reply_add(choice->reply, event->text, event->text_size, last, &parts, &n);
     for (size_t i = 0; ok && i < n; i++) {
-        choice->reasons = parts[i].kind == CL_REPLY_REASONING;
+        choice->reasons |= parts[i].kind == CL_REPLY_REASONING;
         if (!is_left_out(result->request, &parts[i]))
             ok = add_delta(result, choice, (openai_delta){parts[i].kind, (size_t)parts[i].call, parts[i].text, parts[i].size});
     }

@@ -334,19 +334,30 @@ static void answers_have_reasoning(void **state) {
     }
 }
 
-/* Tokens whose text is reasoning are counted, also if the answer leaves it out. */
+/* Tokens of reasoning and of its end are counted, also if the answer leaves them out, and none behind it, whatever follows. */
 static void tokens_of_reasoning_are_counted(void **state) {
     (void)state;
-    static const char *const fields[] = {"\"max_tokens\":9", "\"include_reasoning\":false", "\"separate_reasoning\":false"};
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        static const char *const texts[] = {"<think>h", "m", "</think>", "yes", "."};
-        char body[256];
+    static const struct {
+        const char *fields, *texts[8];
+        int count;
+    } cases[] = {
+        {"\"max_tokens\":9", {"<think>h", "m", "</think>", "yes", "."}, 3},
+        {"\"include_reasoning\":false", {"<think>h", "m", "</think>", "yes", "."}, 3},
+        {"\"separate_reasoning\":false", {"<think>h", "m", "</think>", "yes", "."}, 0},
+        {"\"max_tokens\":9", {"<think>", "hm", "</", "think", ">", "\n", "\n", "yes"}, 4},
+        {TOOLS, {"<think>", "hm", "</think>", "<tool_call>", "{\"name\"", ": \"now\"", ",", "\"arguments\": {}}"}, 2},
+        {TOOLS ",\"tool_choice\":\"required\"", {"<think>", "hm</think>", "\n", "<tool_call>", "\n", "{", "\"name\":"}, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[512], expected[64];
         scene s;
-        sprintf(body, CHAT("%s"), fields[i]);
-        begin(&s, "<think></think>", body);
-        for (int k = 0; k < 5; k++) add(&s, 0, texts[k], k < 4 ? CL_ENGINE_RUNNING : CL_ENGINE_STOP);
+        snprintf(body, sizeof body, CHAT("%s"), cases[i].fields);
+        begin(&s, "<tool_call><think></think>", body);
+        for (int k = 0; k < 8 && cases[i].texts[k]; k++) add(&s, 0, cases[i].texts[k], CL_ENGINE_RUNNING);
+        add(&s, 0, "", CL_ENGINE_STOP);
         json_t *answer = scene_answer(&s);
-        assert_at(answer, "/usage/completion_tokens_details", i < 2 ? "{\"reasoning_tokens\":3}" : NULL);
+        snprintf(expected, sizeof expected, "{\"reasoning_tokens\":%d}", cases[i].count);
+        assert_at(answer, "/usage/completion_tokens_details", cases[i].count ? expected : NULL);
         json_decref(answer);
         end(&s);
     }
