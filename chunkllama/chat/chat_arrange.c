@@ -1,9 +1,9 @@
 /*
  * Finds the arrangement by which a chat is rewritten, so that its template refuses none of it and writes all of it: the texts
- * of the system wherever they stand, the tools, and the arguments of calls that are no JSON. It renders the chat at hand with a
- * word in place of each of these, by one arrangement after the other, until all words are in the text. If they never are, the
- * arrangement by which the most are is taken. A chat in which nothing is unusual needs no trial: the template's abilities say
- * how it is written.
+ * of the system wherever they stand, the tools, the names of calls, their arguments that are no JSON, and their results. It
+ * renders the chat at hand with a word in place of each of these, by one arrangement after the other, until all words are in
+ * the text. If they never are, the arrangement by which the most are is taken. A chat in which nothing is unusual needs no
+ * trial: the template's abilities say how it is written.
  */
 #define _GNU_SOURCE /* memmem */
 #include <stdlib.h>
@@ -23,8 +23,8 @@ typedef struct trial {
     const cl_chat_template *t;
     cl_chat_input in;                 /* the chat; its messages and tools become owned ones with words */
     size_t n_users, n_systems, n_odd; /* messages of the user, of the system, and with odd arguments */
-    size_t n_calls;                   /* messages with calls that the template knows */
-    bool is_interrupted;              /* the user writes behind the result of such a call, before the assistant */
+    size_t n_calls;                   /* messages with calls that the template knows, and of results */
+    bool is_irregular;                /* one of them stands where, or beside what, the made-up chats have none */
     size_t n_words;
     bool *seen;      /* [n_words] owned; of the last text */
     int64_t n_steps; /* that are left for all texts */
@@ -58,34 +58,44 @@ static size_t count_words(trial *x, const cl_prompt *text) {
 
 /* ---- The chat with words ---- */
 
-/* Whether a message has a call whose arguments are text though the template needs an object: they are no JSON object. */
+/* Whether the arguments of a function that is called are text though the template needs an object: they are no JSON object. */
+static bool is_odd(const trial *x, const json_t *function) {
+    return x->t->can.calls && !x->t->can.argument_text && json_is_string(json_object_get(function, "arguments"));
+}
+
 static bool has_odd_call(const trial *x, const json_t *message) {
     const json_t *calls = json_object_get(message, "tool_calls");
-    if (x->t->can.argument_text || !x->t->can.calls) return false;
     for (size_t i = 0; i < json_array_size(calls); i++)
-        if (json_is_string(json_object_get(json_object_get(json_array_get(calls, i), "function"), "arguments"))) return true;
+        if (is_odd(x, json_object_get(json_array_get(calls, i), "function"))) return true;
     return false;
 }
 
-/* Put words in place of the odd arguments of a message, which is a copy. */
+/* Put words in place of the names and the odd arguments of a message's calls; it is a copy. */
 static void mark_calls(trial *x, json_t *message) {
     json_t *calls = cl_json_copy(json_object_get(message, "tool_calls"));
     for (size_t i = 0; calls && i < json_array_size(calls); i++) {
-        json_t *call = cl_json_copy(json_array_get(calls, i)), *function = cl_json_copy(json_object_get(call, "function"));
-        if (json_is_string(json_object_get(function, "arguments"))) set(x, function, "arguments", next_word(x, "{"));
+        const json_t *given = json_array_get(calls, i), *called = json_object_get(given, "function");
+        if (!json_is_object(called)) continue;
+        json_t *call = cl_json_copy(given), *function = cl_json_copy(called);
+        if (is_odd(x, function)) set(x, function, "arguments", next_word(x, "{"));
+        set(x, function, "name", next_word(x, ""));
         set(x, call, "function", function);
         x->no_memory |= json_array_set_new(calls, i, call) != 0;
     }
     set(x, message, "tool_calls", calls);
 }
 
+static bool is_result(const json_t *message) { return cl_chat_is_role(message, "tool"); }
+
+static size_t count_calls(const json_t *message) { return json_array_size(json_object_get(message, "tool_calls")); }
+
 static void mark_message(trial *x, json_t *messages, const json_t *message) {
-    const bool is_system = cl_chat_is_system(message), is_odd = has_odd_call(x, message);
-    json_t *copy = is_system || is_odd ? cl_json_copy(message) : json_incref((json_t *)message);
+    const bool is_word = cl_chat_is_system(message) || is_result(message), has_calls = count_calls(message) > 0;
+    json_t *copy = is_word || has_calls ? cl_json_copy(message) : json_incref((json_t *)message);
     x->no_memory |= json_array_append_new(messages, copy) != 0;
     if (x->no_memory) return;
-    if (is_system) set(x, copy, "content", next_word(x, ""));
-    if (is_odd) mark_calls(x, copy);
+    if (is_word) set(x, copy, "content", next_word(x, ""));
+    if (has_calls) mark_calls(x, copy);
 }
 
 /* The tools and one whose name is a word. */
@@ -172,22 +182,31 @@ static bool is_known(const trial *x) {
     const bool has_tools = json_array_size(x->in.tools) > 0;
     const char *first = json_string_value(json_object_get(json_array_get(x->in.messages, 0), "role"));
     const bool begins = x->n_systems == 1 && first && strcmp(first, "system") == 0;
-    if (x->n_users == 0 || x->n_odd > 0 || x->is_interrupted || (x->n_systems > 0 && !begins)) return false;
+    if (x->n_users == 0 || x->n_odd > 0 || x->is_irregular || (x->n_systems > 0 && !begins)) return false;
     if (json_object_size(x->in.kwargs) > 0) return x->n_systems == 0 && !has_tools;
     return !has_tools || !can->tools || (x->n_systems > 0 ? can->tools_system : can->tools_alone);
 }
 
+/* Whether a message has a call that the template may lose, since text stands beside it. */
+static bool has_call_beside_text(const trial *x, const json_t *message) {
+    return x->t->can.calls_alone && count_calls(message) > 0 && cl_chat_has_text(json_object_get(message, "content"));
+}
+
 static void count(trial *x) {
-    bool is_result = false;
+    const json_t *before = NULL;
+    int64_t n_open = 0; /* calls whose results have not come */
     for (size_t i = 0; i < json_array_size(x->in.messages); i++) {
         const json_t *message = json_array_get(x->in.messages, i);
+        const bool follows = is_result(before) && cl_chat_is_role(message, "user");
         x->n_users += cl_chat_is_role(message, "user");
         x->n_systems += cl_chat_is_system(message);
         x->n_odd += has_odd_call(x, message);
-        x->n_calls += x->t->can.calls && json_object_get(message, "tool_calls");
-        x->is_interrupted |= is_result && cl_chat_is_role(message, "user");
-        is_result = x->t->can.calls && cl_chat_is_role(message, "tool");
+        x->n_calls += x->t->can.calls && (count_calls(message) > 0 || is_result(message));
+        x->is_irregular |= is_result(message) ? n_open-- <= 0 : n_open > 0 || follows || has_call_beside_text(x, message);
+        if (!is_result(message)) n_open = (int64_t)count_calls(message);
+        before = message;
     }
+    x->is_irregular = x->t->can.calls && (x->is_irregular || n_open > 0);
 }
 
 cl_status cl_chat_arrange(const cl_chat *chat, const cl_chat_template *t, const cl_chat_input *in,

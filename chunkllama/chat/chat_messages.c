@@ -90,6 +90,13 @@ bool cl_chat_is_system(const json_t *message) {
     return cl_chat_is_role(message, "system") || cl_chat_is_role(message, "developer");
 }
 
+bool cl_chat_has_text(const json_t *content) {
+    if (json_is_string(content)) return !is_empty(content);
+    for (size_t i = 0; i < json_array_size(content); i++)
+        if (!is_empty(json_object_get(json_array_get(content, i), "text"))) return true;
+    return false;
+}
+
 /* An id in the form that Mistral's templates require; the same ids stay the same. */
 static json_t *short_id(const json_t *id) {
     static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -158,15 +165,30 @@ static void add_result(rewriter *w, const json_t *message) {
     json_decref(content);
 }
 
-/* Add the message of the user that has the results of consecutive calls. */
+/* Put text before or after the content of message i. */
+static void add_to_content(rewriter *w, size_t i, json_t *text, bool before) {
+    json_t *message = json_array_get(w->out, i), *content = content_text(json_object_get(message, "content"));
+    set(w, message, "content", before ? join(text, "\n\n", content) : join(content, "\n\n", text));
+}
+
+static bool ends_with_user(const rewriter *w) {
+    return cl_chat_is_role(json_array_get(w->out, json_array_size(w->out) - 1), "user");
+}
+
+/* Add the message of the user that has the results of consecutive calls, or add them to one that stands before them. */
 static void end_results(rewriter *w) {
     w->no_memory |= w->results.no_memory;
     if (w->results.size == 0) return;
+    json_t *text = take_text(&w->results);
+    w->results = (cl_prompt){0};
+    if (ends_with_user(w)) {
+        add_to_content(w, json_array_size(w->out) - 1, text, false);
+        return;
+    }
     json_t *user = json_object();
     set(w, user, "role", json_string_nocheck("user"));
-    set(w, user, "content", take_text(&w->results));
+    set(w, user, "content", text);
     w->no_memory |= json_array_append_new(w->out, user) != 0;
-    w->results = (cl_prompt){0};
 }
 
 /* Let a message of the user begin with the results of calls before it, since in many templates roles must alternate. */
@@ -198,8 +220,9 @@ static void rewrite_reasoning(rewriter *w, json_t *message, bool has_calls) {
  */
 static void rewrite_content(rewriter *w, json_t *message, bool has_calls) {
     const json_t *content = json_object_get(message, "content");
-    if (json_is_string(content) || (json_is_array(content) && w->can->parts && !cl_chat_is_role(message, "system"))) return;
-    const bool is_null = has_calls && w->can->null_content && !json_is_array(content);
+    const bool is_null = has_calls && w->can->null_content && !cl_chat_has_text(content);
+    const bool takes_parts = w->can->parts && !cl_chat_is_role(message, "system");
+    if (!is_null && (json_is_string(content) || (json_is_array(content) && takes_parts))) return;
     set(w, message, "content", is_null ? json_null() : content_text(content));
 }
 
@@ -209,7 +232,12 @@ static void add_message(rewriter *w, const json_t *original) {
         add_result(w, original);
         return;
     }
-    if (!cl_chat_is_role(original, "user")) end_results(w);
+    const bool is_user = cl_chat_is_role(original, "user"), joins = is_user && w->results.size > 0 && ends_with_user(w);
+    if (!is_user || joins) end_results(w);
+    if (joins) { /* results without a call, between two messages of the user */
+        add_to_content(w, json_array_size(w->out) - 1, content_text(json_object_get(original, "content")), false);
+        return;
+    }
     json_t *message = copy_of(w, original);
     w->no_memory |= !message;
     if (!message) return;
@@ -291,12 +319,6 @@ static json_t *tools_text(const json_t *tools) {
                        "<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": "
                        "<args-json-object>}\n</tool_call>");
     return take_text(&text);
-}
-
-/* Put text before or after the content of message i. */
-static void add_to_content(rewriter *w, size_t i, json_t *text, bool before) {
-    json_t *message = json_array_get(w->out, i), *content = content_text(json_object_get(message, "content"));
-    set(w, message, "content", before ? join(text, "\n\n", content) : join(content, "\n\n", text));
 }
 
 /* Put text at the end of the system message, which is added if there is none. */

@@ -30,7 +30,8 @@ typedef struct cl_chat_abilities {
     bool argument_text;  /* calls: arguments must be JSON text, rather than an object */
     bool null_content;   /* calls: content may be null, rather than "" */
     bool short_ids;      /* calls: ids must have nine letters and digits (Mistral) */
-    bool single_calls;   /* calls: a message must not have several (Llama 3.1) */
+    bool single_calls;   /* calls: of several in a message, the template refuses (Llama 3.1) or loses some (gpt-oss) */
+    bool calls_alone;    /* calls: text beside them makes the template refuse them or leave them out (DeepSeek R1) */
     bool thinking;       /* reads reasoning from `thinking` (gpt-oss) */
     bool thinking_alone; /* and refuses or leaves out content beside it in a message with calls */
 } cl_chat_abilities;
@@ -68,6 +69,9 @@ typedef struct cl_chat_arrangement {
 /* Whether a message has a role, and whether it is one of the system: of the roles system and developer. */
 bool cl_chat_is_role(const json_t *message, const char *role);
 bool cl_chat_is_system(const json_t *message);
+
+/* Whether content, a string or parts, has text. */
+bool cl_chat_has_text(const json_t *content);
 
 /*
  * The messages for a template of these abilities: a new reference, which shares values with `messages`. tools: NULL, or an

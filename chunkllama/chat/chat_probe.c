@@ -12,6 +12,7 @@
 #define OTHER "quxotherx"
 #define TOOL  "quxtoolx"
 #define CALL  "quxcallx" /* of another function, so that it is not taken for the tool */
+#define AGAIN "quxagainx"
 #define FIELD "quxfieldx"
 #define VALUE "quxvaluex"
 
@@ -74,9 +75,10 @@ static bool writes_call(const probe *p, bool argument_text) {
 }
 
 /* The parts of a chat with calls, whose arguments are: content; id and arguments; id and content. */
-#define CALLS    "{\"role\": \"assistant\", \"content\": %s, \"tool_calls\": ["
-#define ONE_CALL "{\"id\": \"%s\", \"type\": \"function\", \"function\": {\"name\": \"" CALL "\", \"arguments\": %s}}"
-#define RESULT   "{\"role\": \"tool\", \"tool_call_id\": \"%s\", \"name\": \"" CALL "\", \"content\": %s}"
+#define CALLS         "{\"role\": \"assistant\", \"content\": %s, \"tool_calls\": ["
+#define CALL_OF(name) "{\"id\": \"%s\", \"type\": \"function\", \"function\": {\"name\": \"" name "\", \"arguments\": %s}}"
+#define ONE_CALL      CALL_OF(CALL)
+#define RESULT        "{\"role\": \"tool\", \"tool_call_id\": \"%s\", \"name\": \"" CALL "\", \"content\": %s}"
 
 /* By whether they are short, and by whether they are text. */
 static const char *const call_ids[] = {"call_0123456789", "abcdef012"};
@@ -96,9 +98,13 @@ static void probe_calls(probe *p, cl_chat_abilities *can) {
         can->argument_text = is_text;
         can->null_content = !is_empty;
         can->short_ids = is_short;
+        can->calls_alone = !renders(p, TOOL_CHAT(MESSAGE("user") ", " CALLS ONE_CALL "]}, " RESULT), nothing, word, id,
+                                    call_arguments[is_text], id, nothing) ||
+                           !writes_call(p, is_text);
         can->single_calls =
-            !renders(p, TOOL_CHAT(MESSAGE("user") ", " CALLS ONE_CALL ", " ONE_CALL "]}, " RESULT ", " RESULT), nothing,
-                     contents[is_empty], id, call_arguments[is_text], id, call_arguments[is_text], id, word, id, word);
+            !renders(p, TOOL_CHAT(MESSAGE("user") ", " CALLS ONE_CALL ", " CALL_OF(AGAIN) "]}, " RESULT ", " RESULT), nothing,
+                     contents[is_empty], id, call_arguments[is_text], id, call_arguments[is_text], id, word, id, word) ||
+            !writes(p, AGAIN);
     }
 }
 

@@ -446,6 +446,64 @@ static void odd_calls_are_written(void **state) {
            0);
 }
 
+#define ONE_CALL     "{'role': 'assistant', 'content': null, 'tool_calls': [" F_CALL("a") "]}"
+#define TOLD_CALL    "{'role': 'assistant', 'content': 'Look.', 'tool_calls': [" F_CALL("a") "]}"
+#define EMPTY_CALL   "{'role': 'assistant', 'content': '', 'tool_calls': [" F_CALL("a") "]}"
+#define BOTH_CALLS   "{'role': 'assistant', 'content': null, 'tool_calls': [" F_CALL("a") ", " F_CALL("b") "]}"
+#define F_CALL(id)   "{'id': '" id "', 'type': 'function', 'function': {'name': 'call_" id "', 'arguments': {'x': 'arg_" id "'}}}"
+#define F_RESULT(id) "{'role': 'tool', 'tool_call_id': '" id "', 'name': 'call_" id "', 'content': 'result_" id "'}"
+
+/* Calls and results that do not follow each other as usual, of an agent that was interrupted or a history that was cut. */
+static void irregular_calls_are_written(void **state) {
+    (void)state;
+    static const struct {
+        const char *chat, *parts[6];
+    } cases[] = {
+        {CHAT(USER ", " EMPTY_CALL ", " F_RESULT("a") ", " GO), {"call_a", "arg_a", "result_a", "go"}},
+        {CHAT(USER ", " TOLD_CALL ", " F_RESULT("a") ", " ASSISTANT ", " GO), {"call_a", "arg_a", "result_a", "two", "go"}},
+        {CHAT(USER ", " ONE_CALL ", " GO), {"call_a", "arg_a", "go"}},
+        {CHAT(USER ", " TOLD_CALL ", " GO), {"call_a", "arg_a", "go"}},
+        {CHAT(USER ", " BOTH_CALLS ", " F_RESULT("a") ", " GO), {"call_a", "call_b", "arg_b", "result_a", "go"}},
+        {CHAT(USER ", " BOTH_CALLS ", " F_RESULT("a") ", " F_RESULT("b")),
+         {"call_a", "call_b", "arg_b", "result_a", "result_b"}},
+        {CHAT(USER ", " F_RESULT("a") ", " ASSISTANT ", " GO), {"one", "result_a", "two", "go"}},
+        {CHAT(USER ", " F_RESULT("a") ", " GO), {"one", "result_a", "go"}},
+        {CHAT(F_RESULT("a") ", " GO), {"result_a", "go"}},
+        {CHAT(USER ", " ONE_CALL ", " F_RESULT("a") ", " F_RESULT("b") ", " ASSISTANT ", " GO),
+         {"call_a", "result_a", "result_b"}},
+    };
+    static const char *const names[] = {"cohere2",       "deepseek_r1_distill",
+                                        "deepseekv3",    "gemma3",
+                                        "gemma4_v5",     "glm4moe",
+                                        "gptoss",        "granite3",
+                                        "lfm2_v2",       "llama2",
+                                        "llama3_1",      "llama3_2",
+                                        "mistral_v3",    "mixtral",
+                                        "muse_glimmer",  "nemotron_3_nano",
+                                        "phi4_mini",     "qwen2_5",
+                                        "qwen3_5_think", "smollm3"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *template = published(names[i]);
+        const small_vocab v = vocab_with(template, inst);
+        opened o = open_chat(&v, NULL);
+        for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+            static char text[1 << 16];
+            int n_special;
+            cl_error error = {.message = ""};
+            if (render(o.chat, o.tok, cases[k].chat, text, sizeof text, &n_special, &error) != CL_OK)
+                fail_msg("%s, %s: %s", names[i], cases[k].chat, error.message);
+            for (size_t part = 0; part < 6 && cases[k].parts[part]; part++)
+                if (!strstr(text, cases[k].parts[part])) fail_msg("%s, %s: %s", names[i], cases[k].parts[part], text);
+        }
+        close_chat(&o);
+        free(template);
+    }
+    small_vocab v = vocab_with(EACH, inst); /* results without a call join the messages of the user beside them */
+    expect(&v, NULL, CHAT(GO ", " F_RESULT("a") ", " GO), "[user:go\n\n<tool_response>\nresult_a\n</tool_response>\n\ngo]", 0);
+    expect(&v, NULL, CHAT(GO ", " F_RESULT("a") ", " ASSISTANT),
+           "[user:go\n\n<tool_response>\nresult_a\n</tool_response>][assistant:two ]", 0);
+}
+
 /* The time of a request ends its template, and is no refusal of the template's. */
 static void the_deadline_counts(void **state) {
     (void)state;
@@ -920,7 +978,8 @@ static void published_templates_are_known(void **state) {
         {"falcon3", "system strings tools"},
         {"gemma", "strings"},
         {"gemma3", "system strings parts"},
-        {"gptoss", "system developer strings tools calls thinking thinking_alone"},
+        {"deepseek_r1_distill", "system strings calls argument_text null_content calls_alone"},
+        {"gptoss", "system developer strings tools calls single_calls thinking thinking_alone"},
         {"llama2", "system strings"},
         {"llama3", "system strings"},
         {"llama3_1", "system strings tools calls null_content single_calls"},
@@ -952,6 +1011,7 @@ static void published_templates_are_known(void **state) {
                          {"null_content", can.null_content},
                          {"short_ids", can.short_ids},
                          {"single_calls", can.single_calls},
+                         {"calls_alone", can.calls_alone},
                          {"thinking", can.thinking},
                          {"thinking_alone", can.thinking_alone}};
         for (size_t k = 0; k < sizeof abilities / sizeof *abilities; k++)
@@ -1054,6 +1114,7 @@ int main(void) {
         cmocka_unit_test(systems_are_merged_for_the_template),
         cmocka_unit_test(systems_alone_are_written),
         cmocka_unit_test(odd_calls_are_written),
+        cmocka_unit_test(irregular_calls_are_written),
         cmocka_unit_test(the_deadline_counts),
         cmocka_unit_test(the_deadline_ends_trials),
         cmocka_unit_test(rewriting_is_counted),
