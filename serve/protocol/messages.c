@@ -58,12 +58,13 @@ static json_t *read_parts(const json_t *parts, const char *where, openai_error *
     return ok ? out : NULL;
 }
 
-/* The content may be missing beside calls, and in other messages of the assistant, which then say nothing. */
-static bool read_content(const json_t *value, json_t *message, bool may_be_missing, const char *where, openai_error *error) {
+/* The content may be missing in messages of the assistant, as beside calls, and in results, which then say nothing. */
+static bool read_content(const json_t *value, json_t *message, const char *role, const char *where, openai_error *error) {
     const json_t *content = field_get(value, "content");
     const field_path field = path_of("%s.content", where);
     if (json_is_string(content)) return set(message, "content", json_incref((json_t *)content), error);
-    if (!content && may_be_missing) return set(message, "content", json_null(), error);
+    if (!content && strcmp(role, "assistant") == 0) return set(message, "content", json_null(), error);
+    if (!content && strcmp(role, "tool") == 0) return set(message, "content", json_string_nocheck(""), error);
     if (!json_is_array(content))
         return openai_refuse(error, field.text, "must be a string or an array of text parts%s%s", content ? ", not " : "",
                              content ? field_kind(content) : "");
@@ -165,8 +166,7 @@ static bool read_message(argument_reader *r, const json_t *value, json_t *messag
     json_t *message = json_object();
     const char *role = "";
     if (!append(messages, message, error) || !read_role(value, message, &role, where, error) ||
-        !read_content(value, message, strcmp(role, "assistant") == 0, where, error) ||
-        !read_calls(r, value, message, where, error))
+        !read_content(value, message, role, where, error) || !read_calls(r, value, message, where, error))
         return false;
     return copy_string(value, reasoning_of(value), message, "reasoning_content", where, error) &&
            copy_string(value, "name", message, "name", where, error) &&

@@ -51,6 +51,8 @@ static void messages_are_copied(void **state) {
            "messages",
            "[{\"role\":\"developer\",\"content\":\"a\",\"name\":\"n\"},"
            "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"b\"}]}]");
+    expect("{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":null},{\"role\":\"tool\"}]}", "messages",
+           "[{\"role\":\"tool\",\"content\":\"\",\"tool_call_id\":\"a\"},{\"role\":\"tool\",\"content\":\"\"}]");
     expect("{\"messages\":[{\"role\":\"assistant\",\"reasoning\":\"r\"},{\"role\":\"assistant\",\"content\":null,"
            "\"reasoning_content\":\"s\",\"reasoning\":\"r\",\"refusal\":null,\"tool_calls\":[]}]}",
            "messages",
