@@ -448,3 +448,34 @@ json_t *cl_chat_rewrite(const cl_chat_abilities *can, const cl_chat_arrangement 
     if (w.no_memory) json_decref(w.out);
     return w.no_memory ? NULL : w.out;
 }
+
+/* ---- Tools ---- */
+
+static bool is_missing(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return !value || json_is_null(value);
+}
+
+/* A copy of a tool with what a template needs; NULL: memory is lacking. */
+static json_t *complete_tool(rewriter *w, const json_t *tool) {
+    const json_t *given = json_object_get(tool, "function");
+    if (!json_is_object(given)) return json_incref((json_t *)tool);
+    json_t *copy = copy_of(w, tool), *function = copy_of(w, given);
+    if (w->can->tool_texts && is_missing(function, "description")) set(w, function, "description", json_string_nocheck(""));
+    if (w->can->tool_schemas && is_missing(function, "parameters"))
+        set(w, function, "parameters", json_pack("{s:s, s:{}}", "type", "object", "properties"));
+    set(w, copy, "function", function);
+    return copy;
+}
+
+json_t *cl_chat_complete_tools(const cl_chat_abilities *can, const json_t *tools, int64_t *n_steps) {
+    rewriter w = {.can = can};
+    if (!can->tool_texts && !can->tool_schemas) return json_incref((json_t *)tools);
+    w.out = json_array();
+    w.no_memory = !w.out;
+    for (size_t i = 0; !w.no_memory && i < json_array_size(tools); i++)
+        w.no_memory |= json_array_append_new(w.out, complete_tool(&w, json_array_get(tools, i))) != 0;
+    *n_steps += w.n_steps;
+    if (w.no_memory) json_decref(w.out);
+    return w.no_memory ? NULL : w.out;
+}

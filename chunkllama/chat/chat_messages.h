@@ -26,6 +26,8 @@ typedef struct cl_chat_abilities {
     bool tools;          /* `tools`, in a chat of one of these kinds: */
     bool tools_alone;    /* without a system message */
     bool tools_system;   /* with a system message, which is written, too */
+    bool tool_texts;     /* tools: each must have a description */
+    bool tool_schemas;   /* tools: each must have parameters */
     bool calls;          /* tool_calls of messages, and messages of the role tool */
     bool argument_text;  /* calls: arguments must be JSON text, rather than an object */
     bool null_content;   /* calls: content may be null, rather than "" */
@@ -80,5 +82,11 @@ bool cl_chat_has_text(const json_t *content);
  */
 json_t *cl_chat_rewrite(const cl_chat_abilities *can, const cl_chat_arrangement *arrangement, const json_t *messages,
                         const json_t *tools, int64_t *n_steps);
+
+/*
+ * The tools for a template of these abilities, a new reference: those that lack what each must have get an empty text, or the
+ * schema of an object without properties. *n_steps grows as above. NULL: memory is lacking.
+ */
+json_t *cl_chat_complete_tools(const cl_chat_abilities *can, const json_t *tools, int64_t *n_steps);
 
 #endif

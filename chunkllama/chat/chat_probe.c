@@ -22,7 +22,8 @@ enum { MAX_STEPS = 2 << 20 };
 typedef struct probe {
     const cl_jinja *template;
     const json_t *own;
-    cl_prompt text; /* of the last chat that was rendered; owned */
+    const char *tools; /* of chats without calls: "null", unless the template refuses all of these */
+    cl_prompt text;    /* of the last chat that was rendered; owned */
     bool no_memory;
 } probe;
 
@@ -57,14 +58,37 @@ __attribute__((format(printf, 2, 3))) static bool renders(probe *p, const char *
     return status == CL_ERR_NOMEM || p->text.no_memory ? fail_memory(p) : status == CL_OK;
 }
 
-#define CHAT(messages) "{\"messages\": [" messages "], \"tools\": null, \"documents\": null, \"add_generation_prompt\": true}"
-#define TOOL_CHAT(messages)                                                                                                    \
-    "{\"messages\": [" messages "], \"documents\": null, \"add_generation_prompt\": true, \"tools\": [{\"type\": "             \
-    "\"function\", \"function\": {\"name\": \"" TOOL "\", \"description\": \"It.\", \"parameters\": {\"type\": \"object\", "   \
-    "\"properties\": {\"it\": {\"type\": \"string\", \"description\": \"It.\"}}, \"required\": [\"it\"]}}}]}"
-#define MESSAGE(role) "{\"role\": \"" role "\", \"content\": %s}"
-#define STRING(word)  "\"" word "\""
-#define PARTS(word)   "[{\"type\": \"text\", \"text\": \"" word "\"}]"
+/* In CHAT_OF the tools are filled in behind what is filled in of the messages. */
+#define CHAT_OF(messages, tools)                                                                                               \
+    "{\"messages\": [" messages "], \"documents\": null, \"add_generation_prompt\": true, \"tools\": " tools "}"
+#define TOOLS(more) "[{\"type\": \"function\", \"function\": {\"name\": \"" TOOL "\"" more "}}]"
+#define DESCRIPTION ", \"description\": \"It.\""
+#define PARAMETERS                                                                                                             \
+    ", \"parameters\": {\"type\": \"object\", \"properties\": {\"it\": {\"type\": \"string\", \"description\": \"It.\"}}, "    \
+    "\"required\": [\"it\"]}"
+#define CHAT(messages)      CHAT_OF(messages, "%s")
+#define TOOL_CHAT(messages) CHAT_OF(messages, TOOLS(DESCRIPTION PARAMETERS))
+#define MESSAGE(role)       "{\"role\": \"" role "\", \"content\": %s}"
+#define STRING(word)        "\"" word "\""
+#define PARTS(word)         "[{\"type\": \"text\", \"text\": \"" word "\"}]"
+
+/* ---- Tools ---- */
+
+/* Whether these tools are written in a chat, which may begin with a system message. */
+static bool writes_tools(probe *p, const char *system, const char *user, const char *tools) {
+    const bool ok = system ? renders(p, CHAT(MESSAGE("system") ", " MESSAGE("user")), system, user, tools)
+                           : renders(p, CHAT(MESSAGE("user")), user, tools);
+    return ok && writes(p, TOOL);
+}
+
+static void probe_tools(probe *p, cl_chat_abilities *can, const char *system, const char *user) {
+    can->tools_alone = writes_tools(p, NULL, user, TOOLS(DESCRIPTION PARAMETERS));
+    can->tools_system = writes_tools(p, system, user, TOOLS(DESCRIPTION PARAMETERS)) && writes(p, WORD);
+    can->tools = can->tools_alone || can->tools_system;
+    if (can->tools_alone) system = NULL;
+    can->tool_texts = can->tools && !writes_tools(p, system, user, TOOLS(PARAMETERS));
+    can->tool_schemas = can->tools && !writes_tools(p, system, user, TOOLS(DESCRIPTION));
+}
 
 /* ---- Calls ---- */
 
@@ -126,12 +150,20 @@ static void probe_thinking(probe *p, cl_chat_abilities *can) {
 
 /* ---- All abilities ---- */
 
+static void probe_content(probe *p, cl_chat_abilities *can) {
+    can->strings = renders(p, CHAT(MESSAGE("user")), STRING(WORD), p->tools) && writes(p, WORD);
+    can->parts = renders(p, CHAT(MESSAGE("user")), PARTS(WORD), p->tools) && writes(p, WORD) && !writes(p, "'text'") &&
+                 !writes(p, "\"text\"");
+}
+
 cl_status cl_chat_probe(const cl_jinja *template, cl_str text, const json_t *own, cl_chat_abilities *can, cl_error *error) {
-    probe p = {.template = template, .own = own};
+    probe p = {.template = template, .own = own, .tools = "null"};
     *can = (cl_chat_abilities){0};
-    can->strings = renders(&p, CHAT(MESSAGE("user")), STRING(WORD)) && writes(&p, WORD);
-    can->parts =
-        renders(&p, CHAT(MESSAGE("user")), PARTS(WORD)) && writes(&p, WORD) && !writes(&p, "'text'") && !writes(&p, "\"text\"");
+    probe_content(&p, can);
+    if (!can->strings && !can->parts) { /* it may write chats with tools alone, as Hermes' does */
+        p.tools = TOOLS(DESCRIPTION PARAMETERS);
+        probe_content(&p, can);
+    }
     if (!can->strings && !can->parts) {
         *can = (cl_chat_abilities){.system = true,
                                    .developer = true,
@@ -143,13 +175,10 @@ cl_status cl_chat_probe(const cl_jinja *template, cl_str text, const json_t *own
                                    .null_content = true};
     } else {
         const char *other = can->strings ? STRING("It") : PARTS("It"), *word = can->strings ? STRING(WORD) : PARTS(WORD);
-        can->system = renders(&p, CHAT(MESSAGE("system") ", " MESSAGE("user")), word, other) && writes(&p, WORD);
+        can->system = renders(&p, CHAT(MESSAGE("system") ", " MESSAGE("user")), word, other, p.tools) && writes(&p, WORD);
         can->developer = cl_str_contains(text, "developer") &&
-                         renders(&p, CHAT(MESSAGE("developer") ", " MESSAGE("user")), word, other) && writes(&p, WORD);
-        can->tools_alone = renders(&p, TOOL_CHAT(MESSAGE("user")), other) && writes(&p, TOOL);
-        can->tools_system =
-            renders(&p, TOOL_CHAT(MESSAGE("system") ", " MESSAGE("user")), word, other) && writes(&p, TOOL) && writes(&p, WORD);
-        can->tools = can->tools_alone || can->tools_system;
+                         renders(&p, CHAT(MESSAGE("developer") ", " MESSAGE("user")), word, other, p.tools) && writes(&p, WORD);
+        probe_tools(&p, can, word, other);
         probe_calls(&p, can);
         if (can->calls && !cl_str_contains(text, "reasoning_content")) probe_thinking(&p, can);
     }
@@ -160,7 +189,8 @@ cl_status cl_chat_probe(const cl_jinja *template, cl_str text, const json_t *own
 cl_status cl_chat_probe_start(const cl_jinja *template, const cl_jinja *plain, const json_t *own, cl_prompt *out,
                               cl_error *error) {
     probe p = {.template = template, .own = own}, q = {.template = plain, .own = own};
-    const bool ok = renders(&p, CHAT(MESSAGE("user")), STRING(WORD)) && renders(&q, CHAT(MESSAGE("user")), STRING(WORD));
+    const bool ok =
+        renders(&p, CHAT(MESSAGE("user")), STRING(WORD), "null") && renders(&q, CHAT(MESSAGE("user")), STRING(WORD), "null");
     const size_t n = p.text.size - q.text.size;
     if (ok && p.text.size > q.text.size && memcmp(p.text.text + n, q.text.text, q.text.size) == 0)
         cl_prompt_add(out, (cl_str){p.text.text, n});

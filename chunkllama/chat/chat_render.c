@@ -78,7 +78,7 @@ static cl_status make_variables(const cl_chat_template *t, const cl_chat_input *
     json_t *messages = cl_chat_rewrite(&t->can, arrangement, in->messages, in->tools, n_steps), *v = *variables = json_object();
     const bool ok = messages && v && (!in->kwargs || json_object_update(v, (json_t *)in->kwargs) == 0) &&
                     set(v, "messages", json_incref(messages)) &&
-                    set(v, "tools", value_or_null(gives_tools ? in->tools : NULL)) &&
+                    set(v, "tools", gives_tools ? cl_chat_complete_tools(&t->can, in->tools, n_steps) : json_null()) &&
                     set(v, "documents", value_or_null(in->documents)) &&
                     set(v, "add_generation_prompt", json_boolean(in->add_generation_prompt));
     cl_status status = ok ? CL_OK : no_memory(error);

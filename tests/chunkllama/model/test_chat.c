@@ -723,6 +723,49 @@ static void tools_are_described(void **state) {
     close_chat(&o);
 }
 
+/* A tool may lack a description and parameters; where the template cannot do without, they are empty. */
+static void tools_are_completed(void **state) {
+    (void)state;
+#define BARE                                                                                                                   \
+    "{'tools': [{'type': 'function', 'function': {'name': 'bare_tool', 'description': null}}, " ONE_TOOL "], 'messages': [" GO \
+    "]}"
+    static const char *const cases[][2] = {
+        {"{% for t in tools or [] %}({{ t.function.name + ':' + t.function.description }}{{ t.function.parameters.items() | "
+         "list "
+         "| length }}){% endfor %}" EACH,
+         "(bare_tool:2)(f:d0)[user:go]"},
+        {"{% for t in tools or [] %}({{ t.function.name }}{{ t.function.parameters.items() | list | length }}){% endfor "
+         "%}" EACH,
+         "(bare_tool2)(f0)[user:go]"},
+        {"{% for t in tools or [] %}{{ t.function | tojson }}{% endfor %}" EACH,
+         "{\"name\": \"bare_tool\", \"description\": null}{\"name\": \"f\", \"description\": \"d\", \"parameters\": {}}"
+         "[user:go]"},
+        {"{% for t in tools %}{{ t.function.name + t.function.description }}{% endfor %}" EACH, /* never without tools */
+         "bare_toolfd[user:go]"},
+    };
+    small_vocab v = vocab_with(NULL, inst);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        v.chat_template = cases[i][0];
+        expect(&v, NULL, BARE, cases[i][1], 0);
+    }
+    static const char *const names[] = {"gptoss",          "gptoss_training", "hermes",       "muse_glimmer",
+                                        "gemma4_v5",       "lfm2_v2",         "llama3_1",     "mistral_v3",
+                                        "nemotron_3_nano", "qwen2_5",         "qwen3_5_think"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        static char text[1 << 16];
+        char *template = published(names[i]);
+        int n_special;
+        cl_error error = {.message = ""};
+        v.chat_template = template;
+        opened o = open_chat(&v, NULL);
+        if (render(o.chat, o.tok, BARE, text, sizeof text, &n_special, &error) != CL_OK)
+            fail_msg("%s: %s", names[i], error.message);
+        if (!strstr(text, "bare_tool")) fail_msg("%s: %s", names[i], text);
+        close_chat(&o);
+        free(template);
+    }
+}
+
 /* Templates in which user and assistant alternate, and which have no system message, take tools as well. */
 static void tools_are_described_in_turns(void **state) {
     (void)state;
@@ -1124,6 +1167,7 @@ int main(void) {
         cmocka_unit_test(tool_use_writes_chats_with_tools),
         cmocka_unit_test(variables_are_passed),
         cmocka_unit_test(tools_are_described),
+        cmocka_unit_test(tools_are_completed),
         cmocka_unit_test(tools_are_described_in_turns),
         cmocka_unit_test(a_template_that_writes_calls_gets_them),
         cmocka_unit_test(ids_are_shortened),
