@@ -35,7 +35,8 @@
  *   cattn_seq_recompute_last   a row for the last token, where another sequence or an import has brought its K/V
  *   cattn_seq_truncate      removes drafts that were not accepted
  *   domain of a join        separates tenants, between which nothing is shared
- *   CATTN_ERR_BUDGET        from any call: let a sequence leave, then repeat the call
+ *   CATTN_ERR_BUDGET        from any call: let a sequence leave, then repeat the call; a step may also begin with a smaller
+ *                           row_limit, and with 1 it always does
  *
  * Advanced:
  *   cattn_seq_pin           keeps a prompt in the cache
@@ -299,8 +300,8 @@ CATTN_API cattn_status cattn_cache_drop_retained(cattn_cache *cache, cattn_error
 /*
  * Change the byte budget while the cache is in use, up to the configured budget_bytes. Memory that exceeds a lower budget
  * returns to the system at once, as far as eviction empties it. Chunks that are live or reserved stay, and calls that need
- * further chunks fail with CATTN_ERR_BUDGET until sequences have left or the budget is raised. cattn_cache_can_fit still
- * answers for the configured budget.
+ * further chunks fail with CATTN_ERR_BUDGET until sequences have left or the budget is raised. So may steps whose workspace
+ * must grow, but not those of one row (cattn_step_begin). cattn_cache_can_fit still answers for the configured budget.
  *
  * Errors: CATTN_ERR_ARG for NULL or more than configured; CATTN_ERR_STATE while a step is open; CATTN_ERR_UNSUPPORTED on a
  * device.
@@ -356,7 +357,8 @@ typedef struct cattn_join_options {
      * A join is refused if the budget, beside all chunks that are live or reserved then, would have no room for the plan and
      * workspace of a step of this many of its rows, or of all if it has fewer; 0 (default): 64; -1: no room is left, for
      * callers that repeat a step with fewer rows or let a sequence leave. Where no other sequence is in the cache it does not
-     * count: cattn_cache_can_fit answers for that.
+     * count: cattn_cache_can_fit answers for that. Later appends, forks and reservations may take the room; steps of one row
+     * begin all the same (cattn_step_begin).
      */
     int64_t max_step_rows;
     /*
@@ -556,6 +558,10 @@ typedef struct cattn_entry {
  * (cattn_cache_wait), or if the limit was reached.
  *
  * This is the only call of a step that may allocate: workspace, if a batch is larger than any before it.
+ *
+ * On a CPU a step of at most one row never fails with CATTN_ERR_BUDGET: its plan and workspace exceed the budget if that has no
+ * room for them, even after eviction. So whatever calls have succeeded before, a step of any entries begins with some
+ * row_limit.
  *
  * Errors: CATTN_ERR_ARG (entry: the one that is foreign, listed twice or has max_rows < 1); CATTN_ERR_STATE when a step is
  * open already; CATTN_ERR_NOMEM; CATTN_ERR_BUDGET for the workspace, and retained tokens may have been evicted for it. No step

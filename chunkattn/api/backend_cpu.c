@@ -155,14 +155,19 @@ static size_t most_bytes(const cattn_cache *c, int64_t n_tokens, int64_t n_rows)
     return ca_attn_most_missing(&c->compute.attn, n_segments, n_rows);
 }
 
+/* Nothing is evicted if evicting everything would not suffice, unless the step begins nevertheless. */
+static bool make_room(const cattn_cache *c, size_t excess, bool may_exceed) {
+    if (excess == 0) return true;
+    return (may_exceed || ca_tree_may_have_room(c->tree, excess)) && ca_tree_make_room(c->tree, excess);
+}
+
 /* Make sure that the budget holds what the step has allocated since the cache had bytes_before, and the workspace to come. */
-static cattn_status reserve(cattn_cache *c, size_t bytes_before, size_t n_after, cattn_error *error) {
+static cattn_status reserve(cattn_cache *c, size_t bytes_before, size_t n_after, bool may_exceed, cattn_error *error) {
     (void)n_after; /* the commands need no memory of their own */
     const size_t missing = ca_attn_missing(&c->compute.attn, c->plans.at, c->plans.n);
     const bool grows = c->alloc.bytes + missing > bytes_before;
     const size_t excess = grows ? ca_chunk_pool_excess(c->pool, missing) : 0;
-    /* Nothing is evicted if evicting everything would not suffice. */
-    if (excess > 0 && !(ca_tree_may_have_room(c->tree, excess) && ca_tree_make_room(c->tree, excess)))
+    if (!make_room(c, excess, may_exceed) && !may_exceed)
         return ca_fail(
             error, CATTN_ERR_BUDGET, -1,
             "the step's plan and workspace exceed budget_bytes, %llu, by %zu, and the other chunks are in use or reserved; "

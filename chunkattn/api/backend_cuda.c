@@ -44,9 +44,9 @@ static void execute(void *ctx, const ca_kv_command *commands, size_t n) {
     ca_device_execute(c->compute.device, commands, n);
 }
 
-/* The host's memory counts against no budget. */
-static cattn_status reserve(cattn_cache *c, size_t bytes_before, size_t n_after, cattn_error *error) {
-    (void)bytes_before;
+/* The host's memory counts against no budget, and chunks never take the device memory that is for steps, so none exceeds it. */
+static cattn_status reserve(cattn_cache *c, size_t bytes_before, size_t n_after, bool may_exceed, cattn_error *error) {
+    (void)bytes_before, (void)may_exceed;
     return ca_device_reserve(c->compute.device, c->plans.at, ca_tree_pending(c->tree)->n, n_after, error);
 }
 

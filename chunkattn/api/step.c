@@ -180,7 +180,9 @@ void ca_step_release(cattn_cache *c) {
     ca_step_free(c);
 }
 
-static cattn_status try_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
+/* last: no other attempt follows, so a step of one row begins even where the budget has no room for it. */
+static cattn_status try_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit, bool last,
+                              cattn_error *error) {
     ca_step *step = &c->step;
     const ca_backend *b = c->compute.backend;
     const size_t bytes_before = c->alloc.bytes;
@@ -196,7 +198,7 @@ static cattn_status try_begin(cattn_cache *c, cattn_entry *entries, int32_t n_en
     if (reserve_places(c, (size_t)n_rows, n_after) || ca_plan_update(c->plans.at, c->plans.n, step->entries.at, n_entries))
         status = ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the plan of %lld rows", (long long)n_rows);
     else
-        status = b->reserve(c, bytes_before, n_after, error);
+        status = b->reserve(c, bytes_before, n_after, last && n_rows <= 1, error);
     find_leaves(step);
     if (status) {
         ca_step_close(c, false);
@@ -221,10 +223,10 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
     cattn_error cause;
     ca_file_tier_poll(c);
     ca_file_tier_step_begins(c);
-    cattn_status status = try_begin(c, entries, n_entries, row_limit, &cause);
+    cattn_status status = try_begin(c, entries, n_entries, row_limit, false, &cause);
     if (status == CATTN_ERR_BUDGET || status == CATTN_ERR_NOMEM) {
         ca_step_release(c); /* earlier, larger steps may have left more than this one needs */
-        status = try_begin(c, entries, n_entries, row_limit, &cause);
+        status = try_begin(c, entries, n_entries, row_limit, true, &cause);
         if (status) ca_step_release(c);
     }
     if (status && error) *error = cause;

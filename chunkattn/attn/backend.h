@@ -91,9 +91,10 @@ struct ca_backend {
 
     /*
      * Get the memory that the updated plans need, after the cache had bytes_before bytes; n_after is the most K/V commands
-     * behind the rows. CATTN_ERR_BUDGET or CATTN_ERR_NOMEM. Chunks may have been evicted.
+     * behind the rows. may_exceed: the step begins even where the budget has no room. CATTN_ERR_BUDGET or CATTN_ERR_NOMEM.
+     * Chunks may have been evicted.
      */
-    cattn_status (*reserve)(cattn_cache *cache, size_t bytes_before, size_t n_after, cattn_error *error);
+    cattn_status (*reserve)(cattn_cache *cache, size_t bytes_before, size_t n_after, bool may_exceed, cattn_error *error);
 
     /* Queue what comes before the step's rows, whose places are known now. NULL: nothing is queued. */
     cattn_status (*begin)(cattn_cache *cache, cattn_error *error);

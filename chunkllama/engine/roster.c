@@ -194,15 +194,19 @@ static void preempt(cl_roster *ro, cl_choice *c) {
     ro->stats->preemptions += n_before - ro->admission.n_seqs;
 }
 
-void cl_roster_free_chunks(cl_roster *ro, const cl_error *error) {
+bool cl_roster_free_chunks(cl_roster *ro) {
     cl_choice *worst = cl_admission_worst(&ro->admission);
-    if (cl_admission_is_alone(&ro->admission, worst) && cl_admission_use_whole_budget(&ro->admission)) return;
+    const bool alone = cl_admission_is_alone(&ro->admission, worst);
+    if (alone && cl_admission_use_whole_budget(&ro->admission)) return true;
     /* Beams that advanced since they joined need less when they join again (beam.h). */
     const bool shrinks = worst->owner->beams && worst->n_tokens > worst->n_joined;
-    if (cl_admission_is_alone(&ro->admission, worst) && worst->shares_none && !shrinks)
-        cl_roster_end_request(ro, worst->owner, CL_ENGINE_ERROR, error);
-    else
-        preempt(ro, worst);
+    if (alone && worst->shares_none && !shrinks) return false;
+    preempt(ro, worst);
+    return true;
+}
+
+void cl_roster_end_last(cl_roster *ro, const cl_error *error) {
+    cl_roster_end_request(ro, cl_admission_worst(&ro->admission)->owner, CL_ENGINE_ERROR, error);
 }
 
 void cl_roster_extend(cl_roster *ro) {
@@ -212,7 +216,7 @@ void cl_roster_extend(cl_roster *ro) {
             i++;
             continue;
         }
-        cl_roster_free_chunks(ro, &error);
+        if (!cl_roster_free_chunks(ro)) cl_roster_end_last(ro, &error);
         i = 0;
     }
 }

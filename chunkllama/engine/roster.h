@@ -47,10 +47,13 @@ void cl_roster_extend(cl_roster *ro);
 void cl_roster_admit(cl_roster *ro);
 
 /*
- * Chunks are lacking, and one choice at least is in the cache: the worst one leaves. One that is alone gets the whole budget;
- * with that, and if it shares none, it cannot continue, and its request ends with the error.
+ * Chunks are lacking, and one choice at least is in the cache: the worst one leaves. One that is alone gets the whole budget.
+ * False: it has that and shares none, so nothing can be freed for it.
  */
-void cl_roster_free_chunks(cl_roster *ro, const cl_error *error);
+bool cl_roster_free_chunks(cl_roster *ro);
+
+/* End the request of the choice for which nothing can be freed with the error. */
+void cl_roster_end_last(cl_roster *ro, const cl_error *error);
 
 /*
  * The beams of a request in the cache have advanced: their sequences follow. If chunks are lacking, others may leave for it, or

@@ -438,6 +438,23 @@ void cl_scheduler_admit(cl_scheduler *s) {
     cl_roster_admit(&s->roster);
 }
 
+/*
+ * Run the step. Where its workspace finds no room it has fewer rows, and then the worst choice leaves, so that the next step
+ * may succeed. Only where nothing can be freed a step has one row, which needs no room: with others that could leave, it would
+ * compute one token while they wait.
+ */
+static cl_status run_step(cl_scheduler *s) {
+    cl_error error;
+    cl_status status = cl_step_run(&s->step, s->max_rows, &error);
+    if (status != CL_OK) drop_drafts(s);
+    for (int32_t rows = s->max_rows / 2; status == CL_ERR_LIMIT && rows > 1 && s->step.n_entries > 0; rows /= 2)
+        status = cl_step_run(&s->step, rows, &error);
+    if (status == CL_OK || cl_roster_free_chunks(&s->roster)) return status;
+    if (status == CL_ERR_LIMIT && s->step.n_entries > 0) status = cl_step_run(&s->step, 1, &error);
+    if (status != CL_OK) cl_roster_end_last(&s->roster, &error);
+    return status;
+}
+
 void cl_scheduler_step(cl_scheduler *s) {
     cl_step_clear(&s->step);
     cl_draw_list_clear(&s->draws);
@@ -448,14 +465,8 @@ void cl_scheduler_step(cl_scheduler *s) {
     s->max_rows = cl_pace_rows(&s->pace, n_decoding);
     draft_tokens(s, n_decoding);
     list_entries(s);
-    cl_error error;
-    cl_status status = cl_step_run(&s->step, s->max_rows, &error);
-    if (status != CL_OK) drop_drafts(s);
-    for (int32_t rows = s->max_rows / 2; status == CL_ERR_LIMIT && rows > 0 && s->step.n_entries > 0; rows /= 2)
-        status = cl_step_run(&s->step, rows, &error); /* fewer rows need less workspace */
-    if (status != CL_OK) {
+    if (run_step(s) != CL_OK) {
         cl_step_clear(&s->step);
-        cl_roster_free_chunks(&s->roster, &error); /* without the worst choice, the next step may succeed */
         return;
     }
     if (s->step.n_rows == 0) {

@@ -73,6 +73,126 @@ static void steps_stay_within_it(void **state) {
     }
 }
 
+/* ---- A step of one row always begins ---- */
+
+/* Entries and their number after calls that add tokens or sequences, until one finds no room. */
+typedef struct batch {
+    cattn_cache *cache;
+    cattn_entry *entries;
+    int32_t n;
+} batch;
+
+static cattn_status join_prompt(batch *b, int64_t reserve_tokens) {
+    int32_t tokens[24];
+    for (int32_t i = 0; i < 24; i++) tokens[i] = 100 * b->n + i;
+    cattn_join_options options;
+    cattn_join_options_init(&options);
+    options.reserve_tokens = reserve_tokens;
+    cattn_entry *e = &b->entries[b->n];
+    *e = (cattn_entry){.max_rows = 64};
+    const cattn_status s = cattn_seq_join(b->cache, tokens, 24, &options, &e->seq, NULL, NULL);
+    b->n += s == CATTN_OK;
+    return s;
+}
+
+static void join_two(batch *b) {
+    assert_int_equal(join_prompt(b, 0), CATTN_OK);
+    assert_int_equal(join_prompt(b, 0), CATTN_OK);
+}
+
+static void append_until_full(batch *b) {
+    for (int32_t i = 0;; i++) {
+        cattn_append a[2] = {{b->entries[i % b->n].seq, &i, 1, 0}, {b->entries[0].seq, &i, 1, 0}};
+        if (cattn_seqs_append(b->cache, a, 2, NULL, NULL) != CATTN_OK) return;
+    }
+}
+
+static void fill_by_a_prompt_that_is_alone(batch *b) {
+    assert_int_equal(join_prompt(b, 0), CATTN_OK);
+    append_until_full(b);
+}
+
+static void fill_by_appends(batch *b) {
+    join_two(b);
+    append_until_full(b);
+}
+
+static void fill_by_forks(batch *b) {
+    join_two(b);
+    cattn_entry *e = &b->entries[b->n];
+    for (; cattn_seq_fork(b->cache, b->entries[0].seq, 1, &e->seq, NULL) == CATTN_OK; b->n++, e++) e->max_rows = 64;
+    for (int32_t i = 0; i < b->n; i++) cattn_seq_append(b->cache, b->entries[i].seq, &i, 1, NULL);
+}
+
+static void fill_by_a_reservation(batch *b) {
+    join_two(b);
+    int64_t n = 0;
+    while (cattn_seq_reserve(b->cache, b->entries[0].seq, n + 8, NULL) == CATTN_OK) n += 8;
+    for (int32_t i = 0; i < n; i++) assert_int_equal(cattn_seq_append(b->cache, b->entries[0].seq, &i, 1, NULL), CATTN_OK);
+}
+
+static void fill_by_joins(batch *b) {
+    while (join_prompt(b, 40) == CATTN_OK) continue;
+    append_until_full(b);
+}
+
+/* Live chunks everywhere, so that no slab can be returned though half of the chunks are free. */
+static void scatter(batch *b) {
+    fill_by_joins(b);
+    int32_t n = 0;
+    for (int32_t i = 0; i < b->n; i++)
+        if (i % 2)
+            assert_int_equal(cattn_seq_leave(b->cache, &b->entries[i].seq, NULL), CATTN_OK);
+        else
+            b->entries[n++] = b->entries[i];
+    b->n = n;
+}
+
+static void lower_the_budget(batch *b) {
+    fill_by_joins(b);
+    assert_int_equal(cattn_cache_set_budget(b->cache, 0, NULL), CATTN_OK);
+}
+
+static void begin_one_row(batch *b) {
+    enum { ROW_BYTES = 64 << 10 }; /* of the plan and workspace, beside the entries */
+    const cattn_stats before = stats_of(b->cache);
+    const uint64_t full = before.bytes_in_use > before.budget_bytes ? before.bytes_in_use : before.budget_bytes;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(cattn_step_begin(b->cache, b->entries, b->n, 1, NULL), CATTN_OK);
+        assert_true(bytes_of(b->cache) <= full + ROW_BYTES + 256 * (uint64_t)b->n);
+        end_step(b->cache);
+    }
+}
+
+/* Whatever has filled the budget, sequences can go on. Larger steps are refused, or stay within it. */
+static void a_step_of_one_row_begins(void **state) {
+    (void)state;
+    static void (*const fills[])(batch *) = {fill_by_a_prompt_that_is_alone,
+                                             fill_by_appends,
+                                             fill_by_forks,
+                                             fill_by_a_reservation,
+                                             fill_by_joins,
+                                             scatter,
+                                             lower_the_budget};
+    static cattn_entry entries[MAX_SEQS];
+    for (size_t i = 0; i < sizeof fills / sizeof *fills; i++) {
+        int n_refused = 0;
+        for (uint64_t budget = 1 << 20; budget <= 2 << 20; budget += 48 << 10) {
+            cattn_config config = tiny(budget);
+            config.n_heads = 16, config.n_threads = 4;
+            batch b = {.cache = create(&config), .entries = entries};
+            fills[i](&b);
+            n_refused += cattn_step_begin(b.cache, entries, b.n, 2, NULL) == CATTN_ERR_BUDGET;
+            cattn_step_abort(b.cache, NULL);
+            begin_one_row(&b);
+            cattn_cache_destroy(&b.cache);
+        }
+        assert_true(n_refused > 0);
+    }
+}
+
+/* ---- Caches ---- */
+
 static void a_cache_holds_a_chunk(void **state) {
     (void)state;
     int n_refused = 0, n_created = 0;
@@ -380,6 +500,7 @@ static void nothing_huge_fits(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_stay_within_it),
+        cmocka_unit_test(a_step_of_one_row_begins),
         cmocka_unit_test(a_cache_holds_a_chunk),
         cmocka_unit_test(peaks_are_of_what_ran),
         cmocka_unit_test(no_chunk_is_made_resident_unasked),

@@ -101,6 +101,31 @@ static void running_requests_end_the_same(void **state) {
     for (int i = 0; i < N_REQUESTS; i++) recording_free(expected[i]);
 }
 
+/* A choice that is alone gets the whole budget before its steps become steps of one row, for which there is always room. */
+static void a_prompt_keeps_its_rows(void **state) {
+    (void)state;
+    enum { N_PROMPT = 3000 };
+    static int32_t tokens[N_PROMPT];
+    fixture f;
+    cl_engine_config config = config_of_budget();
+    config.kv_budget_bytes = 4 * MIB;
+    make_prompt(tokens, N_PROMPT, N_PROMPT / 2, 0, 0);
+    fixture_start(&f, &config, 1);
+    recording *recorded = recording_create();
+    const cl_engine_request request = make_request(tokens, N_PROMPT, 1, recorded);
+    toy_hold();
+    submit(&f, &request);
+    toy_pass(1); /* its chunks are live, and longer beginnings of the prompt need more workspace */
+    set_budget(&f, 0);
+    toy_release();
+    recording_wait(recorded);
+    assert_int_equal(recorded->choices[0].finish, CL_ENGINE_LENGTH);
+    const cl_engine_stats stats = stats_when_idle(&f);
+    assert_true(stats.steps_by_rows[0] <= 1);
+    recording_free(recorded);
+    fixture_stop(&f);
+}
+
 static void wrong_budgets_are_refused(void **state) {
     (void)state;
     fixture f;
@@ -117,6 +142,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_returns_and_comes_back),
         cmocka_unit_test(running_requests_end_the_same),
+        cmocka_unit_test(a_prompt_keeps_its_rows),
         cmocka_unit_test(wrong_budgets_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
