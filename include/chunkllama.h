@@ -492,7 +492,11 @@ typedef struct cl_logits {
     uint64_t request;   /* the id from cl_engine_submit; on_logits may run before cl_engine_submit returns */
     int32_t choice;     /* 0 to n - 1 */
     int32_t n_vocab;
-    float *logits;         /* [n_vocab] the model's, which on_logits may change; NaN counts as -INFINITY */
+    /*
+     * [n_vocab] the model's, which on_logits may change. NaN counts as -INFINITY, which excludes a token. +INFINITY forces one,
+     * the first if there are several, unless rules or the grammar exclude it.
+     */
+    float *logits;
     const int32_t *tokens; /* [n_tokens] prompt and completion so far */
     int64_t n_tokens;      /* which is the position of the token that is drawn */
     int64_t n_prompt;      /* of these tokens, those of the prompt */
@@ -588,7 +592,7 @@ typedef struct cl_engine_request {
     /*
      * Which tokens may be drawn, as in vLLM and in its order: these rules come before penalties and temperature. Logprobs are
      * of the model's own distribution all the same. Where bad words and min_tokens leave no token, they do not apply to that
-     * draw.
+     * draw. Where biases exclude every token, the choice ends with CL_ERR_ARG, unless allowed_tokens or a grammar name some.
      */
     const cl_logit_bias *logit_bias; /* [n_logit_bias] those of one token are added; default none */
     int32_t n_logit_bias;
@@ -693,7 +697,8 @@ typedef struct cl_engine_request {
      * Called before each token of a choice is drawn, to read or change the logits; default NULL. What follows is as without it:
      * rules, penalties, sampling, and the grammar, which may forbid the token all the same. Logprobs stay those of the model's
      * own distribution. It is called once for each token that is drawn, in the order of a choice's tokens, and not for tokens
-     * that a grammar forces. Not with beam_search.
+     * that a grammar forces. If on_logits excludes every token, the choice ends with CL_ERR_ARG. Not with
+     * beam_search.
      *
      * It runs on the engine's workers, for several choices at once, also of one request; calls for one choice never overlap.
      * All requests wait while it runs. It must not call the engine, and what it does should depend on its arguments alone, or

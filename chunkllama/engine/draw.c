@@ -1,6 +1,7 @@
 /* Draws the tokens of a step: see draw.h. */
 #include "draw.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,7 @@ static cl_draw *add(cl_draw_list *list, cl_choice *c, int64_t position, const fl
     d->drafted = d->completes = false;
     d->chosen = (cl_sampler_logprob){.id = -1};
     d->n_top = d->rank = 0;
+    d->emptied_by = NULL;
     return d;
 }
 
@@ -117,7 +119,7 @@ static const int32_t *find_ending(const cl_draw_list *list, const cl_draw *d, in
 }
 
 /* The logits of a draw, after the request's on_logits. A token that is forced is not drawn. */
-static const float *logits_of(const cl_draw_list *list, cl_sampler *s, const cl_draw *d) {
+static const float *logits_of(const cl_draw_list *list, cl_sampler *s, cl_draw *d) {
     const cl_choice *c = d->choice;
     const cl_request *r = c->owner;
     if (!r->params.on_logits || !d->logits || cl_constraint_n_forced(c) > 0) return d->logits;
@@ -130,22 +132,33 @@ static const float *logits_of(const cl_draw_list *list, cl_sampler *s, const cl_
                              .n_tokens = d->position,
                              .n_prompt = r->params.n_prompt};
     r->params.on_logits(r->params.ctx, &shown);
+    if (cl_sampler_is_empty(s, shown.logits)) d->emptied_by = "on_logits";
     return shown.logits;
+}
+
+/* Draw without a constraint. -1: the request's biases exclude every token. */
+static int32_t draw_free(cl_sampler *s, cl_draw *d, const float *logits) {
+    const cl_choice *c = d->choice;
+    const cl_engine_request *params = &c->owner->params;
+    logits = cl_sampler_restrict(s, &c->owner->rules, logits, c->tokens, params->n_prompt, d->position);
+    const int32_t token =
+        cl_sampler_draw(s, &params->sampling, &params->cuts, logits, cl_choice_history(c, d->position), c->index, d->position);
+    if (params->n_logit_bias == 0 || logits[token] > -INFINITY || cl_sampler_is_empty(s, d->logits)) return token;
+    d->emptied_by = "logit_bias";
+    return -1;
 }
 
 static int32_t draw_next(const cl_draw_list *list, int32_t worker, cl_draw *d) {
     cl_sampler *s = list->samplers[worker];
     cl_choice *c = d->choice;
-    const cl_engine_request *params = &c->owner->params;
     int32_t n_ending;
     const int32_t *ending = find_ending(list, d, &n_ending);
     if (n_ending > 0 && !c->constraint) return *ending;
     const float *logits = logits_of(list, s, d);
+    if (d->emptied_by) return -1;
     if (c->constraint)
         return cl_constraint_draw(&list->constraints, worker, s, c, logits, ending, n_ending, d->position, &d->completes);
-    logits = cl_sampler_restrict(s, &c->owner->rules, logits, c->tokens, params->n_prompt, d->position);
-    return cl_sampler_draw(s, &params->sampling, &params->cuts, logits, cl_choice_history(c, d->position), c->index,
-                           d->position);
+    return draw_free(s, d, logits);
 }
 
 static void compute(const cl_draw_list *list, int32_t worker, cl_draw *d) {

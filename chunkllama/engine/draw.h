@@ -18,7 +18,8 @@ typedef struct cl_draw {
     bool prompt;               /* the token is one of the prompt, of which only the logprob is computed */
     int32_t n_ahead;           /* drafted tokens of the choice that come before this one */
     bool drafted;              /* the draft has the same token here, and the choice's next draw follows in the list */
-    int32_t token;             /* -1: the choice's constraint has failed */
+    int32_t token;             /* -1: there is none; emptied_by says why */
+    const char *emptied_by;    /* the request's field that leaves no token; NULL: the choice's constraint has failed */
     bool completes;            /* the grammar of the choice ends with it */
     cl_sampler_logprob chosen; /* of the token, if logprobs are wanted; otherwise its id is -1 */
     cl_sampler_logprob top[CL_ENGINE_MAX_TOP]; /* [n_top] as in cl_event_token */

@@ -484,6 +484,14 @@ void cl_scheduler_step(cl_scheduler *s) {
 
 /* ---- Reporting ---- */
 
+/* Why a draw has no token. */
+static void explain(const cl_draw *d, cl_error *error) {
+    if (d->emptied_by)
+        cl_refuse(error, d->emptied_by, "leaves no token to draw: all logits are minus infinity or NaN; leave a finite one");
+    else
+        cl_constraint_explain(d->choice, error);
+}
+
 static void report(cl_scheduler *s, const cl_draw *d) {
     cl_choice *c = d->choice;
     if (d->prompt) {
@@ -496,7 +504,7 @@ static void report(cl_scheduler *s, const cl_draw *d) {
     if (c->owner->beams) return;
     if (d->token < 0) {
         cl_error error;
-        cl_constraint_explain(c, &error);
+        explain(d, &error);
         cl_roster_end_choice(&s->roster, c, CL_ENGINE_ERROR, &error);
         return;
     }

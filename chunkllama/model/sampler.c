@@ -172,8 +172,7 @@ static void keep_allowed(cl_sampler *s, const cl_sampler_rules *r, float *logits
     for (int32_t i = 0; i < n; i++) logits[s->border[i].id] = s->border[i].logit;
 }
 
-/* Whether no token can be drawn. */
-static bool is_empty(const cl_sampler *s, const float *logits) {
+bool cl_sampler_is_empty(const cl_sampler *s, const float *logits) {
     return !(logits[s->ops->argmax(logits, s->n_vocab)] > -INFINITY);
 }
 
@@ -189,9 +188,9 @@ const float *cl_sampler_restrict(cl_sampler *s, const cl_sampler_rules *r, const
         s->border[i] = (candidate){edited[id], id};
         edited[id] = -INFINITY;
     }
-    if (!is_empty(s, edited)) return edited;
+    if (!cl_sampler_is_empty(s, edited)) return edited;
     for (int32_t i = 0; i < n_excluded; i++) edited[s->border[i].id] = s->border[i].logit;
-    if (r->n_allowed > 0 && is_empty(s, edited)) edited[r->allowed[0]] = 0;
+    if (r->n_allowed > 0 && cl_sampler_is_empty(s, edited)) edited[r->allowed[0]] = 0;
     return edited;
 }
 

@@ -48,6 +48,9 @@ float *cl_sampler_copy(cl_sampler *s, const float *logits);
 const float *cl_sampler_restrict(cl_sampler *s, const cl_sampler_rules *rules, const float *logits, const int32_t *history,
                                  int64_t n_prompt, int64_t n_history);
 
+/* Whether no token can be drawn: all logits [n_vocab] are NaN or minus infinity. */
+bool cl_sampler_is_empty(const cl_sampler *s, const float *logits);
+
 /* The tokens before a draw that penalties count. Borrowed. */
 typedef struct cl_sampler_history {
     const int32_t *tokens; /* [n] */

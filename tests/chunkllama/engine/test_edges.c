@@ -267,6 +267,80 @@ static void rules_follow_the_hook(void **state) {
     fixture_stop(&f);
 }
 
+/* A value that a hook writes to all logits but that of one token; -1: to all. */
+typedef struct overwriting {
+    recording *recording;
+    float value, mixed_with; /* for even and odd tokens */
+    int32_t but;
+} overwriting;
+
+static void overwrite(void *ctx, const cl_logits *l) {
+    const overwriting *o = ctx;
+    for (int32_t i = 0; i < l->n_vocab; i++)
+        if (i != o->but) l->logits[i] = i % 2 ? o->mixed_with : o->value;
+}
+
+static void overwriting_event(void *ctx, const cl_engine_event *event) {
+    recording_event(((overwriting *)ctx)->recording, event);
+}
+
+static recording *run_overwriting(fixture *f, overwriting o, cl_engine_request request) {
+    request.on_event = overwriting_event, request.on_logits = overwrite, request.ctx = &o;
+    o.recording = recording_create();
+    submit(f, &request);
+    recording_wait(o.recording);
+    return o.recording;
+}
+
+static void expect_no_token(recording *r, const char *field) {
+    assert_int_equal(r->choices[0].finish, CL_ENGINE_ERROR);
+    assert_int_equal(r->choices[0].n_tokens, 0);
+    assert_true(strncmp(r->error, field, strlen(field)) == 0);
+    assert_non_null(strstr(r->error, " leaves no token to draw"));
+    recording_free(r);
+}
+
+/* No token is drawn that was excluded, and other requests go on. */
+static void all_tokens_can_be_excluded(void **state) {
+    (void)state;
+    static const float values[][2] = {{NAN, NAN}, {-INFINITY, -INFINITY}, {-INFINITY, NAN}};
+    static const int32_t allowed[] = {77};
+    static cl_logit_bias biases[TOY_VOCAB];
+    for (int32_t i = 0; i < TOY_VOCAB; i++) biases[i] = (cl_logit_bias){i, -INFINITY};
+    const cl_engine_config config = fixture_config();
+    fixture f;
+    fixture_start(&f, &config, 1);
+    for (int i = 0; i < 6; i++) {
+        cl_engine_request request = make_request(a_prompt(), N_PROMPT, 3, NULL);
+        request.sampling.temperature = i % 2 ? 1 : 0;
+        if (i == 5) request.allowed_tokens = allowed, request.n_allowed_tokens = 1;
+        const overwriting o = {.value = values[i / 2][0], .mixed_with = values[i / 2][1], .but = -1};
+        expect_no_token(run_overwriting(&f, o, request), "on_logits");
+        request.logit_bias = biases, request.n_logit_bias = TOY_VOCAB;
+        if (i < 5) expect_no_token(run(&f, request), "logit_bias");
+    }
+    recording *after = run(&f, make_request(a_prompt(), N_PROMPT, 3, NULL));
+    assert_int_equal(after->choices[0].n_tokens, 3);
+    recording_free(after);
+    fixture_stop(&f);
+}
+
+static void a_token_can_be_forced(void **state) {
+    (void)state;
+    const cl_engine_config config = fixture_config();
+    fixture f;
+    fixture_start(&f, &config, 1);
+    for (int i = 0; i < 2; i++) {
+        cl_engine_request request = make_request(a_prompt(), N_PROMPT, 3, NULL);
+        request.sampling.temperature = (float)i;
+        /* Odd tokens are infinite, and the first of them is drawn. */
+        recording *r = run_overwriting(&f, (overwriting){.value = 1e30f, .mixed_with = INFINITY, .but = 1}, request);
+        for (int k = 0; k < 3; k++) assert_int_equal(r->choices[0].tokens[k], 3);
+        recording_free(r);
+    }
+    fixture_stop(&f);
+}
+
 /* ---- Sessions ---- */
 
 /* A conversation that is saved in one engine, and continued in another as if that had computed it. */
@@ -417,7 +491,8 @@ int main(void) {
         cmocka_unit_test(events_can_be_polled),       cmocka_unit_test(an_engine_is_not_destroyed_by_its_own_thread),
         cmocka_unit_test(polling_is_checked),         cmocka_unit_test(the_last_event_is_never_lost),
         cmocka_unit_test(a_queued_token_is_small),    cmocka_unit_test(logits_can_be_read_and_changed),
-        cmocka_unit_test(rules_follow_the_hook),      cmocka_unit_test(a_session_continues_elsewhere),
+        cmocka_unit_test(rules_follow_the_hook),      cmocka_unit_test(all_tokens_can_be_excluded),
+        cmocka_unit_test(a_token_can_be_forced),      cmocka_unit_test(a_session_continues_elsewhere),
         cmocka_unit_test(sessions_are_checked),       cmocka_unit_test(threads_have_names),
         cmocka_unit_test(a_forked_child_may_destroy), cmocka_unit_test(an_engine_ends_beside_a_child),
     };
