@@ -46,7 +46,8 @@
  *   cattn_seq_read          K and V of some tokens as numbers
  *   extra_hash and extras of a join: tokens whose K/V depend on more than tokens, such as images and adapters
  *   cattn_config.parallel, .allocator: threads and memory of the caller's own
- *   chunkattn_inspect.h     looking at the cache: statistics, its nodes, what a prompt would match, whether a request fits
+ *   chunkattn_inspect.h     looking at the cache: cattn_stats, cattn_seq_info, its nodes, what a prompt would match
+ *                           (cattn_cache_match, cattn_cache_explain), whether a request fits (cattn_cache_can_fit)
  *   chunkattn_pages.h       attention over an engine's own pages instead of a cache; experimental
  *   chunkattn_cuda.h        K and V on a CUDA device; experimental
  *
