@@ -11,6 +11,7 @@
 #include "chunkattn/base/signals.h"
 #include "grammar_process.h"
 #include "inspection.h"
+#include "live.h"
 #include "scheduler.h"
 
 struct cl_engine {
@@ -27,10 +28,9 @@ struct cl_engine {
     pthread_cond_t wake;   /* the thread has something to do */
     cl_request_list inbox; /* submitted, and not seen by the thread yet */
     cl_queue_load arrived; /* the requests that `stats` does not count yet: n_free is what is left for more of them */
-    cl_request **live;     /* [n_live] all requests that have not ended; the array is owned */
-    size_t n_live, live_capacity;
-    bool cancels; /* a request was cancelled, or a pin ended, since the thread looked last */
-    bool resets;  /* the thread has not dropped the retained chunks yet */
+    cl_live live;          /* all requests that the thread has not freed */
+    bool cancels;          /* a request was cancelled, or a pin ended, since the thread looked last */
+    bool resets;           /* the thread has not dropped the retained chunks yet */
     bool stop;
     cl_inspection *inspections; /* posted, and not taken by the thread yet; the last one first */
     bool idle;                  /* the thread waits for `wake`; other threads with the mutex may read the scheduler */
@@ -83,11 +83,7 @@ static void publish_stats(cl_engine *e) {
 static void free_finished(cl_engine *e) {
     cl_request_list *finished = cl_scheduler_finished(e->scheduler);
     pthread_mutex_lock(&e->mutex);
-    for (const cl_request *r = finished->first; r; r = r->next) {
-        cl_request *moved = e->live[--e->n_live];
-        e->live[r->live_index] = moved;
-        moved->live_index = r->live_index;
-    }
+    for (cl_request *r = finished->first; r; r = r->next) cl_live_remove(&e->live, r);
     if (atomic_exchange(&e->events.lost, false)) e->cancels = true;
     pthread_mutex_unlock(&e->mutex);
     while (finished->n > 0) cl_request_free(cl_request_list_take(finished));
@@ -300,7 +296,6 @@ void cl_engine_destroy(cl_engine **ep) {
     if (e->grammars) e->grammars->free(e->grammars);
     ca_pool_destroy(&e->own_pool);
     cl_event_queue_free(&e->events);
-    free(e->live);
     free(e);
     *ep = NULL;
 }
@@ -318,40 +313,23 @@ static cl_status check_queue(const cl_engine *e, const cl_engine_request *r, cl_
 }
 
 /*
- * Called with the mutex locked: whether a request is the only one of its domain, which others' queues must not keep out. Those
- * of which only the pin is left do not count.
+ * Called with the mutex locked: whether a request is accepted now. Others' queues must not keep out the only one of its domain.
  */
-static bool is_alone(const cl_engine *e, const cl_engine_request *r) {
-    for (size_t i = 0; i < e->n_live; i++)
-        if (e->live[i]->params.domain == r->domain && !atomic_load_explicit(&e->live[i]->ended, memory_order_relaxed))
-            return false;
-    return true;
-}
-
-/* Called with the mutex locked: whether a request is accepted now. */
 static cl_status check_now(const cl_engine *e, const cl_engine_request *r, cl_error *error) {
     if (e->stop) return cl_fail(error, CL_ERR_UNSUPPORTED, "the engine is stopping; it accepts no more requests");
-    return is_alone(e, r) ? CL_OK : check_queue(e, r, error);
+    return cl_live_has_open(&e->live, r->domain) ? check_queue(e, r, error) : CL_OK;
 }
 
 /* Called with the mutex locked: add a request to the list and the inbox. */
 static cl_status post(cl_engine *e, cl_request *r, cl_error *error) {
     const cl_status status = check_now(e, &r->params, error);
     if (status != CL_OK) return status;
-    if (e->n_live == e->live_capacity) {
-        const size_t capacity = e->live_capacity * 2 + 64;
-        cl_request **live = realloc(e->live, capacity * sizeof *live);
-        if (!live) return cl_fail(error, CL_ERR_NOMEM, "no memory for another request");
-        e->live = live;
-        e->live_capacity = capacity;
-    }
+    if (!cl_live_add(&e->live, r)) return cl_fail(error, CL_ERR_NOMEM, "no memory for another request");
     const double now = cl_now();
     r->submitted = now;
     r->due = cl_request_due(now, r->params.priority);
     r->deadline = r->params.timeout_s > 0 ? now + r->params.timeout_s : INFINITY;
     r->queue_deadline = r->params.queue_timeout_s > 0 ? now + r->params.queue_timeout_s : INFINITY;
-    r->live_index = e->n_live;
-    e->live[e->n_live++] = r;
     cl_request_list_add(&e->inbox, r);
     count_arrived(e, r);
     pthread_cond_signal(&e->wake);
@@ -400,12 +378,11 @@ cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *from, uint64_t
 static void flag(cl_engine *e, uint64_t id, bool unpin) {
     if (!e || is_inherited(e)) return;
     pthread_mutex_lock(&e->mutex);
-    for (size_t i = 0; i < e->n_live; i++) {
-        if (e->live[i]->id != id) continue;
-        atomic_store_explicit(unpin ? &e->live[i]->unpinned : &e->live[i]->cancelled, true, memory_order_relaxed);
+    cl_request *r = cl_live_find(&e->live, id);
+    if (r) {
+        atomic_store_explicit(unpin ? &r->unpinned : &r->cancelled, true, memory_order_relaxed);
         e->cancels = true;
         pthread_cond_signal(&e->wake);
-        break;
     }
     pthread_mutex_unlock(&e->mutex);
 }

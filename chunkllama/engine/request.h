@@ -24,11 +24,12 @@
 #include "salts.h"
 
 typedef struct cl_request cl_request;
-typedef struct cl_tenant cl_tenant;         /* queue.h */
-typedef struct cl_beams cl_beams;           /* beam.h */
-typedef struct cl_draw cl_draw;             /* draw.h */
-typedef struct cl_grammar cl_grammar;       /* grammar.h */
-typedef struct cl_constraint cl_constraint; /* constraint.h */
+typedef struct cl_tenant cl_tenant;           /* queue.h */
+typedef struct cl_beams cl_beams;             /* beam.h */
+typedef struct cl_draw cl_draw;               /* draw.h */
+typedef struct cl_grammar cl_grammar;         /* grammar.h */
+typedef struct cl_constraint cl_constraint;   /* constraint.h */
+typedef struct cl_live_domain cl_live_domain; /* live.h */
 
 enum { CL_DRAFT_MAX = 8 }; /* most tokens that are drafted for a choice in a step */
 
@@ -72,7 +73,7 @@ struct cl_request {
     uint64_t id;
     cl_engine_request params;       /* its pointers point to copies that the request owns */
     cl_request *next;               /* in the list that holds it */
-    size_t live_index;              /* in the engine's list of all requests */
+    cl_live_domain *live;           /* counts it among its domain's requests; borrowed; NULL: no engine holds it */
     cl_sampler_rules rules;         /* borrow from params, but for ends, which it owns */
     cl_salt *salt;                  /* of params.salt, used until the request has ended; borrowed; NULL: none */
     cl_tenant *tenant;              /* whose request it is; borrowed */
@@ -85,7 +86,7 @@ struct cl_request {
     size_t queue_index;             /* in the queue, while some of its choices wait */
     atomic_bool cancelled;          /* set by any thread */
     atomic_bool unpinned;           /* the same: its pin, if it has one, is to end */
-    atomic_bool ended;              /* set by the engine's thread: all that is left is its pin, if it has one */
+    bool ended;                     /* all that is left is its pin, if it has one */
     cattn_seq pin;                  /* keeps tokens of its prompt in the cache, also after its end; 0: none */
     int64_t n_pinned;               /* these tokens */
     bool pin_tried;                 /* params.pin_tokens were to be pinned; they are unless pin_bytes lacked the bytes */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "beam.h"
+#include "live.h"
 #include "overtake.h"
 #include "turns.h"
 
@@ -27,7 +28,7 @@ void cl_roster_free(cl_roster *ro) {
 /* List a request that has ended: with those that keep a pin, or with those that need nothing any more. */
 static void list_ended(cl_roster *ro, cl_request *r) {
     if (r->pin && cl_request_is_unpinned(r)) cattn_cache_unpin(ro->admission.cache, &r->pin, NULL);
-    atomic_store_explicit(&r->ended, true, memory_order_relaxed);
+    cl_live_end(r);
     if (!r->pin && r->salt) {
         cl_salts_release(&ro->admission.salts, r->salt);
         r->salt = NULL;
