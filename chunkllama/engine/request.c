@@ -9,6 +9,7 @@
 #include "chunkattn/base/clock.h"
 #include "constraint.h"
 #include "draw.h"
+#include "params_copy.h"
 
 double cl_now(void) { return clock_seconds(); }
 
@@ -31,62 +32,6 @@ cl_request *cl_request_list_take(cl_request_list *list) {
     return r;
 }
 
-/* A copy of n elements; NULL if n is 0 or memory is lacking. */
-static void *copy(const void *from, size_t n, size_t size) {
-    void *to = n > 0 ? calloc(n, size) : NULL;
-    if (to) memcpy(to, from, n * size);
-    return to;
-}
-
-/* A copy of n strings in one block: the pointers, then the bytes. NULL if n is 0 or memory is lacking. */
-static const char *const *copy_strings(const char *const *from, size_t n) {
-    if (n == 0) return NULL;
-    size_t bytes = n * sizeof *from;
-    for (size_t i = 0; i < n; i++) bytes += strlen(from[i]) + 1;
-    const char **to = malloc(bytes);
-    if (!to) return NULL;
-    char *at = (char *)(to + n);
-    for (size_t i = 0; i < n; i++) {
-        to[i] = strcpy(at, from[i]);
-        at += strlen(at) + 1;
-    }
-    return to;
-}
-
-/* Replace what the budget of reasoning points to, if there is one, by copies. False if memory is lacking for one of them. */
-static bool own_reasoning(cl_engine_request *p) {
-    const cl_engine_request from = *p;
-    const bool limited = p->max_reasoning_tokens >= 0;
-    p->reasoning_begin = limited ? strdup(from.reasoning_begin) : NULL;
-    p->reasoning_end = limited ? strdup(from.reasoning_end) : NULL;
-    p->reasoning_end_tokens =
-        copy(from.reasoning_end_tokens, limited ? (size_t)p->n_reasoning_end_tokens : 0, sizeof *p->reasoning_end_tokens);
-    return !limited || (p->reasoning_begin && p->reasoning_end && p->reasoning_end_tokens);
-}
-
-/* Replace what a request's parameters point to by copies that it owns. False if memory is lacking for one of them. */
-static bool own_params(cl_engine_request *p) {
-    const cl_engine_request from = *p;
-    size_t n_bad = 0;
-    for (int32_t i = 0; i < p->n_bad_words; i++) n_bad += (size_t)p->bad_word_sizes[i];
-    p->prompt = copy(from.prompt, (size_t)p->n_prompt, sizeof *p->prompt);
-    p->stop = copy_strings(from.stop, (size_t)p->n_stop);
-    p->stop_tokens = copy(from.stop_tokens, (size_t)p->n_stop_tokens, sizeof *p->stop_tokens);
-    p->logit_bias = copy(from.logit_bias, (size_t)p->n_logit_bias, sizeof *p->logit_bias);
-    p->allowed_tokens = copy(from.allowed_tokens, (size_t)p->n_allowed_tokens, sizeof *p->allowed_tokens);
-    p->bad_words = copy(from.bad_words, n_bad, sizeof *p->bad_words);
-    p->bad_word_sizes = copy(from.bad_word_sizes, (size_t)p->n_bad_words, sizeof *p->bad_word_sizes);
-    p->shown_tokens = copy(from.shown_tokens, (size_t)p->n_shown_tokens, sizeof *p->shown_tokens);
-    p->salt = copy(from.salt, p->salt_size, 1);
-    const bool has_top = from.top_tokens && p->n_top > 0;
-    p->top_tokens = copy(from.top_tokens, has_top ? (size_t)p->n_top : 0, sizeof *p->top_tokens);
-    const bool reasoning_owned = own_reasoning(p);
-    return reasoning_owned && p->prompt && (p->stop || p->n_stop == 0) && (p->stop_tokens || p->n_stop_tokens == 0) &&
-           (p->logit_bias || p->n_logit_bias == 0) && (p->allowed_tokens || p->n_allowed_tokens == 0) &&
-           ((p->bad_words && p->bad_word_sizes) || p->n_bad_words == 0) && (p->shown_tokens || p->n_shown_tokens == 0) &&
-           (p->salt || p->salt_size == 0) && (p->top_tokens || !has_top);
-}
-
 cl_request *cl_request_create(const cl_engine_request *params) {
     cl_request *r = calloc(1, sizeof *r);
     if (!r) return NULL;
@@ -96,7 +41,8 @@ cl_request *cl_request_create(const cl_engine_request *params) {
     r->n_scored = params->prompt_logprobs_from;
     atomic_init(&r->cancelled, false);
     r->choices = calloc((size_t)params->n, sizeof *r->choices);
-    if (!own_params(&r->params) || !r->choices) {
+    r->copies = cl_params_copy(&r->params);
+    if (!r->copies || !r->choices) {
         cl_request_free(r);
         return NULL;
     }
@@ -163,20 +109,8 @@ void cl_request_free(cl_request *r) {
     free(r->constraints);
     cl_embedding_free(&r->embedding);
     free(r->choices);
-    free((void *)r->params.stop);
-    free((void *)r->params.stop_tokens);
-    free((void *)r->params.logit_bias);
-    free((void *)r->params.allowed_tokens);
-    free((void *)r->params.bad_words);
-    free((void *)r->params.bad_word_sizes);
-    free((void *)r->params.shown_tokens);
-    free((void *)r->params.salt);
-    free((void *)r->params.top_tokens);
-    free((void *)r->params.reasoning_begin);
-    free((void *)r->params.reasoning_end);
-    free((void *)r->params.reasoning_end_tokens);
     free((void *)r->rules.ends);
-    free((void *)r->params.prompt);
+    free(r->copies);
     free(r);
 }
 

@@ -71,7 +71,8 @@ typedef struct cl_choice {
 
 struct cl_request {
     uint64_t id;
-    cl_engine_request params;       /* its pointers point to copies that the request owns */
+    cl_engine_request params;       /* its pointers point to `copies` */
+    void *copies;                   /* params_copy.h; owned */
     cl_request *next;               /* in the list that holds it */
     cl_live_domain *live;           /* counts it among its domain's requests; borrowed; NULL: no engine holds it */
     cl_sampler_rules rules;         /* borrow from params, but for ends, which it owns */

@@ -11,6 +11,7 @@
 #include "cache.h"
 #include "chunkattn/base/clock.h"
 #include "chunkllama/common/deadline.h"
+#include "chunkllama/engine/params_copy.h"
 #include "serve/protocol/json.h"
 
 /* Bytes of a body from which on freed memory is returned to the system, which means a walk over the whole heap. */
@@ -216,21 +217,22 @@ static bool allocate_result(http_generation *g) {
     return false;
 }
 
-/* The bytes of the rules on tokens, which the engine copies for each prompt. */
-static size_t bytes_of_rules(const cl_engine_request *p) {
-    return (size_t)p->n_logit_bias * sizeof *p->logit_bias + (size_t)p->n_allowed_tokens * sizeof *p->allowed_tokens;
+/* About the bytes that the engine takes for the prompts, beside their tokens: what the parameters list, and the choices. */
+static size_t bytes_of_prompts(const openai_request *r) {
+    enum { CHOICE_BYTES = 1024 };
+    return r->n_prompts > 0 ? r->n_prompts * ((size_t)r->params.n * CHOICE_BYTES + cl_params_bytes(&r->params)) : 0;
 }
 
 /*
- * About the bytes that a request takes until it has ended: its texts, its JSON if it keeps some, its tokens, which the engine
- * copies, a record of each choice there, and an answer with what it repeats of the prompts. What choices say does not count:
- * the engine computes each of their tokens, which bounds how fast they grow.
+ * About the bytes that a request takes until it has ended: its texts, its JSON if it keeps some, its tokens and parameters,
+ * which the engine copies for each prompt, a record of each choice there, and an answer with what it repeats of the prompts.
+ * What choices say does not count: the engine computes each of their tokens, which bounds how fast they grow.
  */
 static size_t bytes_of(const http_generation *g) {
-    enum { CHOICE_BYTES = 1024, JSON_FACTOR = 8 };
+    enum { JSON_FACTOR = 8 };
     const openai_request *r = &g->request;
     size_t n = g->body_size * (r->tools || r->repeated ? JSON_FACTOR : 1) + g->answer.size + openai_repeated_bytes(r) +
-               r->n_prompts * ((size_t)r->params.n * CHOICE_BYTES + bytes_of_rules(&r->params));
+               bytes_of_prompts(r);
     for (size_t i = 0; i < r->n_prompts; i++) {
         const openai_prompt *p = &r->prompts[i];
         n += (p->tokens.capacity + p->tokens.n) * sizeof *p->tokens.ids + p->text_size;

@@ -277,6 +277,29 @@ static void requests_that_wait_are_bounded(void **state) {
     check_waiting(f->port, body);
 }
 
+/* So do lists in the body, which the engine copies for each prompt. */
+static void lists_count_for_each_prompt(void **state) {
+    const fixture *f = *state;
+    enum { N_PROMPTS = 120, SIZE = 20000 };
+    static const struct {
+        const char *name, *before, *item, *after; /* `item` is a format of its index */
+        int n;
+    } lists[] = {{"stop", "[", "\"%0900d\"", "]", 4},        {"stop_token_ids", "[", "%d", "]", 250},
+                 {"bad_words", "[", "\"%050d\"", "]", 20},   {"logit_bias", "{", "\"%d\":1", "}", 250},
+                 {"allowed_token_ids", "[", "%d", "]", 250}, {"cache_salt", "", "\"%01000d\"", "", 1}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        char body[SIZE], *at = body + sprintf(body, "{\"max_tokens\":1,\"prompt\":[\"a\"");
+        for (int k = 1; k < N_PROMPTS; k++) at += sprintf(at, ",\"a\"");
+        at += sprintf(at, "],\"%s\":%s", lists[i].name, lists[i].before);
+        for (int k = 0; k < lists[i].n; k++) {
+            if (k > 0) *at++ = ',';
+            at += sprintf(at, lists[i].item, k);
+        }
+        sprintf(at, "%s}", lists[i].after);
+        check_waiting(f->port, body);
+    }
+}
+
 /* So do answers that the engine does not compute, as long as nobody has read them. */
 static void long_answers_are_bounded(void **state) {
     const fixture *f = *state;
@@ -392,6 +415,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_body_without_an_end_is_dropped_for_a_while, set_up_guarded, tear_down),
         cmocka_unit_test_setup_teardown(unfinished_bodies_are_bounded, set_up_memory, tear_down),
         cmocka_unit_test_setup_teardown(requests_that_wait_are_bounded, set_up_memory, tear_down),
+        cmocka_unit_test_setup_teardown(lists_count_for_each_prompt, set_up_memory, tear_down),
         cmocka_unit_test_setup_teardown(long_answers_are_bounded, set_up_no_memory, tear_down),
         cmocka_unit_test_setup_teardown(refused_requests_fill_no_log, set_up_log, tear_down_log),
         cmocka_unit_test_setup_teardown(refused_connections_fill_no_log, set_up_log_of_few, tear_down_log),
