@@ -225,14 +225,14 @@ static size_t bytes_of_prompts(const openai_request *r) {
 
 /*
  * About the bytes that a request takes until it has ended: its texts, its JSON if it keeps some, its tokens and parameters,
- * which the engine copies for each prompt, a record of each choice there, and an answer with what it repeats of the prompts.
+ * which the engine copies for each prompt, a record of each choice there, and an answer with what it says of the prompts.
  * What choices say does not count: the engine computes each of their tokens, which bounds how fast they grow.
  */
 static size_t bytes_of(const http_generation *g) {
     enum { JSON_FACTOR = 8 };
     const openai_request *r = &g->request;
-    size_t n = g->body_size * (r->tools || r->repeated ? JSON_FACTOR : 1) + g->answer.size + openai_repeated_bytes(r) +
-               bytes_of_prompts(r);
+    size_t n = g->body_size * (r->tools || r->repeated ? JSON_FACTOR : 1) + g->answer.size +
+               openai_answer_bytes(&g->srv->context, r) + bytes_of_prompts(r);
     for (size_t i = 0; i < r->n_prompts; i++) {
         const openai_prompt *p = &r->prompts[i];
         n += (p->tokens.capacity + p->tokens.n) * sizeof *p->tokens.ids + p->text_size;

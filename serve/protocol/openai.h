@@ -203,7 +203,7 @@ enum {
     OPENAI_MAX_QUERIES = 16 << 20, /* bytes of a query and its instruction, times the documents that are judged */
     /* Of answers that repeat what they got, since that takes no computing which would bound it: */
     OPENAI_MAX_TEXT = 16 << 20,      /* bytes of text that is made of token ids; as many as a body may have */
-    OPENAI_MAX_REPEATED = 128 << 20, /* bytes of prompts in choices, by openai_repeated_bytes */
+    OPENAI_MAX_REPEATED = 128 << 20, /* bytes of prompts in choices, by openai_check_repeated */
     OPENAI_VALUE_BYTES = 64,         /* about the memory of a value in an answer, with its text */
 };
 
@@ -300,10 +300,10 @@ bool openai_request_parse(const openai_context *context, openai_endpoint endpoin
 void openai_request_free(openai_request *request);
 
 /*
- * About the bytes with which an answer repeats the prompts: each choice repeats their texts and ids, and each but the first,
- * for which they were computed, their logprobs. At most OPENAI_MAX_REPEATED.
+ * About the bytes of an answer while it is made, without what choices say: what it repeats of the prompts, their logprobs, and
+ * embeddings. All zero: 0.
  */
-size_t openai_repeated_bytes(const openai_request *request);
+size_t openai_answer_bytes(const openai_context *context, const openai_request *request);
 
 /*
  * Read a request for embeddings: `input` is a prompt, as that of a completion, or an array of them (embeddings.c).

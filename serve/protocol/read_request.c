@@ -19,25 +19,45 @@ bool openai_check_fields(const openai_context *context, const openai_request *re
            openai_fail_from_engine(error, request, &cause);
 }
 
-/* About the bytes of the logprobs of a prompt's token in a choice, by its numbers, strings and objects. */
+/* About the bytes of the logprobs of all prompts, by their numbers, strings and objects, if one choice has them. */
 static size_t bytes_of_logprobs(const openai_request *r) {
-    const size_t echoed = r->echo && r->logprobs ? 6 + 2 * (size_t)r->n_top : 0,
-                 ranked = r->endpoint == OPENAI_COMPLETION ? 8 * (size_t)(r->n_prompt_top + 1) : 0;
-    return (echoed + ranked) * OPENAI_VALUE_BYTES;
+    const size_t n_top = (size_t)r->n_top, from = (size_t)r->params.prompt_logprobs_from;
+    if (!r->params.prompt_logprobs) return 0;
+    const size_t of_token = r->echo && r->logprobs ? 6 : 0,
+                 of_scored = (of_token > 0 ? 2 * n_top : 0) + 8 * (size_t)(r->n_prompt_top + 1);
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_prompts; i++) {
+        const size_t n_tokens = r->prompts[i].tokens.n, n_scored = n_tokens > from ? n_tokens - from : 0;
+        n += of_token * n_tokens + of_scored * n_scored;
+    }
+    return n * OPENAI_VALUE_BYTES;
 }
 
-size_t openai_repeated_bytes(const openai_request *r) {
-    const size_t n = (size_t)r->n, of_id = r->return_token_ids ? OPENAI_VALUE_BYTES : 0, of_logprobs = bytes_of_logprobs(r);
-    size_t size = 0;
-    for (size_t i = 0; i < r->n_prompts; i++) {
-        const openai_prompt *p = &r->prompts[i];
-        size += n * (p->text_size + of_id * p->tokens.n) + (n - 1) * of_logprobs * p->tokens.n;
-    }
+/*
+ * About the bytes with which choices repeat the prompts: their texts, their ids, and, but for the first choice, for which they
+ * were computed, their logprobs. Chats have these once for all choices.
+ */
+static size_t repeated_bytes(const openai_request *r) {
+    const size_t n = (size_t)r->n, of_id = r->return_token_ids ? OPENAI_VALUE_BYTES : 0;
+    size_t size = r->endpoint == OPENAI_COMPLETION && n > 1 ? (n - 1) * bytes_of_logprobs(r) : 0;
+    for (size_t i = 0; i < r->n_prompts; i++) size += n * (r->prompts[i].text_size + of_id * r->prompts[i].tokens.n);
     return size;
 }
 
+/* About the bytes of a prompt's embedding: as an event, in the result, and as text; scores have no text of it. */
+static size_t bytes_of_embedding(const openai_context *context, const openai_request *r) {
+    const size_t n = (size_t)context->model->params.n_embd, n_written = r->n_queries > 0 ? 0 : (size_t)r->dimensions;
+    return 2 * n * sizeof(float) + n_written * (r->base64 ? 4 * sizeof(float) : OPENAI_VALUE_BYTES);
+}
+
+/* Logprobs count twice where they were computed: as events and results, and in the answer. */
+size_t openai_answer_bytes(const openai_context *context, const openai_request *r) {
+    return repeated_bytes(r) + 2 * bytes_of_logprobs(r) +
+           (r->params.pooling ? r->n_prompts * bytes_of_embedding(context, r) : 0);
+}
+
 bool openai_check_repeated(const openai_request *r, openai_error *error) {
-    const size_t size = openai_repeated_bytes(r);
+    const size_t size = repeated_bytes(r);
     return size <= OPENAI_MAX_REPEATED ||
            openai_fail(
                error, r->n > 1 ? "n" : "prompt",
