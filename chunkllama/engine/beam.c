@@ -50,26 +50,29 @@ static int32_t largest(int32_t a, int32_t b) { return a > b ? a : b; }
 cl_beams *cl_beams_create(const cl_engine_request *params, int32_t n_end_tokens) {
     cl_beams *b = calloc(1, sizeof *b);
     if (!b) return NULL;
-    const size_t n = (size_t)params->n, n_tokens = (size_t)params->max_tokens;
+    const size_t n = (size_t)params->n;
     b->n = params->n;
     b->n_active = 1;
     /* One beam alone must have n candidates that do not end it. */
     b->n_candidates = largest(largest(2 * b->n, b->n + n_end_tokens + params->n_stop_tokens), params->n_top);
-    b->tokens = calloc(n_tokens * n + 1, sizeof *b->tokens);
-    b->tops = calloc(n_tokens * n * (size_t)params->n_top + 1, sizeof *b->tops);
-    b->candidates = calloc(n * (size_t)b->n_candidates, sizeof *b->candidates);
     b->expanded = calloc(n, sizeof *b->expanded);
     b->ranked = calloc(n, sizeof *b->ranked);
     b->sources = calloc(n, sizeof *b->sources);
     b->stays = calloc(n, sizeof *b->stays);
     b->next = calloc(n, sizeof *b->next);
-    b->path = calloc(n_tokens + 1, sizeof *b->path);
     b->best = calloc(n, sizeof *b->best);
     b->found = calloc(n, sizeof *b->found);
-    if (!b->tokens || !b->tops || !b->candidates || !b->expanded || !b->ranked || !b->sources || !b->stays || !b->next ||
-        !b->best || !b->found || !b->path)
-        cl_beams_free(&b);
+    if (!b->expanded || !b->ranked || !b->sources || !b->stays || !b->next || !b->best || !b->found) cl_beams_free(&b);
     return b;
+}
+
+bool cl_beams_start(cl_beams *b, const cl_engine_request *params) {
+    const size_t n_tokens = (size_t)params->max_tokens, n = n_tokens * (size_t)b->n;
+    if (!b->tokens) b->tokens = calloc(n + 1, sizeof *b->tokens);
+    if (!b->tops) b->tops = calloc(n * (size_t)params->n_top + 1, sizeof *b->tops);
+    if (!b->candidates) b->candidates = calloc((size_t)b->n * (size_t)b->n_candidates, sizeof *b->candidates);
+    if (!b->path) b->path = calloc(n_tokens + 1, sizeof *b->path);
+    return b->tokens && b->tops && b->candidates && b->path;
 }
 
 void cl_beams_free(cl_beams **bp) {

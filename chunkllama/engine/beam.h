@@ -46,9 +46,14 @@ typedef struct cl_beams cl_beams;
 
 /*
  * For a request with checked fields, in which n_end_tokens tokens of the vocabulary end a choice, not counting its stop_tokens.
- * Afterwards only text needs memory. NULL if memory is lacking.
+ * Thousands may wait, so this allocates neither tokens nor candidates. NULL if memory is lacking.
  */
 cl_beams *cl_beams_create(const cl_engine_request *params, int32_t n_end_tokens);
+/*
+ * Allocate them, for the same parameters, before the search begins; afterwards only text needs memory. Does nothing if they
+ * exist. False if memory is lacking.
+ */
+bool cl_beams_start(cl_beams *b, const cl_engine_request *params);
 void cl_beams_free(cl_beams **b);
 
 /*

@@ -7,12 +7,14 @@
 
 cl_embedding *cl_embedding_create(int32_t n) {
     cl_embedding *e = calloc(1, sizeof *e);
-    if (!e) return NULL;
-    e->n = n;
-    e->value = calloc((size_t)n, sizeof *e->value);
-    e->sum = calloc((size_t)n, sizeof *e->sum);
-    if (!e->value || !e->sum) cl_embedding_free(&e);
+    if (e) e->n = n;
     return e;
+}
+
+bool cl_embedding_start(cl_embedding *e) {
+    if (!e->value) e->value = calloc((size_t)e->n, sizeof *e->value);
+    if (!e->sum) e->sum = calloc((size_t)e->n, sizeof *e->sum);
+    return e->value && e->sum;
 }
 
 void cl_embedding_free(cl_embedding **address) {

@@ -7,17 +7,20 @@
 #ifndef CHUNKLLAMA_ENGINE_EMBEDDING_H
 #define CHUNKLLAMA_ENGINE_EMBEDDING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct cl_embedding {
     int32_t n;       /* floats of a state and of the embedding */
-    float *value;    /* [n] owned */
-    double *sum;     /* [n] of a mean, over the leading n_added tokens; owned */
+    float *value;    /* [n] owned; NULL until cl_embedding_start */
+    double *sum;     /* [n] of a mean, over the leading n_added tokens; owned; the same */
     int64_t n_added; /* tokens */
 } cl_embedding;
 
-/* NULL if memory is lacking. */
+/* Thousands may wait, so this allocates no states. NULL if memory is lacking. */
 cl_embedding *cl_embedding_create(int32_t n);
+/* Allocate the states, before the first one is passed. Does nothing if it has them. False if memory is lacking. */
+bool cl_embedding_start(cl_embedding *embedding);
 /* NULL and pointers to NULL are ignored. */
 void cl_embedding_free(cl_embedding **embedding);
 

@@ -116,7 +116,9 @@ void cl_request_free(cl_request *r) {
 
 bool cl_choice_start(cl_choice *c) {
     const cl_engine_request *params = &c->owner->params;
+    cl_request *r = c->owner;
     if (c->tokens) return true;
+    if ((r->embedding && !cl_embedding_start(r->embedding)) || (r->beams && !cl_beams_start(r->beams, params))) return false;
     c->tokens = calloc((size_t)params->n_prompt + (size_t)params->max_tokens, sizeof *c->tokens);
     if (!c->tokens) return false;
     memcpy(c->tokens, params->prompt, (size_t)params->n_prompt * sizeof *c->tokens);

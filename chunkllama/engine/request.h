@@ -191,8 +191,8 @@ bool cl_request_set_events(cl_request *r, cl_event_queue *queue);
 void cl_request_free(cl_request *r);
 
 /*
- * Allocate a choice's tokens, so that afterwards only text needs memory. Does nothing if it has them. False if memory is
- * lacking.
+ * Allocate a choice's tokens, and the states or beams of its request, so that afterwards only text needs memory. Does nothing
+ * if it has them. False if memory is lacking.
  */
 bool cl_choice_start(cl_choice *c);
 

@@ -1,8 +1,9 @@
-/* What a request allocates is known before: its record, its choices, and all that its parameters point to. */
+/* What a request allocates while it waits is known before: its record, its choices, and all that its parameters point to. */
 #include "tests/support/testing.h"
 
 #include <string.h>
 
+#include "chunkllama/engine/beam.h"
 #include "chunkllama/engine/params_copy.h"
 #include "chunkllama/engine/request.h"
 #include "tests/serve/protocol/failing_malloc.h"
@@ -87,6 +88,34 @@ static void all_that_is_copied_counts(void **state) {
     }
 }
 
+/* What a request is computed with is not allocated while it waits, since nobody counts it then. */
+static void what_waits_has_no_work_space(void **state) {
+    (void)state;
+    enum { N_BEAMS = 4, MOST = 8192 };
+    for (int beams = 0; beams < 2; beams++) {
+        cl_engine_request p;
+        cl_engine_request_init(&p);
+        p.prompt = numbers;
+        p.n_prompt = 1;
+        p.max_tokens = beams ? N : 0;
+        p.n = beams ? N_BEAMS : 1;
+        p.n_top = beams;
+        cl_request *r = cl_request_create(&p);
+        count_malloc();
+        if (beams)
+            r->beams = cl_beams_create(&p, 1);
+        else
+            r->embedding = cl_embedding_create(N);
+        assert_in_range(counted_malloc(), 1, MOST);
+        for (int i = 0; i < p.n; i++) assert_true(cl_choice_start(&r->choices[i]));
+        assert_true(counted_malloc() > (beams ? N_BEAMS * N * 32 : N * 12));
+        const size_t counted = counted_malloc();
+        assert_true(cl_choice_start(&r->choices[0])); /* again, as after a preemption */
+        assert_int_equal(counted_malloc(), counted);
+        cl_request_free(r);
+    }
+}
+
 /* A missing prompt counts nothing, so that one can count what is the same for many prompts. */
 static void nothing_counts_nothing(void **state) {
     (void)state;
@@ -98,6 +127,7 @@ static void nothing_counts_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_that_is_copied_counts),
+        cmocka_unit_test(what_waits_has_no_work_space),
         cmocka_unit_test(nothing_counts_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
