@@ -12,7 +12,7 @@
 #include "serve.h"
 
 /* Seconds between two looks at the system's memory, and, while requests end, at how many are left. */
-static const double memory_s = 1, requests_s = 0.02;
+static const double memory_s = 1, tick_s = 10, requests_s = 0.02;
 /*
  * Seconds that every request gets to end, without a line about it. A client may have its whole answer, and signal at once,
  * before the thread that has sent it counts the request as ended.
@@ -135,9 +135,9 @@ void serve_signals_set_orderly(cli_serving *v, bool orderly) {
 /* ---- The program's thread ---- */
 
 static void follow_memory(cli_serving *v) {
-    if (!v->memory || clock_seconds() < v->memory_look) return;
+    if (clock_seconds() < v->memory_look) return;
     server_tick(v->running);
-    pressure_follow(v->memory, v->model.engine);
+    if (v->memory) pressure_follow(v->memory, v->model.engine);
     v->memory_look = clock_seconds() + memory_s;
 }
 
@@ -200,7 +200,7 @@ static int drain(cli_serving *v) {
 }
 
 int serve_until_end(cli_serving *v) {
-    while (wait_for_end(v, v->memory ? memory_s : INFINITY, 0) == 0) {
+    while (wait_for_end(v, v->memory ? memory_s : tick_s, 0) == 0) {
     }
     serve_end_waits_for(v, "requests");
     const int status = drain(v);

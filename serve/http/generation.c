@@ -95,6 +95,7 @@ void generation_drop_owners(http_generation *g, size_t n) {
         if (g->next) g->next->previous = g->previous;
         *(g->previous ? &g->previous->next : &s->generations) = g->next;
         shares_give_back(&s->memory, g->task.domain, g->counted);
+        atomic_fetch_add_explicit(&s->n_freed, g->counted, memory_order_relaxed);
         pthread_cond_broadcast(&s->freed);
     }
     pthread_mutex_unlock(&s->lock); /* from here on the server may be freed, but not g */
@@ -425,6 +426,18 @@ void generation_wait_all(http_server *s, double seconds) {
     while (s->generations && timed_out != ETIMEDOUT)
         timed_out = seconds < 0 ? pthread_cond_wait(&s->freed, &s->lock) : pthread_cond_timedwait(&s->freed, &s->lock, &until);
     pthread_mutex_unlock(&s->lock);
+}
+
+/*
+ * Large requests hold their memory in many small pieces, which the allocator keeps. It is returned one tick after they have
+ * ended, since the engine frees its part a little later; and not while others hold as much, which may use it.
+ */
+void generation_return_memory(http_server *s) {
+    enum { MUCH_FREED = 8 << 20 };
+    if (s->trims) malloc_trim(0);
+    const size_t freed = atomic_load_explicit(&s->n_freed, memory_order_relaxed);
+    s->trims = freed >= MUCH_FREED && shares_amount(&s->memory) < freed;
+    if (s->trims) atomic_fetch_sub_explicit(&s->n_freed, freed, memory_order_relaxed);
 }
 
 /* ---- Kinds: for each route, the functions of serve/protocol/ that read its body and write its answer ---- */

@@ -107,6 +107,9 @@ void generation_stop_all(http_server *s);
 /* Wait until all generations are freed, for at most `seconds`; < 0: without a limit. */
 void generation_wait_all(http_server *s, double seconds);
 
+/* Return memory to the system if requests that have ended held much. On the program's thread, every few seconds. */
+void generation_return_memory(http_server *s);
+
 /* Fill *error with the error that memory is lacking, or that the server stops, and return it. */
 const openai_error *generation_memory_error(openai_error *error);
 const openai_error *generation_stopped_error(openai_error *error);

@@ -190,6 +190,7 @@ static http_server *server_create(const server_config *config, int listener, uin
     atomic_init(&s->drains, false);
     atomic_init(&s->stopping, false);
     atomic_init(&s->n_requests, 0);
+    atomic_init(&s->n_freed, 0);
     shares_init(&s->memory, config->request_memory);
     shares_init(&s->transfers, BATCHES_MAX_TRANSFERS);
     process_files_open(&s->process);
@@ -267,7 +268,10 @@ cl_status server_replace_keys(http_server *s, server_keys *keys, cl_error *error
     return status;
 }
 
-void server_tick(http_server *s) { cache_end_pins(s); }
+void server_tick(http_server *s) {
+    cache_end_pins(s);
+    generation_return_memory(s);
+}
 
 double server_log_load(http_server *s) {
     const double period = s->config.log_load_s > 0 ? s->config.log_load_s : TIER_LOG_S;

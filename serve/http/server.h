@@ -114,8 +114,8 @@ void server_serve(http_server *s, cl_engine *e, const cl_model *m, const cl_chat
 cl_status server_replace_keys(http_server *s, server_keys *keys, cl_error *error);
 
 /*
- * Expire the pins of cache_control whose TTL has passed, so that an idle server returns their memory. To be called about once a
- * second, after server_serve.
+ * Expire the pins of cache_control whose TTL has passed, so that an idle server returns their memory, and that of large
+ * requests which ended before the last call. To be called every few seconds on one thread, after server_serve.
  */
 void server_tick(http_server *s);
 

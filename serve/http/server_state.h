@@ -45,10 +45,13 @@ struct http_server {
     atomic_int n_requests; /* as server_n_requests */
     http_shares memory;    /* bytes of requests that arrive or wait, beyond REQUEST_BYTES of each */
     http_shares transfers; /* files that clients send or receive */
+    atomic_size_t n_freed; /* bytes of `memory` that requests have given back since memory was last returned to the system */
 
     /* Of the program's thread. */
     cl_engine_stats logged; /* as of the last line about the load, and its time by clock_seconds() */
     double logged_at;
+
+    bool trims; /* the next server_tick returns memory */
 
     uint64_t tier_errors, tier_refused; /* of the file tier, as of the last line about it */
 

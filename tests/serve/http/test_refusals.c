@@ -2,6 +2,7 @@
 #include "tests/support/wait.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -300,6 +301,26 @@ static void lists_count_for_each_prompt(void **state) {
     }
 }
 
+static atomic_int n_returned;
+int __wrap_malloc_trim(size_t pad);
+int __wrap_malloc_trim(size_t pad) {
+    (void)pad;
+    atomic_fetch_add(&n_returned, 1);
+    return 1;
+}
+
+/* Once many bytes were counted, and the requests have ended, their memory is returned: once, and a tick later. */
+static void memory_of_small_bodies_is_returned(void **state) {
+    const fixture *f = *state;
+    server_tick(f->running);
+    assert_int_equal(n_returned, 0);
+    for (int i = 0; i < 6; i++) check_waiting(f->port, "{\"prompt\":[\"a\",\"b\",\"c\",\"d\"],\"max_tokens\":1,\"n\":128}");
+    server_tick(f->running);
+    assert_int_equal(n_returned, 0);
+    for (int i = 0; i < 3; i++) server_tick(f->running);
+    assert_int_equal(n_returned, 1);
+}
+
 /* So do answers that the engine does not compute, as long as nobody has read them. */
 static void long_answers_are_bounded(void **state) {
     const fixture *f = *state;
@@ -416,6 +437,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(unfinished_bodies_are_bounded, set_up_memory, tear_down),
         cmocka_unit_test_setup_teardown(requests_that_wait_are_bounded, set_up_memory, tear_down),
         cmocka_unit_test_setup_teardown(lists_count_for_each_prompt, set_up_memory, tear_down),
+        cmocka_unit_test_setup_teardown(memory_of_small_bodies_is_returned, set_up_memory, tear_down),
         cmocka_unit_test_setup_teardown(long_answers_are_bounded, set_up_no_memory, tear_down),
         cmocka_unit_test_setup_teardown(refused_requests_fill_no_log, set_up_log, tear_down_log),
         cmocka_unit_test_setup_teardown(refused_connections_fill_no_log, set_up_log_of_few, tear_down_log),
