@@ -11,6 +11,8 @@ static bool is_stopped(void) { return current && current->stop && atomic_load_ex
 
 bool cl_deadline_passed(void) { return current && (is_stopped() || clock_seconds() >= current->at); }
 
+double cl_deadline_limit(void) { return current->limit_s; }
+
 cl_status cl_deadline_check(cl_error *error) {
     if (!cl_deadline_passed()) return CL_OK;
     if (is_stopped()) return cl_fail(error, CL_ERR_BUSY, "the request was stopped while it was prepared: send it again later");

@@ -22,6 +22,9 @@ void cl_deadline_set(const cl_deadline *deadline);
 /* Whether the calling thread has a deadline that has passed. */
 bool cl_deadline_passed(void);
 
+/* The seconds that the calling thread's deadline allows; there must be one. */
+double cl_deadline_limit(void);
+
 /* CL_OK, or, if the deadline has passed, an error that says so: CL_ERR_LIMIT, or CL_ERR_BUSY if it was stopped. */
 cl_status cl_deadline_check(cl_error *error);
 

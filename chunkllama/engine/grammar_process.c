@@ -204,7 +204,11 @@ static cl_status explain_end(const cl_process_limits *l, int status, bool late, 
     const bool by_signal = WIFSIGNALED(status);
     const int signal = by_signal ? WTERMSIG(status) : 0;
     if (status < 0) return cl_starter_fail(error);
-    if (late && cl_deadline_check(error) != CL_OK) return error->code;
+    if (late && cl_deadline_check(error) == CL_ERR_LIMIT)
+        return cl_fail_field(error, CL_ERR_LIMIT, "grammar",
+                             "%s takes longer to prepare than the %g s that a request may; simplify it", what,
+                             cl_deadline_limit());
+    if (late && cl_deadline_passed()) return error->code; /* the server stops */
     if (late)
         return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "%s takes more than the %g s that it may; simplify it", what,
                              compiles ? l->compile_wait_s : l->answer_wait_s);

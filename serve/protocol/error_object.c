@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "chunkllama/common/deadline.h"
 #include "openai.h"
 
 static void fill(openai_error *error, const char *param, bool says_param, const char *format, va_list args) {
@@ -55,7 +56,9 @@ const openai_error *openai_unavailable(openai_error *error, int64_t retry_after_
 bool openai_fail_from(openai_error *error, const char *param, const cl_error *cause) {
     openai_fail(error, param, "%s", cause->message);
     switch (cause->code) {
-    case CL_ERR_LIMIT: error->code = "context_length_exceeded"; break;
+    case CL_ERR_LIMIT:
+        error->code = cl_deadline_passed() ? NULL : "context_length_exceeded"; /* the time is no length */
+        break;
     case CL_ERR_ARG:
     case CL_ERR_FORMAT:
     case CL_ERR_UNSUPPORTED: break;

@@ -488,7 +488,7 @@ static void a_compilation_keeps_the_deadline(void **state) {
     cl_grammar_library *l = open_with(&limits);
     const cl_deadline passed = {.limit_s = 3, .at = clock_seconds()};
     cl_deadline_set(&passed);
-    expect_refusal(l, "hold", CL_ERR_LIMIT, "takes longer to prepare than the 3 s");
+    expect_refusal(l, "hold", CL_ERR_LIMIT, "grammar cannot be compiled: it takes longer to prepare than the 3 s");
     cl_deadline_set(NULL);
     l->free(l);
 }
