@@ -176,6 +176,7 @@ static void queue(cl_request *r, const cl_engine_event *event) {
 }
 
 static void report(cl_request *r, const cl_engine_event *event) {
+    r->reported = true;
     if (r->params.on_event)
         r->params.on_event(r->params.ctx, event);
     else

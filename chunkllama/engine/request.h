@@ -101,6 +101,7 @@ struct cl_request {
     int32_t n_in_cache;             /* those of them that are in the cache */
     bool admitted;                  /* one of its choices has been in the cache */
     bool is_counted;                /* in the statistics of prompts */
+    bool reported;                  /* an event has said how many of its tokens were cached */
     cl_drop dropped;                /* why it has left the queue and the cache, although its end was not reported yet */
     uint32_t own_domain;            /* in which its choices join, if it computes its whole prompt; 0: none yet */
     int64_t n_scored;               /* with prompt_logprobs: the position of the next token of the prompt to report */

@@ -382,7 +382,7 @@ static int64_t rows_below(const cl_step_entry *e, int64_t end) {
 static void correct_cached(const cl_step_entry *e) {
     cl_request *r = e->choice->owner;
     const int64_t first = e->first_pos > e->choice->n_lost ? e->first_pos : e->choice->n_lost;
-    if (r->n_completion == 0 && first < e->first_pos + e->n_rows && first < r->n_cached) r->n_cached = first;
+    if (!r->reported && first < e->first_pos + e->n_rows && first < r->n_cached) r->n_cached = first;
 }
 
 /* Note that n tokens of a request's prompt were computed, after which the choice may decode. */
