@@ -75,21 +75,20 @@ static void examine_threads(examination *x, const cli_options *opt) {
     if (pool) ca_pool_destroy(&pool);
 }
 
-static double gib(uint64_t bytes) { return (double)bytes / 0x1p30; }
+enum { SHOWN_BYTES = 32 };
 
-enum { SHOWN_GIB = 32 };
-
-/* Bytes as "1.5 GiB", perhaps in the caller's text; UINT64_MAX: they are not known. */
-static const char *show_gib(uint64_t bytes, char text[SHOWN_GIB]) {
+/* Bytes as "1.5 GiB" or "98 MiB", perhaps in the caller's text; UINT64_MAX: they are not known. */
+static const char *show_bytes(uint64_t bytes, char text[SHOWN_BYTES]) {
     if (bytes == UINT64_MAX) return "unknown";
-    snprintf(text, SHOWN_GIB, "%.1f GiB", gib(bytes));
+    const bool small = bytes < UINT64_C(1) << 30;
+    snprintf(text, SHOWN_BYTES, small ? "%.0f MiB" : "%.1f GiB", (double)bytes / (small ? 0x1p20 : 0x1p30));
     return text;
 }
 
 static void examine_memory(examination *x, const cli_options *opt, const ca_memory *memory) {
-    char total[SHOWN_GIB], available[SHOWN_GIB];
+    char total[SHOWN_BYTES], available[SHOWN_BYTES];
     report(x, "memory", (uint64_t)opt->kv_budget > memory->total ? "lower --kv-budget below that" : NULL, "total %s, free %s",
-           show_gib(memory->total, total), show_gib(memory->free, available));
+           show_bytes(memory->total, total), show_bytes(memory->free, available));
 }
 
 static void examine_pages(examination *x) {
@@ -159,12 +158,13 @@ static void examine_model(examination *x, const cli_options *opt, const ca_memor
     if (status != CL_OK) {
         report(x, "model", "name another file with --model", "%s", error.message);
     } else {
+        char of_weights[SHOWN_BYTES], of_budget[SHOWN_BYTES];
         const uint64_t weights = cl_model_file_bytes(file), budget = session_kv_budget(opt, memory->free, weights);
         report(x, "model",
                weights > memory->free            ? "the free memory does not hold the weights; take a smaller model"
                : budget > memory->free - weights ? "weights and --kv-budget exceed the free memory; lower --kv-budget"
                                                  : NULL,
-               "%.1f GiB of weights, %.1f GiB of --kv-budget", gib(weights), gib(budget));
+               "%s of weights, %s of --kv-budget", show_bytes(weights, of_weights), show_bytes(budget, of_budget));
         const int64_t users = n_users(opt, budget, &p);
         report(x, "users", users < 1 ? "raise --kv-budget" : NULL,
                "room for %" PRId64 " users with a shared prompt of %d tokens and %d of their own", users, SHARED_TOKENS,

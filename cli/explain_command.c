@@ -43,8 +43,9 @@ static cl_status ask(const cli_options *opt, const char *body, json_t **answer, 
     load_endpoint_close(&server);
     if (status != CL_OK || (http_status == 200 && json_is_object(*answer))) return status;
     const char *message = json_string_value(json_object_get(json_object_get(*answer, "error"), "message"));
-    return cl_fail(error, CL_ERR_FORMAT, "%s%s answered HTTP %ld: %s", opt->url, PATH, http_status,
-                   message ? message : "this is no chunkllama serve of this version");
+    return cl_fail(error, CL_ERR_FORMAT, "%s%s answered HTTP %ld: %s%s", opt->url, PATH, http_status,
+                   message ? message : "this is no chunkllama serve of this version",
+                   http_status == 404 ? "; --url names the endpoint, without /v1" : "");
 }
 
 /* ---- The answer, for a person ---- */

@@ -126,6 +126,18 @@ static int unknown_command(const char *word) {
     return 2;
 }
 
+/* Print the help of the command whose name follows the first argument, or the list of commands. */
+static int print_help(int argc, char **argv) {
+    int n_words = 0;
+    const cli_command_id cmd = argc > 2 ? command_find(argc - 1, argv + 1, &n_words) : N_COMMANDS;
+    if (argc > 2 && cmd == N_COMMANDS) return unknown_command(argv[2]);
+    if (argc > 2)
+        options_print_help(cmd);
+    else
+        options_print_commands();
+    return argc < 2 ? 2 : 0;
+}
+
 /* The exit status of a command that returned `status`, which becomes 1 if standard output could not be written. */
 static int check_output(cli_command_id cmd, int status) {
     errno = 0;
@@ -148,10 +160,8 @@ static void open_standard_files(void) {
 
 int main(int argc, char **argv) {
     open_standard_files();
-    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        options_print_commands();
-        return argc < 2 ? 2 : 0;
-    }
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
+        return print_help(argc, argv);
     if (strcmp(argv[1], "--version") == 0) {
         printf("chunkllama %s\n", cattn_version());
         return 0;

@@ -108,9 +108,11 @@ static cli_options_status unknown(const command_line *c, const char *flag) {
     snprintf(name, sizeof name, "%.*s", (int)strcspn(start, "="), start);
     const char *close = closest_name(name, names);
     const cli_command_id owner = owner_of(name);
-    if (owner != N_COMMANDS) return options_wrong(c->m, "unknown option %s; chunkllama %s has it", flag, commands[owner].name);
-    if (close) return options_wrong(c->m, "unknown option %s; did you mean --%s?", flag, close);
-    return options_wrong(c->m, "unknown option %s; chunkllama %s --help lists all options", flag, commands[c->cmd].name);
+    const bool is_elsewhere = owner != N_COMMANDS;
+    if (close && !is_elsewhere) return options_wrong(c->m, "unknown option %s; did you mean --%s?", flag, close);
+    return options_wrong(c->m, "unknown option %s; chunkllama %s --help lists all options%s%s%s", flag, commands[c->cmd].name,
+                         is_elsewhere ? ", and " : "", is_elsewhere ? commands[owner].name : "",
+                         is_elsewhere ? " has this one" : "");
 }
 
 static cli_options_status set_option(command_line *c, const cli_option *o, const char *text, const char *source) {
@@ -243,6 +245,23 @@ static cli_options_status check_model(command_line *c, const char *argument) {
     return c->hub_file ? options_wrong(c->m, "--hf-file: %s", peer_find("--hf-file", strlen("--hf-file"))->answer) : OPTIONS_OK;
 }
 
+/* Options without effect unless another one names a folder. */
+static const struct {
+    const char *option, *needs;
+} dependents[] = {{"kv-tier-size", "kv-tier"}, {"max-file-bytes", "files-dir"}};
+
+/* Refuse such an option among the flags, if nothing sets the other one. */
+static cli_options_status check_dependents(const command_line *c, const cli_rows *flags) {
+    for (size_t i = 0; i < sizeof dependents / sizeof *dependents; i++) {
+        const cli_option *o = option_find(c->cmd, dependents[i].option, strlen(dependents[i].option));
+        const cli_option *needed = option_find(c->cmd, dependents[i].needs, strlen(dependents[i].needs));
+        if (!o || !needed || !flags->row[o - option_table] || *(const char **)((char *)c->opt + needed->offset)) continue;
+        return options_wrong(c->m, "--%s has no effect without --%s; name a %s by that, or leave it out", o->name, needed->name,
+                             needed->value);
+    }
+    return OPTIONS_OK;
+}
+
 cli_options_status options_parse(cli_command_id cmd, int argc, char **argv, cli_options *opt, char *text, size_t text_size) {
     command_line c = {.cmd = cmd, .argv = argv, .argc = argc, .opt = opt, .m = {text, text_size}};
     assert(option_table_size <= MAX_OPTIONS);
@@ -264,8 +283,10 @@ cli_options_status options_parse(cli_command_id cmd, int argc, char **argv, cli_
     }
     while (c.at < argc) argv[n_args++] = argv[c.at++];
     if (status == OPTIONS_OK) status = parse_arguments(&c, n_args);
+    const cli_rows flags = c.set;
     if (status == OPTIONS_OK) status = parse_environment(&c);
     if (status == OPTIONS_OK && opt->config) status = options_read_file(cmd, opt->config, &c.set, opt, c.m);
+    if (status == OPTIONS_OK) status = check_dependents(&c, &flags);
     if (status == OPTIONS_OK) status = check_model(&c, n_args ? argv[0] : NULL);
     opt->args = (const char *const *)argv;
     opt->n_args = n_args;

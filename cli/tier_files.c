@@ -53,6 +53,7 @@ bool tier_files_for_each(const char *path, void (*call)(void *ctx, int folder, c
 
 typedef struct tier_listing {
     const cli_options *opt;
+    int n;       /* files */
     bool failed; /* a file could not be removed */
 } tier_listing;
 
@@ -70,6 +71,7 @@ static void show(void *ctx, int folder, const tier_file *file) {
     tier_listing *l = ctx;
     char text[200];
     const char *state = treat(l, folder, file, text, sizeof text);
+    l->n++;
     const time_t written_at = (time_t)file->written_at;
     char day[sizeof "2026-12-31"] = "";
     struct tm utc;
@@ -85,7 +87,9 @@ int cmd_tier(const cli_options *opt) {
     cl_error error;
     const char *path = opt->n_args ? opt->args[0] : opt->kv_tier;
     tier_listing l = {.opt = opt};
-    if (path && tier_files_for_each(path, show, &l)) return l.failed;
+    const bool is_read = path && tier_files_for_each(path, show, &l);
+    if (is_read && !l.n && !opt->json) printf("%s has no files of --kv-tier\n", path);
+    if (is_read) return l.failed;
     if (path)
         cl_fail(&error, CL_ERR_FILE, "cannot read the folder %.200s: %s", path, strerror(errno));
     else

@@ -332,6 +332,7 @@ static void write_process(const metrics_page *p, const metrics_source *s) {
         {"process_max_fds", "gauge", "The limit of open files.", (double)s->process.max_open_files},
         {"process_start_time_seconds", "gauge", "When the server started, in seconds since 1970.", (double)s->started_at},
         {"chunkattn_http_connections", "gauge", "Open connections of clients.", (double)s->n_connections},
+        {"chunkattn_http_max_connections", "gauge", "The limit of open connections.", (double)s->max_connections},
     };
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
         if (samples[i].value >= 0) write_value(p, samples[i].name, samples[i].type, samples[i].help, samples[i].value);

@@ -88,7 +88,8 @@ typedef struct metrics_source {
     cattn_stats kv;
     process_stats process;
     int64_t started_at;    /* seconds since 1970 */
-    int32_t n_connections; /* that are open */
+    int32_t n_connections; /* that are open, of at most max_connections */
+    int32_t max_connections;
     const char *model_name;
     int64_t n_ctx;        /* tokens; 0: no model is served yet */
     int32_t chunk_size;   /* tokens of a chunk of the K/V cache */

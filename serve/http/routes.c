@@ -35,6 +35,7 @@ static enum MHD_Result handle_metrics(http_exchange *x) {
                              .process = process_stats_read(&x->srv->process),
                              .started_at = x->srv->started_at,
                              .n_connections = acceptor_n_connections(x->srv->arrivals),
+                             .max_connections = x->srv->config.max_connections,
                              .lost_lines = server_log_lost(x->srv->config.log)};
     if (atomic_load_explicit(&x->srv->serves, memory_order_acquire)) {
         cl_engine_get_stats(x->srv->engine, &source.engine);

@@ -27,6 +27,7 @@ def test_help_lists_every_command(chunkllama):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_each_command(chunkllama, command):
     text = chunkllama(*command.split(), "--help").stdout
+    assert chunkllama("help", *command.split()).stdout == text
     assert text.startswith(f"usage: chunkllama {command} [options]")
     options = re.findall(r"^  (?:-\w, |    )--([a-z-]+)", text, re.M)
     first = {"bench serve": "url", "explain": "url", "tier": "json"}.get(command, "model")
@@ -71,6 +72,7 @@ def test_version(chunkllama):
 @pytest.mark.parametrize("args, message", [
     ([], None),
     (["btch"], "unknown command 'btch'; did you mean batch?"),
+    (["help", "xyzzy"], "unknown command 'xyzzy'; chunkllama --help lists all commands"),
     (["xyzzy"], "unknown command 'xyzzy'; chunkllama --help lists all commands"),
     (["batch", "--max-seq", "3"], "unknown option --max-seq; did you mean --max-seqs?"),
     (["bench", "--jsno"], "unknown option --jsno; did you mean --json?"),

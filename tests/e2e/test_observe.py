@@ -371,7 +371,7 @@ def test_metrics_of_the_process(server):
     started = sample(text, "process_start_time_seconds")  # in whole seconds
     assert started == sample(metrics_of(server), "process_start_time_seconds")
     assert start_of(pid) - 2 < started <= server.log_path.stat().st_mtime
-    assert sample(text, "chunkattn_http_connections") >= 1
+    assert 1 <= sample(text, "chunkattn_http_connections") <= sample(text, "chunkattn_http_max_connections")
     limit = int(re.search(r"Max open files\s+(\d+)", open(f"/proc/{pid}/limits").read())[1])
     assert sample(text, "process_max_fds") == limit
     if "process_open_fds" in text:  # from Linux 6.2 on

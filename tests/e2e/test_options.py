@@ -139,13 +139,15 @@ def test_model_names_of_batch(chunkllama, model_path):
     (["--verbose"], "--verbose: use --log-level: debug"),
     (["--log-disable"], "--log-disable: use --log-level: debug"),
     (["-s", "7"], "-s: use --seed, or --system for a system message"),
+    (["--kv-tier-size", "1G"], "--kv-tier-size has no effect without --kv-tier; name a DIR by that, or leave it out"),
+    (["--max-file-bytes", "1G"], "--max-file-bytes has no effect without --files-dir; name a DIR by that, or leave it out"),
     (["-mg", "1"], "-mg: the model runs on the CPU; leave it out"),
     (["-cram", "8192"], "-cram: use --kv-budget"),
     (["--mirostat", "2"], "--mirostat: tokens are drawn by --temperature"),
     (["--task", "classify"], "--task: a server generates, embeds and scores"),
     (["--reasoning-budget", "0"], "--reasoning-budget: requests have it: send the field reasoning_budget_tokens"),
     (["--max-model-len", "4k"], "--max-model-len is '4k', which is not a whole number"),
-    (["--ignore-eos"], "unknown option --ignore-eos; chunkllama run has it"),
+    (["--ignore-eos"], "unknown option --ignore-eos; chunkllama serve --help lists all options, and run has this one"),
     (["--disable-log-requests"], "--disable-log-requests: requests are logged at the level info; use --log-level warn"),
     (["--grammar-file", "a.gbnf"], "--grammar-file: grammars belong to requests"),
     (["--root-path", "/x"], "--root-path: let the proxy cut the path"),
@@ -471,6 +473,7 @@ def test_doctor(chunkllama_bin, chunkllama, model_path):
     # SmolLM2-135M: 30 layers, 3 KV heads of 64, bf16: 1,474,560 bytes a chunk of 64 tokens; 2 GiB have 1,456 chunks.
     assert f"room for {(1456 - 32) // 9} users with a shared prompt of 2048 tokens and 512 of their own" in report["users"]["found"]
     assert "ref" in report["cpu"]["found"]
+    assert re.match(r"\d\d\d? MiB of weights, 2.0 GiB of --kv-budget$", report["model"]["found"])
     text = lines(model_path)[1]
     assert [line.split()[0] for line in text] == ["ok" if line["ok"] else "warn" for line in report.values()]
     status, text = lines("--kv-budget", "1M", "--threads", "1000", "--grammar-library", "/none", model_path)

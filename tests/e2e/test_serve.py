@@ -490,6 +490,8 @@ def test_it_lives_on_after_more_clients_than_files(start, hold):
     """No thread spins meanwhile, and clients that leave make room before a limit of time does, which is never reached here."""
     server = start("--port", "0", hold=hold, **limited_files(64, 64))
     url, _ = read_hello(server)
+    with urllib.request.urlopen(url + "/metrics", timeout=LIMIT_S) as reply:
+        assert 0 < int(re.search(r"^chunkattn_http_max_connections\S* (\d+)$", reply.read().decode(), re.M)[1]) < 64
     clients = connect_many(url, 300)
     answer = first_answer(clients)
     assert answer.status == 503 and int(answer.headers["Retry-After"]) > 0

@@ -132,6 +132,9 @@ def test_files_that_nobody_uses(start, chunkllama, chunkllama_bin, model_path, t
     found = [json.loads(line) for line in chunkllama("tier", "--kv-tier", folder, "--remove", "--json").stdout.splitlines()]
     assert {f["file"]: f["state"] for f in found}[old.name] == "removed" and not old.exists()
     assert sorted(f["state"] for f in found) == ["in use", "removed"] and (folder / "notes.kv").exists()
+    (tmp_path / "empty").mkdir()
+    assert chunkllama("tier", tmp_path / "empty").stdout == f"{tmp_path}/empty has no files of --kv-tier\n"
+    assert chunkllama("tier", tmp_path / "empty", "--json").stdout == ""
     assert "cannot read the folder" in chunkllama("tier", tmp_path / "none", status=1).stderr
     assert "no folder" in chunkllama("tier", status=1).stderr
 
