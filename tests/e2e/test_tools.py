@@ -186,19 +186,21 @@ def test_reasoning(chunkllama_bin, model_path, grammar_library, tmp_path):
     template = tmp_path / "thinking.jinja"
     template.write_text(THINKING)
     with serving(chunkllama_bin, model_path, "--grammar-library", grammar_library, "--chat-template", str(template)) as server:
-        fixed = {"structured_outputs": {"choice": ["<think>\nHm.\n</think>\n\nYes."]}}
-        answer = server.chat(QUESTION, extra_body=fixed)
-        message = answer.choices[0].message
-        assert (message.reasoning_content, message.reasoning, message.content) == ("Hm.", "Hm.", "Yes.")
-        assert 2 <= answer.usage.completion_tokens_details.reasoning_tokens < answer.usage.completion_tokens
-        message = server.chat(QUESTION, extra_body={**fixed, "include_reasoning": False}).choices[0].message
-        assert (getattr(message, "reasoning_content", None), message.content) == (None, "Yes.")
-        message = server.chat(QUESTION, extra_body={**fixed, "separate_reasoning": False}).choices[0].message
-        assert message.content == "<think>\nHm.\n</think>\n\nYes."
+        fields = {"structured_outputs": {"choice": ["Yes."]}, "thinking_token_budget": 5, "chat_template_kwargs": {"think": True}}
 
-        begun = {"structured_outputs": {"choice": ["Hm.\n</think>\n\nYes."]}, "chat_template_kwargs": {"think": True}}
-        deltas = [chunk.choices[0].delta for chunk in server.chat(QUESTION, stream=True, extra_body=begun)]
-        assert "".join(getattr(d, "reasoning_content", None) or "" for d in deltas) == "Hm."
+        def ask(**more):
+            return server.chat(QUESTION, temperature=0, extra_body={**fields, **more})
+
+        answer = ask()
+        message, reasoning = answer.choices[0].message, answer.choices[0].message.reasoning_content
+        assert reasoning and message.reasoning == reasoning and message.content == "Yes."
+        assert 2 <= answer.usage.completion_tokens_details.reasoning_tokens < answer.usage.completion_tokens
+        message = ask(include_reasoning=False).choices[0].message
+        assert (getattr(message, "reasoning_content", None), message.content) == (None, "Yes.")
+        message = ask(separate_reasoning=False).choices[0].message
+        assert reasoning in message.content and "</think>" in message.content and message.content.endswith("Yes.")
+        deltas = [chunk.choices[0].delta for chunk in server.chat(QUESTION, temperature=0, stream=True, extra_body=fields)]
+        assert "".join(getattr(d, "reasoning_content", None) or "" for d in deltas) == reasoning
         assert "".join(d.content or "" for d in deltas) == "Yes."
 
         schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": [12]}}}
