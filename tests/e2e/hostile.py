@@ -119,7 +119,8 @@ VALUES = [b"true", b"-1", b"0", b"1.5", b"1e308", b"-1e308", b"5e-324", b"922337
           b"[" + b"1," * 50_000 + b"1]"]
 
 
-NO_LIMIT = {"max_tokens", "max_completion_tokens", "n_predict"}  # of which -1 is no limit in chats and completions
+# Fields of which huge numbers are no limit, and -1 in chats and completions: an answer takes as long as the context.
+LIMITS, NO_LIMIT = {"max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens"}, {b"1e308", b"9223372036854775807", b"18446744073709551616"}
 
 
 def fields(every=os.environ.get("CHUNKLLAMA_TEST_LONG")):
@@ -128,7 +129,7 @@ def fields(every=os.environ.get("CHUNKLLAMA_TEST_LONG")):
         for i, name in enumerate(dict.fromkeys(names.split())):
             rest = json.dumps({k: v for k, v in BASE[api].items() if k != name}).encode()[1:-1]
             for value in VALUES if every else VALUES[i % 4::4]:
-                if name in NO_LIMIT and value == b"-1" and api in ("chat", "completion"):
+                if name in LIMITS and (value in NO_LIMIT or (value == b"-1" and api in ("chat", "completion"))):
                     continue
                 yield f"field {name} {value[:30].decode()}", PATHS[api], b"{" + rest + (b"," if rest else b"") + b'"%s":%s}' % (name.encode(), value)
 
