@@ -667,8 +667,8 @@ typedef struct cl_engine_request {
     /* How the distribution is cut; all zero by default. */
     cl_sampler_cuts cuts;
     /*
-     * The three penalties count the last so many tokens of prompt and completion together, as in llama.cpp; 0: none. < 0
-     * (default): as the parameters say, the repetition penalty those of both, the others those of the completion.
+     * How many tokens the three penalties count: the last ones of prompt and completion together, as in llama.cpp; 0: none.
+     * < 0 (default): the repetition penalty counts all tokens of both, the other two those of the completion.
      */
     int32_t penalty_window;
     /*
@@ -683,9 +683,9 @@ typedef struct cl_engine_request {
     double generation_s;
 
     /*
-     * A budget for reasoning: the text between two marks. Once so many tokens of a choice are reasoning, the tokens that end it
-     * follow without a draw, unless a grammar forbids them there; they are reported like others. They wait until a character,
-     * or an end mark that has begun, is complete. Not with beam_search. < 0 (default): no limit.
+     * A budget for reasoning, which is the text between two marks. Once a choice has this number of tokens of reasoning, the
+     * tokens that end it follow without a draw, unless a grammar forbids them there; they are reported like others. They wait
+     * until a character, or an end mark that has begun, is complete. Not with beam_search. < 0 (default): no limit.
      */
     int64_t max_reasoning_tokens;
     const char *reasoning_begin, *reasoning_end; /* the marks, terminated, of 1 to CL_ENGINE_MAX_MARK bytes */

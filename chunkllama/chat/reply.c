@@ -35,7 +35,7 @@ struct cl_reply {
     bool no_memory;
 };
 
-/* Whether reasoning is told apart: to be split off, or because a grammar does not constrain what looks like a call in it. */
+/* Whether reasoning is recognised: to report it apart, or because no grammar constrains what looks like a call in it. */
 static bool sees_reasoning(const cl_reply *r) { return r->options.reasoning || r->options.constrained; }
 
 cl_reply *cl_reply_create(const cl_reply_options *options) {
