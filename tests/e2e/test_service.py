@@ -11,7 +11,7 @@ import yaml
 from conftest import ROOT
 
 from test_drain import can_sandbox, get, read_line
-from test_serve import endless, read_hello, start  # noqa: F401 (start is a fixture)
+from test_serve import endless, hold, read_hello, start  # noqa: F401 (hold and start are fixtures)
 from waiting import LIMIT_S
 
 
@@ -66,14 +66,15 @@ def test_a_service_reports_its_state(start, manager, tmp_path):
         messages.recv(1)
 
 
-def test_a_service_that_loads_is_not_ready(start, manager, tmp_path):
-    """Loading never ends here: the model is a pipe without a writer."""
+def test_a_service_that_loads_is_not_ready(start, manager, hold):
+    """Loading never ends here, as its thread is held."""
     messages, name = manager
-    os.mkfifo(tmp_path / "model")
-    server = start("--port", "0", "-m", str(tmp_path / "model"), env=environment(name))
-    assert next_message(messages) == {"STATUS": "Loading the model"}
-    server.terminate()
-    assert server.wait(LIMIT_S) == 128 + signal.SIGTERM
+    with hold("pread", reached=False):
+        server = start("--port", "0", hold=hold, env={**hold.env, "NOTIFY_SOCKET": name})
+        hold.wait("pread")
+        assert next_message(messages) == {"STATUS": "Loading the model"}
+        server.terminate()
+        assert server.wait(LIMIT_S) == 128 + signal.SIGTERM
     messages.setblocking(False)
     with pytest.raises(BlockingIOError):
         messages.recv(1)
