@@ -111,7 +111,7 @@ const cli_option option_table[] = {
          IN(SERVE)),
     REAL("target-itl", target_itl, "-1", -1, 1e6,
          "seconds that a step should take at most while answers are generated, by fewer prompt tokens in it; 0: no target; "
-         "below 0: three times what it takes without prompt tokens",
+         "below 0: each prompt may add twice what it takes without prompt tokens",
          IN(SERVE)),
     TEXT("pin", 0, pin, "FILE",
          "compute the prompts of this file's requests, in the forms that batch reads, before the server is ready, and keep "

@@ -342,8 +342,8 @@ typedef struct cl_engine_config {
     int64_t max_queued_tokens;
     /*
      * Seconds that a step should take at most while choices decode, which is their time between tokens: rows of prompts are
-     * limited for it, but may always take a quarter of the time that decoding takes alone; < 0: three times what decoding takes
-     * alone; 0 (default): no target.
+     * limited for it, but may always take a quarter of the time that decoding takes alone; < 0: each prompt may add twice what
+     * decoding takes alone, where those of other domains count as one for a choice that decodes; 0 (default): no target.
      */
     double target_itl_s;
     /*

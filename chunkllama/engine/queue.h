@@ -19,6 +19,7 @@ struct cl_tenant {
     double weight;        /* > 0 */
     double served;        /* its counter: tokens divided by the weight */
     int32_t n_in_cache;   /* its choices in the cache */
+    int32_t n_prompts;    /* those whose prompts lacked rows when the last step began */
     size_t n_live;        /* its requests that have not ended */
     bool stays;           /* also while it has no requests, because its weight is configured */
     cl_request **waiting; /* [n_waiting] a binary heap, the first by rank at its root; borrowed, the array is owned */

@@ -218,6 +218,21 @@ static int32_t count_decoding(const cl_scheduler *s) {
     return n;
 }
 
+/*
+ * The prompts for which the choices that decode may wait: those of their tenant, or the one to which another tenant has a turn.
+ * Of several such tenants the one with the fewest decides, so that no flood of prompts delays the tokens of others.
+ */
+static int32_t count_prompts(cl_scheduler *s) {
+    cl_choice *const *choices = s->roster.admission.choices;
+    const int32_t n_seqs = s->roster.admission.n_seqs;
+    int32_t fewest = n_seqs;
+    for (int32_t i = 0; i < n_seqs; i++) choices[i]->owner->tenant->n_prompts = 0;
+    for (int32_t i = 0; i < n_seqs; i++) choices[i]->owner->tenant->n_prompts += !choices[i]->decoding && computes(choices[i]);
+    for (int32_t i = 0; i < n_seqs; i++)
+        if (decodes(choices[i]) && choices[i]->owner->tenant->n_prompts < fewest) fewest = choices[i]->owner->tenant->n_prompts;
+    return fewest > 1 ? fewest : 1;
+}
+
 static int32_t at_most(int64_t n, int32_t limit) { return n < limit ? (int32_t)n : limit; }
 
 /* Most forced tokens that a step can compute of a choice: the last token of a completion is drawn, and needs no row. */
@@ -399,7 +414,7 @@ static int size_class(int32_t n_rows) {
     return i;
 }
 
-static void count_step(cl_scheduler *s, double seconds, int32_t n_decoding) {
+static void count_step(cl_scheduler *s, double seconds, int32_t n_decoding, int32_t n_prompts) {
     cl_engine_stats *stats = &s->stats;
     int64_t n_prompt = 0, n_recomputed = 0;
     for (int32_t i = 0; i < s->step.n_entries; i++) {
@@ -413,7 +428,7 @@ static void count_step(cl_scheduler *s, double seconds, int32_t n_decoding) {
         cl_tenant_charge(e->choice->owner->tenant, n_first);
     }
     const double share = (double)(n_prompt + n_recomputed) / (double)s->step.n_rows;
-    cl_pace_learn(&s->pace, seconds, n_decoding, (int32_t)(n_prompt + n_recomputed));
+    cl_pace_learn(&s->pace, seconds, n_decoding, n_prompts, (int32_t)(n_prompt + n_recomputed));
     const double decay = exp(-seconds / 60);
     s->roster.recent_tokens *= decay;
     s->recent_seconds = s->recent_seconds * decay + seconds;
@@ -462,7 +477,8 @@ void cl_scheduler_step(cl_scheduler *s) {
     if (s->roster.admission.n_seqs == 0) return;
     const double start = cl_now();
     const int32_t n_decoding = count_decoding(s);
-    s->max_rows = cl_pace_rows(&s->pace, n_decoding);
+    const int32_t n_prompts = count_prompts(s);
+    s->max_rows = cl_pace_rows(&s->pace, n_decoding, n_prompts);
     draft_tokens(s, n_decoding);
     list_entries(s);
     if (run_step(s) != CL_OK) {
@@ -479,7 +495,7 @@ void cl_scheduler_step(cl_scheduler *s) {
     cl_draw_list_run(&s->draws);
     settle_drafts(s);
     advance_beams(s);
-    count_step(s, fmax(0, cl_now() - start), n_decoding); /* the clock may go back */
+    count_step(s, fmax(0, cl_now() - start), n_decoding, n_prompts); /* the clock may go back */
 }
 
 /* ---- Reporting ---- */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "chunkllama/engine/pace.h"
 #include "chunkllama/engine/question.h"
 #include "chunkllama/engine/turns.h"
 #include "fixture.h"
@@ -299,6 +300,51 @@ static void a_family_is_counted_once_for_each_prompt(void **state) {
     fixture_stop(&f);
 }
 
+/* The most prompts for which choices that decode waited. Only the engine's thread writes. */
+static int32_t most_prompts;
+int32_t __real_cl_pace_rows(const cl_pace *p, int32_t n_decoding, int32_t n_prompts);
+int32_t __wrap_cl_pace_rows(const cl_pace *p, int32_t n_decoding, int32_t n_prompts);
+int32_t __wrap_cl_pace_rows(const cl_pace *p, int32_t n_decoding, int32_t n_prompts) {
+    if (n_decoding > 0 && n_prompts > most_prompts) most_prompts = n_prompts;
+    return __real_cl_pace_rows(p, n_decoding, n_prompts);
+}
+
+/* Each prompt makes the steps longer in which a stream of its tenant decodes; of other tenants' prompts only one does. */
+static void a_flood_of_prompts_slows_no_other_stream(void **state) {
+    (void)state;
+    enum { N = 8, LONG = 200 };
+    const cl_engine_config config = fixture_config(); /* of which all have a place */
+    static int32_t tokens[N][LONG];
+    recording *r[N];
+    for (uint32_t tenant = 0; tenant < 2; tenant++) {
+        fixture f;
+        fixture_start(&f, &config, 1);
+        int32_t own[N_PROMPT];
+        make_prompt(own, N_PROMPT, 0, 0, 999);
+        recording *stream = recording_create();
+        cl_engine_request request = make_request(own, N_PROMPT, 1000, stream);
+        toy_hold();
+        const uint64_t id = submit(&f, &request);
+        toy_pass(1);
+        most_prompts = 0;
+        for (int i = 0; i < N; i++) {
+            make_prompt(tokens[i], LONG, 0, 0, (uint32_t)i);
+            r[i] = recording_create();
+            request = make_request(tokens[i], LONG, 1, r[i]);
+            request.domain = tenant;
+            submit(&f, &request);
+        }
+        toy_release();
+        for (int i = 0; i < N; i++) recording_wait(r[i]);
+        cl_engine_cancel(f.engine, id);
+        recording_wait(stream);
+        assert_int_equal(most_prompts, tenant == 0 ? N : 1);
+        for (int i = 0; i < N; i++) recording_free(r[i]);
+        recording_free(stream);
+        fixture_stop(&f);
+    }
+}
+
 /* Of one tenant's waiting requests those of smaller priority start first, equal ones in the order of their arrival. */
 static void priority_orders(void **state) {
     (void)state;
@@ -427,6 +473,7 @@ int main(void) {
         cmocka_unit_test(a_flood_makes_no_prompt_slower),
         cmocka_unit_test(a_family_takes_turns_with_others),
         cmocka_unit_test(a_family_is_counted_once_for_each_prompt),
+        cmocka_unit_test(a_flood_of_prompts_slows_no_other_stream),
         cmocka_unit_test(priority_orders),
         cmocka_unit_test(a_sweep_evicts_its_own),
         cmocka_unit_test(imports_have_the_account_of_their_tenant),

@@ -19,14 +19,14 @@ static void steps_take_the_target(void **state) {
         cl_pace_init(&p, 0.05, MAX_ROWS);
         double depth = 0;
         for (int step = 0; depth < 16384; step++) {
-            const int32_t n_prefill = cl_pace_rows(&p, 16) - 16;
+            const int32_t n_prefill = cl_pace_rows(&p, 16, 1) - 16;
             const double s = fixed[i / 3] + row[i % 3] * 16 + step_s(0, row[i % 3], depth, n_prefill);
             assert_in_range(n_prefill, step % (CL_PACE_MOST_MIXED + 1) == 0 ? 0 : CL_PACE_MIN_ROWS, MAX_ROWS - 16);
             if (step > 12 && n_prefill > 0) {
                 assert_true(s < 0.05 * 1.1);
                 if (n_prefill < MAX_ROWS - 16) assert_true(s > 0.05 * 0.8);
             }
-            cl_pace_learn(&p, s, 16, n_prefill);
+            cl_pace_learn(&p, s, 16, 1, n_prefill);
             depth += n_prefill;
         }
     }
@@ -39,9 +39,9 @@ static void deep_rows_are_few(void **state) {
     cl_pace_init(&p, 0.02, MAX_ROWS);
     int n_computed = 0;
     for (int step = 0; step < 200; step++) {
-        const int32_t n_prefill = cl_pace_rows(&p, 16) - 16;
+        const int32_t n_prefill = cl_pace_rows(&p, 16, 1) - 16;
         if (step > 12) assert_in_range(n_prefill, 0, 2);
-        cl_pace_learn(&p, 0.016 + 0.0032 * n_prefill, 16, n_prefill);
+        cl_pace_learn(&p, 0.016 + 0.0032 * n_prefill, 16, 1, n_prefill);
         n_computed += n_prefill;
     }
     assert_in_range(n_computed, 200, 400);
@@ -59,13 +59,13 @@ static void decoding_exceeds_the_target(void **state) {
         const double decode_s = phase == 1 ? 0.06 : 0.03, row_s = phase == 1 ? 0.02 : 0.0002;
         int n_without = 0;
         for (int step = 0; step < 330; step++) {
-            const int32_t n_prefill = cl_pace_rows(&p, 16) - 16;
+            const int32_t n_prefill = cl_pace_rows(&p, 16, 1) - 16;
             const double s = decode_s + row_s * n_prefill;
             n_without += n_prefill == 0;
             if (step > 250 && n_prefill > 1) assert_true(s > decode_s * 1.2 && s < decode_s * 1.3);
             if (step > 250 && phase != 1) assert_in_range(n_prefill, n_prefill == 0 ? 0 : 30, 45);
             if (step > 250 && phase == 1) assert_in_range(n_prefill, 0, 1);
-            cl_pace_learn(&p, s, 16, n_prefill);
+            cl_pace_learn(&p, s, 16, 1, n_prefill);
         }
         assert_in_range(n_without, 9, 10);
     }
@@ -76,36 +76,54 @@ static void no_target_no_limit(void **state) {
     (void)state;
     cl_pace p;
     cl_pace_init(&p, 0, MAX_ROWS);
-    cl_pace_learn(&p, 10, 4, 100);
-    assert_int_equal(cl_pace_rows(&p, 4), MAX_ROWS);
+    cl_pace_learn(&p, 10, 4, 1, 100);
+    assert_int_equal(cl_pace_rows(&p, 4, 1), MAX_ROWS);
     cl_pace_init(&p, 0.01, MAX_ROWS);
-    cl_pace_learn(&p, 10, 0, 100);
-    assert_int_equal(cl_pace_rows(&p, 0), MAX_ROWS);
-    cl_pace_learn(&p, 0.001, 4, 0);
-    assert_true(cl_pace_rows(&p, 4) < 100);
+    cl_pace_learn(&p, 10, 0, 1, 100);
+    assert_int_equal(cl_pace_rows(&p, 0, 1), MAX_ROWS);
+    cl_pace_learn(&p, 0.001, 4, 1, 0);
+    assert_true(cl_pace_rows(&p, 4, 1) < 100);
 }
 
 /*
- * By default steps take three times what decoding takes, however many choices there are: when their number changes, one step
- * is timed without prefill, and the next ones have about as many rows as they may.
+ * By default each prompt adds twice what decoding takes, however many choices there are: when their number changes, one step is
+ * timed without prefill, and the next ones have about as many rows as they may. When the number of prompts changes, the next
+ * step has them at once.
  */
 static void by_default_decoding_is_the_measure(void **state) {
     (void)state;
-    static const int32_t n_decoding[] = {1, 16, 3, 32, 1};
+    static const struct {
+        int32_t n_decoding, n_prompts;
+    } phases[] = {{1, 1}, {16, 1}, {3, 1}, {32, 1}, {32, 5}, {32, 2}, {1, 1}};
     cl_pace p;
-    cl_pace_init(&p, -1, MAX_ROWS);
-    for (int phase = 0; phase < 5; phase++) {
-        const int32_t n = n_decoding[phase];
-        const double decode_s = step_s(0.004, 0.0005, 0, n);
-        for (int step = 0; step < 100; step++) {
-            const int32_t n_prefill = cl_pace_rows(&p, n) - n;
-            const double s = decode_s + 0.0003 * n_prefill;
+    cl_pace_init(&p, -1, 10 * MAX_ROWS);
+    for (size_t phase = 0, step = 0; phase < sizeof phases / sizeof *phases; phase++) {
+        const int32_t n = phases[phase].n_decoding, n_prompts = phases[phase].n_prompts;
+        const double decode_s = step_s(0.004, 0.0005, 0, n), added_s = 2 * n_prompts * decode_s;
+        if (phase == 0 || n != phases[phase - 1].n_decoding) step = 0;
+        for (const size_t end = step + 100; step < end; step++) {
+            const int32_t n_prefill = cl_pace_rows(&p, n, n_prompts) - n;
+            const double s = 0.0003 * n_prefill;
             assert_true(step % (CL_PACE_MOST_MIXED + 1) == 0 ? n_prefill == 0 : n_prefill > 0);
-            assert_true(s < 4 * decode_s);
-            if (step > 10 && n_prefill > 0) assert_true(s > 2.8 * decode_s && s < 3.1 * decode_s);
-            cl_pace_learn(&p, s, n, n_prefill);
+            assert_true(s < 1.5 * added_s);
+            if (step > 10 && n_prefill > 0) assert_true(s > 0.9 * added_s && s < 1.05 * added_s);
+            cl_pace_learn(&p, decode_s + s, n, n_prompts, n_prefill);
         }
     }
+}
+
+/* A time that is set is that of any number of prompts. */
+static void a_target_holds_for_all_prompts(void **state) {
+    (void)state;
+    cl_pace p;
+    cl_pace_init(&p, 0.05, MAX_ROWS);
+    for (int step = 0; step < 100; step++) {
+        const int32_t n_prefill = cl_pace_rows(&p, 4, 8) - 4;
+        const double s = step_s(0.01, 0.0002, 0, n_prefill);
+        assert_true(s < 0.051);
+        cl_pace_learn(&p, s, 4, 8, n_prefill);
+    }
+    assert_in_range(cl_pace_rows(&p, 4, 8), 180, 204);
 }
 
 /* A target that no step can keep leaves the smallest number of rows; one slow step is forgotten after a few. */
@@ -114,21 +132,22 @@ static void prefill_always_progresses(void **state) {
     cl_pace p;
     cl_pace_init(&p, 0.001, MAX_ROWS);
     for (int i = 0; i < 20; i++) {
-        const int32_t n_prefill = cl_pace_rows(&p, 4) - 4;
-        cl_pace_learn(&p, n_prefill > 0 ? 1 : 0.1, 4, n_prefill);
+        const int32_t n_prefill = cl_pace_rows(&p, 4, 1) - 4;
+        cl_pace_learn(&p, n_prefill > 0 ? 1 : 0.1, 4, 1, n_prefill);
     }
-    assert_int_equal(cl_pace_rows(&p, 4), 4 + CL_PACE_MIN_ROWS);
+    assert_int_equal(cl_pace_rows(&p, 4, 1), 4 + CL_PACE_MIN_ROWS);
     cl_pace_init(&p, 0.05, MAX_ROWS);
     for (int i = 0; i < 30; i++)
-        cl_pace_learn(&p, i == 20 ? 5 : step_s(0.01, 0.0002, 0, cl_pace_rows(&p, 4)), 4, cl_pace_rows(&p, 4) - 4);
-    assert_in_range(cl_pace_rows(&p, 4), 180, 200);
+        cl_pace_learn(&p, i == 20 ? 5 : step_s(0.01, 0.0002, 0, cl_pace_rows(&p, 4, 1)), 4, 1, cl_pace_rows(&p, 4, 1) - 4);
+    assert_in_range(cl_pace_rows(&p, 4, 1), 180, 200);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_take_the_target),       cmocka_unit_test(deep_rows_are_few),
-        cmocka_unit_test(decoding_exceeds_the_target), cmocka_unit_test(no_target_no_limit),
-        cmocka_unit_test(prefill_always_progresses),   cmocka_unit_test(by_default_decoding_is_the_measure),
+        cmocka_unit_test(steps_take_the_target),          cmocka_unit_test(deep_rows_are_few),
+        cmocka_unit_test(decoding_exceeds_the_target),    cmocka_unit_test(no_target_no_limit),
+        cmocka_unit_test(prefill_always_progresses),      cmocka_unit_test(by_default_decoding_is_the_measure),
+        cmocka_unit_test(a_target_holds_for_all_prompts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
