@@ -197,6 +197,23 @@ void expect_same_bytes(const series *s) {
     free((void *)got);
 }
 
+void expect_same_bytes_as_usual(const series *s) {
+    const drafting ways[] = {{false, NULL}, {true, NULL}, {true, toy_free_model()}};
+    static const setting settings[] = {
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 3, 0, 64, 1, 64 * MIB, true},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 40, 7, 64, 2, 64 * MIB, false},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 16, 0, 64, 1, MIB * 2 / 9, false},
+        {CATTN_SHARED_STORAGE, CATTN_RETAIN_LRU, 32, 5, 64, 2, MIB / 3, false},
+    };
+    series usual = *s;
+    usual.undisturbed = (setting){CATTN_PRIVATE, CATTN_RETAIN_NONE, 3, 0, 64, 1, 64 * MIB, true};
+    usual.settings = settings;
+    usual.n_settings = sizeof settings / sizeof *settings;
+    usual.ways = ways;
+    usual.n_ways = sizeof ways / sizeof *ways;
+    expect_same_bytes(&usual);
+}
+
 int64_t trie_tokens(const prompt *prompts, int n) {
     int64_t total = 0;
     for (int i = 0; i < n; i++) {

@@ -96,6 +96,12 @@ typedef struct series {
 void expect_same_bytes(const series *s);
 
 /*
+ * The same in the usual settings and ways, which `s` leaves out: alone and together, cold and warm, with threads, preempted,
+ * and without sharing of reads; without drafts, with those of earlier requests, and with those of a model that is always right.
+ */
+void expect_same_bytes_as_usual(const series *s);
+
+/*
  * The number of tokens that must be computed for prompts that join in this order: those that no earlier prompt has. A match
  * ends at an even length and leaves at least one token.
  */

@@ -75,29 +75,11 @@ static void check_run(const setting *set, const drafting *way, const cl_engine_s
     if (way->on && set->one_by_one) assert_true(stats->drafts.n_accepted > 20);
 }
 
-/* Alone and together, cold and warm, with threads, preempted, and with drafts. */
 static void same_bytes_with_budgets(void **state) {
     (void)state;
-    cl_model same = *toy_model();
-    same.weights.bytes = 0;
-    const drafting ways[] = {{false, NULL}, {true, NULL}, {true, &same}};
-    static const setting settings[] = {
-        {CATTN_SHARED, CATTN_RETAIN_LRU, 3, 0, 64, 1, 64 * MIB, true},
-        {CATTN_SHARED, CATTN_RETAIN_LRU, 40, 7, 64, 2, 64 * MIB, false},
-        {CATTN_SHARED, CATTN_RETAIN_LRU, 16, 0, 64, 1, MIB / 4, false},
-    };
     static const cattn_type types[] = {CATTN_F32};
-    expect_same_bytes(&(series){.make = variety,
-                                .n = N_REQUESTS,
-                                .max_prompt = MAX_PROMPT,
-                                .undisturbed = {CATTN_PRIVATE, CATTN_RETAIN_NONE, 3, 0, 64, 1, 64 * MIB, true},
-                                .settings = settings,
-                                .n_settings = 3,
-                                .types = types,
-                                .n_types = 1,
-                                .ways = ways,
-                                .n_ways = 3,
-                                .check_run = check_run});
+    expect_same_bytes_as_usual(&(series){
+        .make = variety, .n = N_REQUESTS, .max_prompt = MAX_PROMPT, .types = types, .n_types = 1, .check_run = check_run});
 }
 
 /* ---- Where reasoning ends ---- */

@@ -68,30 +68,11 @@ static void check_run(const setting *set, const drafting *way, const cl_engine_s
     if (way->on && set->one_by_one) assert_true(stats->drafts.n_accepted > 20);
 }
 
-/* Alone and together, cold and warm, with threads, preempted, and with drafts. */
 static void same_bytes_under_rules(void **state) {
     (void)state;
-    cl_model same = *toy_model();
-    same.weights.bytes = 0;
-    const drafting ways[] = {{false, NULL}, {true, NULL}, {true, &same}};
-    static const setting settings[] = {
-        {CATTN_SHARED, CATTN_RETAIN_LRU, 3, 0, 64, 1, 64 * MIB, true},
-        {CATTN_SHARED, CATTN_RETAIN_LRU, 40, 7, 64, 2, 64 * MIB, false},
-        {CATTN_SHARED, CATTN_RETAIN_LRU, 16, 0, 64, 1, MIB * 2 / 9, false},
-        {CATTN_SHARED_STORAGE, CATTN_RETAIN_LRU, 32, 5, 64, 2, MIB / 3, false},
-    };
     static const cattn_type types[] = {CATTN_F32, CATTN_I8};
-    expect_same_bytes(&(series){.make = variety,
-                                .n = N_REQUESTS,
-                                .max_prompt = MAX_PROMPT,
-                                .undisturbed = {CATTN_PRIVATE, CATTN_RETAIN_NONE, 3, 0, 64, 1, 64 * MIB, true},
-                                .settings = settings,
-                                .n_settings = 4,
-                                .types = types,
-                                .n_types = 2,
-                                .ways = ways,
-                                .n_ways = 3,
-                                .check_run = check_run});
+    expect_same_bytes_as_usual(&(series){
+        .make = variety, .n = N_REQUESTS, .max_prompt = MAX_PROMPT, .types = types, .n_types = 2, .check_run = check_run});
     assert_true(n_preemptions > 60); /* in 12 runs; how many one of them has depends on the level's workspace */
 }
 

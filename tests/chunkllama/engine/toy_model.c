@@ -102,6 +102,13 @@ const cl_model *toy_draft_model(float part) {
     return &m;
 }
 
+const cl_model *toy_free_model(void) {
+    static cl_model m;
+    m = *toy_model();
+    m.weights.bytes = 0;
+    return &m;
+}
+
 bool cl_tokenizer_is_end(const cl_tokenizer *tok, int32_t id) {
     (void)tok;
     return id == TOY_END;

@@ -17,6 +17,9 @@ const cl_model *toy_model(void);
 /* Another model of the same vocabulary, whose logits are near those of the first, with this part of its bytes. */
 const cl_model *toy_draft_model(float part);
 
+/* The model itself, as a draft model that costs nothing. */
+const cl_model *toy_free_model(void);
+
 /* Rows computed since the last call, by all engines. */
 int64_t toy_take_rows(void);
 
