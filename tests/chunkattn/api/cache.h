@@ -1,10 +1,30 @@
-/* Creating a cache, which must succeed, and reading its statistics and a sequence's tokens. Included after cmocka. */
+/*
+ * Small configurations of caches, creating a cache, which must succeed, and reading its statistics and a sequence's tokens.
+ * Included after cmocka.
+ */
 #ifndef TESTS_CHUNKATTN_API_CACHE_H
 #define TESTS_CHUNKATTN_API_CACHE_H
 
 #include "chunkattn/api/cache_handle.h"
 #include "chunkattn_inspect.h"
 #include "tests/support/write_zeros.h"
+
+enum { CHUNK = 16 };
+
+/* Chunks of CHUNK tokens, and one thread. */
+static inline cattn_config small_config(int32_t n_layers, int32_t n_heads, int32_t n_kv_heads, int32_t head_dim,
+                                        uint64_t budget_bytes) {
+    cattn_config c;
+    cattn_config_init(&c);
+    c.n_layers = n_layers;
+    c.n_heads = n_heads;
+    c.n_kv_heads = n_kv_heads;
+    c.head_dim = head_dim;
+    c.chunk_size = CHUNK;
+    c.n_threads = 1;
+    c.budget_bytes = budget_bytes;
+    return c;
+}
 
 static inline cattn_cache *create(const cattn_config *config) {
     cattn_cache *cache = NULL;

@@ -13,16 +13,8 @@
 enum { MAX_SEQS = 4000 };
 
 static cattn_config tiny(uint64_t budget_bytes) {
-    cattn_config c;
-    cattn_config_init(&c);
-    c.n_layers = 1;
-    c.n_heads = 1;
-    c.n_kv_heads = 1;
-    c.head_dim = 64;
-    c.chunk_size = 16;
+    cattn_config c = small_config(1, 1, 1, 64, budget_bytes);
     c.kv_type = CATTN_F32;
-    c.n_threads = 1;
-    c.budget_bytes = budget_bytes;
     return c;
 }
 

@@ -18,16 +18,8 @@
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, DIM = 32, MAX_ROWS = 256 };
 
 static cattn_config small(void) {
-    cattn_config c;
-    cattn_config_init(&c);
-    c.n_layers = LAYERS;
-    c.n_heads = HEADS;
-    c.n_kv_heads = KV_HEADS;
-    c.head_dim = DIM;
-    c.chunk_size = 16;
-    c.n_threads = 1;
+    cattn_config c = small_config(LAYERS, HEADS, KV_HEADS, DIM, 16 << 20);
     c.kv_type = CATTN_F32;
-    c.budget_bytes = (uint64_t)16 << 20;
     c.tier_fingerprint[0] = 1;
     return c;
 }

@@ -14,13 +14,7 @@
 enum { N = 60 };
 
 static cattn_config small(void) {
-    cattn_config c;
-    cattn_config_init(&c);
-    c.n_layers = c.n_heads = c.n_kv_heads = 1;
-    c.head_dim = 64;
-    c.chunk_size = 16;
-    c.n_threads = 1;
-    c.budget_bytes = (uint64_t)8 << 20;
+    cattn_config c = small_config(1, 1, 1, 64, 8 << 20);
     c.tier_fingerprint[0] = 1;
     return c;
 }

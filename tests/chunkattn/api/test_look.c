@@ -8,18 +8,9 @@
 #include "tests/support/rng.h"
 #include "tests/support/status.h"
 
-enum { CHUNK = 16, MAX_NODES = 2000, MAX_TOKENS = 200 };
+enum { MAX_NODES = 2000, MAX_TOKENS = 200 };
 
-static cattn_config small(void) {
-    cattn_config c;
-    cattn_config_init(&c);
-    c.n_layers = c.n_heads = c.n_kv_heads = 1;
-    c.head_dim = 64;
-    c.chunk_size = CHUNK;
-    c.n_threads = 1;
-    c.budget_bytes = (uint64_t)32 << 20;
-    return c;
-}
+static cattn_config small(void) { return small_config(1, 1, 1, 64, 32 << 20); }
 
 static cattn_seq join_in(cattn_cache *cache, uint32_t domain, const int32_t *tokens, int64_t n) {
     cattn_join_options options;

@@ -6,14 +6,8 @@
 #include "cache.h"
 
 static cattn_config small(cattn_sharing sharing) {
-    cattn_config c;
-    cattn_config_init(&c);
-    c.n_layers = c.n_heads = c.n_kv_heads = 1;
-    c.head_dim = 64;
-    c.chunk_size = 16;
+    cattn_config c = small_config(1, 1, 1, 64, 32 << 20);
     c.sharing = sharing;
-    c.n_threads = 1;
-    c.budget_bytes = (uint64_t)32 << 20;
     return c;
 }
 

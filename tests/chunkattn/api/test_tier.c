@@ -11,19 +11,12 @@
 #include "tests/support/folder.h"
 #include "tests/support/status.h"
 
-enum { N = 150, CHUNK = 16, RESTORED = (N - 1) / CHUNK * CHUNK, DIM = 32 };
+enum { N = 150, RESTORED = (N - 1) / CHUNK * CHUNK, DIM = 32 };
 
 static char dir[64];
 
 static cattn_config small(void) {
-    cattn_config c;
-    cattn_config_init(&c);
-    c.n_layers = 2;
-    c.n_heads = c.n_kv_heads = 1;
-    c.head_dim = DIM;
-    c.chunk_size = CHUNK;
-    c.n_threads = 1;
-    c.budget_bytes = (uint64_t)16 << 20;
+    cattn_config c = small_config(2, 1, 1, DIM, 16 << 20);
     c.tier_dir = dir;
     c.tier_bytes = (uint64_t)8 << 20;
     c.tier_fingerprint[0] = 7;
