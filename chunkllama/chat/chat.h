@@ -3,10 +3,10 @@
  * what Transformers makes of the same template, messages and tools. Special tokens come from the template only, never from a
  * message, a tool or another value of the caller (chunkllama/jinja/jinja.h).
  *
- * Templates differ in what they can express. When a chat is created, its template renders made-up chats, and what it does not
- * write is rewritten for it in each chat (chat_messages.h): so every template takes system messages, content in parts, tools,
- * calls and their results. What such made-up chats do not show is found for the chat at hand, before it is written: where its
- * system messages may stand, so that none of their texts is refused or vanishes (chat_arrange.c).
+ * Templates differ in what they can express. When a chat is created, its template renders sample chats, which show what it
+ * cannot write (chat_probe.h). That is rewritten for it in each chat (chat_messages.h), so every template takes system
+ * messages, content in parts, tools, calls and their results. What the samples do not show, such as where system messages may
+ * stand without being refused or left out, is tried on the chat at hand before it is written (chat_arrange.c).
  */
 #ifndef CHUNKLLAMA_CHAT_CHAT_H
 #define CHUNKLLAMA_CHAT_CHAT_H

@@ -1,9 +1,9 @@
 /*
- * Finds the arrangement by which a chat is rewritten, so that its template refuses none of it and writes all of it: the texts
- * of the system wherever they stand, the tools, the names of calls, their arguments that are no JSON, and their results. It
- * renders the chat at hand with a word in place of each of these, by one arrangement after the other, until all words are in
- * the text. If they never are, the arrangement by which the most are is taken. A chat in which nothing is unusual needs no
- * trial: the template's abilities say how it is written.
+ * Finds the arrangement in which a template takes a chat: it must not refuse the chat, and must not leave out a text of the
+ * system, a tool, a result, or the name of a call, nor arguments that are no JSON. To see what is left out, each of these is
+ * replaced by a word of its own, and the chat is rendered in one arrangement after the other. The first one in which all words
+ * are written is taken, or else the one in which most are. A chat like those that chat_probe.c renders needs no such trial:
+ * the template's abilities say how it is written.
  */
 #define _GNU_SOURCE /* memmem */
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "chunkllama/common/deadline.h"
 #include "chunkllama/common/json_doc.h"
 
-/* ---- Words: the beginning, the index in six digits, an x ---- */
+/* ---- Words: WORD, the word's index in six digits, an x ---- */
 
 static const char WORD[] = "quxword";
 enum { WORD_SIZE = sizeof WORD - 1, N_DIGITS = 6 };
@@ -21,13 +21,13 @@ enum { WORD_SIZE = sizeof WORD - 1, N_DIGITS = 6 };
 typedef struct trial {
     const cl_chat *chat;
     const cl_chat_template *t;
-    cl_chat_input in;                 /* the chat; its messages and tools become owned ones with words */
+    cl_chat_input in;                 /* the chat; begin_trial sets messages and tools of its own, with words */
     size_t n_users, n_systems, n_odd; /* messages of the user, of the system, and with odd arguments */
-    size_t n_calls;                   /* messages with calls that the template knows, and of results */
-    bool is_irregular;                /* one of them stands where, or beside what, the made-up chats have none */
+    size_t n_calls;                   /* messages with calls, and results, if the template knows calls */
+    bool is_irregular;                /* these have another order than in the sample chats, or text beside a call */
     size_t n_words;
-    bool *seen;      /* [n_words] owned; of the last text */
-    int64_t n_steps; /* that are left for all texts */
+    bool *seen;      /* [n_words] owned; whether the last text has them */
+    int64_t n_steps; /* left for all further texts */
     bool no_memory;
 } trial;
 
@@ -40,7 +40,7 @@ static json_t *next_word(trial *x, const char *before) {
     return json_sprintf("%s%s%0*zux", before, WORD, N_DIGITS, x->n_words++);
 }
 
-/* Count the words that a text has. */
+/* Find the words that a text has, and count them. */
 static size_t count_words(trial *x, const cl_prompt *text) {
     size_t n = 0;
     const char *at = text->text, *const end = at ? at + text->size : at;
@@ -58,7 +58,7 @@ static size_t count_words(trial *x, const cl_prompt *text) {
 
 /* ---- The chat with words ---- */
 
-/* Whether the arguments of a function that is called are text though the template needs an object: they are no JSON object. */
+/* Whether the arguments of a function that is called are text, since they are no JSON object, but the template needs one. */
 static bool is_odd(const trial *x, const json_t *function) {
     return x->t->can.calls && !x->t->can.argument_text && json_is_string(json_object_get(function, "arguments"));
 }
@@ -70,7 +70,7 @@ static bool has_odd_call(const trial *x, const json_t *message) {
     return false;
 }
 
-/* Put words in place of the names and the odd arguments of a message's calls; it is a copy. */
+/* Put words in place of the names and the odd arguments in the calls of a message, which is a copy. */
 static void mark_calls(trial *x, json_t *message) {
     json_t *calls = cl_json_copy(json_object_get(message, "tool_calls"));
     for (size_t i = 0; calls && i < json_array_size(calls); i++) {
@@ -98,7 +98,7 @@ static void mark_message(trial *x, json_t *messages, const json_t *message) {
     if (has_calls) mark_calls(x, copy);
 }
 
-/* The tools and one whose name is a word. */
+/* The tools, and one more, whose name is a word. */
 static json_t *marked_tools(trial *x, const json_t *tools) {
     json_t *name = next_word(x, ""), *copy = cl_json_copy(tools);
     json_t *tool = json_pack("{s:s, s:{s:o, s:s, s:{s:s, s:{}}}}", "type", "function", "function", "name", name, "description",
@@ -127,7 +127,7 @@ static void end_trial(trial *x) {
 
 /* ---- Arrangements ---- */
 
-/* The words that the template writes of the chat by an arrangement; -1: it refuses the chat. */
+/* How many words the template writes in an arrangement of the chat; -1: it refuses the chat. */
 static int64_t try_one(trial *x, const cl_chat_arrangement *arrangement) {
     cl_prompt text = {0};
     cl_error ignored;
@@ -140,7 +140,7 @@ static int64_t try_one(trial *x, const cl_chat_arrangement *arrangement) {
     return n;
 }
 
-/* Whether an arrangement can differ from those before it. */
+/* Whether an arrangement can lead to another text than those before it. */
 static bool is_sensible(const trial *x, const cl_chat_arrangement *arrangement) {
     const cl_chat_abilities *can = &x->t->can;
     const bool has_tools = json_array_size(x->in.tools) > 0, describes = arrangement->tools == CL_TOOLS_DESCRIBED;
@@ -152,7 +152,7 @@ static bool is_sensible(const trial *x, const cl_chat_arrangement *arrangement) 
     return arrangement->systems == CL_SYSTEMS_AS_THEY_ARE || x->n_systems > 0 || describes;
 }
 
-/* Set *arrangement to the first one by which all is written, or else the most of those that could be tried. */
+/* Set *arrangement to the first one in which all words are written, or else to the one in which most are. */
 static void try_all(trial *x, cl_chat_arrangement *arrangement) {
     enum {
         N_SYSTEMS = CL_SYSTEMS_FIRST_TO_USER + 1,
@@ -173,9 +173,9 @@ static void try_all(trial *x, cl_chat_arrangement *arrangement) {
 }
 
 /*
- * Whether it is known from the made-up chats how the template writes this one: a message of the user, at most one of the
- * system, which comes first, tools beside it if the template has shown to write both, no variables that may change what it
- * writes, and calls in their form and order.
+ * Whether the sample chats have shown how the template writes this one. It has a message of the user; at most one of the
+ * system, which comes first; tools, if the template has written them in such a chat, or takes none; no variables that may
+ * change how these are written; and calls in the usual form and order.
  */
 static bool is_known(const trial *x) {
     const cl_chat_abilities *can = &x->t->can;

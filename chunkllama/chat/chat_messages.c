@@ -175,7 +175,7 @@ static bool ends_with_user(const rewriter *w) {
     return cl_chat_is_role(json_array_get(w->out, json_array_size(w->out) - 1), "user");
 }
 
-/* Add the message of the user that has the results of consecutive calls, or add them to one that stands before them. */
+/* Write the results of consecutive calls: at the end of the user's message before them, or as a message of the user. */
 static void end_results(rewriter *w) {
     w->no_memory |= w->results.no_memory;
     if (w->results.size == 0) return;
@@ -333,7 +333,7 @@ static void add_to_system(rewriter *w, json_t *text) {
     w->no_memory |= json_array_insert_new(w->out, 0, system) != 0;
 }
 
-/* A message, and the text that it gets as its content if texts of others are joined to it. */
+/* A message to which others may be joined; then `text` becomes its content. */
 typedef struct joint {
     json_t *message; /* borrowed; NULL: there is none yet */
     cl_prompt text;  /* owned */
@@ -365,8 +365,7 @@ typedef struct merger {
     bool was_given;     /* the message before this one was given to the user */
 } merger;
 
-/* A message that is given to the user is one with the user's messages beside it, since in many templates roles must alternate.
- */
+/* A message that is given to the user is joined to those of the user beside it: in many templates roles must alternate. */
 static void merge(merger *m, json_t *message) {
     const bool is_system = cl_chat_is_system(message), is_given = is_system && m->late_to_user && m->last.message;
     if (is_given) set(m->w, message, "role", json_string_nocheck("user"));

@@ -1,14 +1,14 @@
 /*
- * Rewrites messages and tools for templates that cannot write all of them. The parts that a template cannot write are said by
- * the messages in the form that Hermes and Qwen models are trained on, as text:
+ * Rewrites messages and tools for templates that cannot write all of them. What a template cannot write becomes text of the
+ * messages, in the form that Hermes and Qwen models are trained on:
  *
  *   tools        in the system message, one JSON object a line between <tools> and </tools>
  *   calls        in the content of the assistant's message, <tool_call> {"name", "arguments"} </tool_call>
  *   results      in a message of the user, the next one if there is one, <tool_response> ... </tool_response>
  *   a system message, where the template has no such role, before the first message of the user
  *
- * A message with several calls, where the template refuses it, becomes one for each call, followed by its result. How the
- * messages of the system stand among the others, and what else depends on the chat, is said by an arrangement (chat_arrange.c).
+ * A message with several calls, where the template refuses it, becomes one for each call, followed by its result. An
+ * arrangement says where the messages of the system stand, and what else depends on the chat (chat_arrange.c).
  */
 #ifndef CHUNKLLAMA_CHAT_CHAT_MESSAGES_H
 #define CHUNKLLAMA_CHAT_CHAT_MESSAGES_H
@@ -20,7 +20,7 @@
 /* The abilities of a template (chat_probe.h). */
 typedef struct cl_chat_abilities {
     bool system;         /* messages of the role system */
-    bool developer;      /* messages of the role developer, which others know as system */
+    bool developer;      /* messages of the role developer, which is system for other templates */
     bool strings;        /* content that is a string */
     bool parts;          /* content that is an array of parts */
     bool tools;          /* `tools`, in a chat of one of these kinds: */
@@ -32,7 +32,7 @@ typedef struct cl_chat_abilities {
     bool argument_text;  /* calls: arguments must be JSON text, rather than an object */
     bool null_content;   /* calls: content may be null, rather than "" */
     bool short_ids;      /* calls: ids must have nine letters and digits (Mistral) */
-    bool single_calls;   /* calls: of several in a message, the template refuses (Llama 3.1) or loses some (gpt-oss) */
+    bool single_calls;   /* calls: several in a message are refused (Llama 3.1), or some of them left out (gpt-oss) */
     bool calls_alone;    /* calls: text beside them makes the template refuse them or leave them out (DeepSeek R1) */
     bool thinking;       /* reads reasoning from `thinking` (gpt-oss) */
     bool thinking_alone; /* and refuses or leaves out content beside it in a message with calls */
@@ -77,7 +77,7 @@ bool cl_chat_has_text(const json_t *content);
 
 /*
  * The messages for a template of these abilities: a new reference, which shares values with `messages`. tools: NULL, or an
- * array that is described if the arrangement says so. *n_steps becomes what this takes in the measure of a template's steps.
+ * array that is described if the arrangement says so. *n_steps becomes the work that this takes, in steps of a template.
  * NULL: memory is lacking.
  */
 json_t *cl_chat_rewrite(const cl_chat_abilities *can, const cl_chat_arrangement *arrangement, const json_t *messages,

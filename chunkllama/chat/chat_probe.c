@@ -1,4 +1,4 @@
-/* Renders the made-up chats. Their texts are words that no template contains. */
+/* Renders the sample chats. Their texts are words that no template contains. */
 #define _GNU_SOURCE /* memmem */
 #include "chat_probe.h"
 
@@ -58,7 +58,7 @@ __attribute__((format(printf, 2, 3))) static bool renders(probe *p, const char *
     return status == CL_ERR_NOMEM || p->text.no_memory ? fail_memory(p) : status == CL_OK;
 }
 
-/* In CHAT_OF the tools are filled in behind what is filled in of the messages. */
+/* What is filled into CHAT_OF are first the arguments of the messages, then the tools. */
 #define CHAT_OF(messages, tools)                                                                                               \
     "{\"messages\": [" messages "], \"documents\": null, \"add_generation_prompt\": true, \"tools\": " tools "}"
 #define TOOLS(more) "[{\"type\": \"function\", \"function\": {\"name\": \"" TOOL "\"" more "}}]"
@@ -98,13 +98,13 @@ static bool writes_call(const probe *p, bool argument_text) {
     return argument_text ? writes(p, "\"" FIELD "\": ") : !writes(p, "'" FIELD "'");
 }
 
-/* The parts of a chat with calls, whose arguments are: content; id and arguments; id and content. */
+/* The parts of a chat with calls. What is filled in: the content; id and arguments of a call; id and content of a result. */
 #define CALLS         "{\"role\": \"assistant\", \"content\": %s, \"tool_calls\": ["
 #define CALL_OF(name) "{\"id\": \"%s\", \"type\": \"function\", \"function\": {\"name\": \"" name "\", \"arguments\": %s}}"
 #define ONE_CALL      CALL_OF(CALL)
 #define RESULT        "{\"role\": \"tool\", \"tool_call_id\": \"%s\", \"name\": \"" CALL "\", \"content\": %s}"
 
-/* By whether they are short, and by whether they are text. */
+/* An id that is long, and one that is short; arguments as an object, and as text. */
 static const char *const call_ids[] = {"call_0123456789", "abcdef012"};
 static const char *const call_arguments[] = {"{\"" FIELD "\": \"" VALUE "\"}", "\"{\\\"" FIELD "\\\": \\\"" VALUE "\\\"}\""};
 

@@ -1,4 +1,4 @@
-/* Finds the abilities of a template, by rendering made-up chats and looking for their texts. */
+/* Finds the abilities of a template, by rendering sample chats and looking for their texts. */
 #ifndef CHUNKLLAMA_CHAT_CHAT_PROBE_H
 #define CHUNKLLAMA_CHAT_CHAT_PROBE_H
 

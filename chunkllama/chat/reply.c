@@ -155,7 +155,7 @@ static match match_marker(const cl_reply *r, const char *marker, size_t from) {
     return n == size ? MATCH_WHOLE : MATCH_PART;
 }
 
-/* Of several markers. */
+/* The same of several markers: the longest match. */
 static match match_any(const cl_reply *r, const char *const *markers, size_t n, size_t from) {
     match best = MATCH_NONE;
     for (size_t i = 0; i < n; i++) {
@@ -170,7 +170,7 @@ static bool takes_other_forms(const cl_reply *r) {
     return r->options.format->syntax == CL_REPLY_JSON && !r->options.constrained;
 }
 
-/* Around JSON, models also write the plural (Apriel), whatever marker the template names. */
+/* Around JSON, models also write <tool_calls>, as Apriel does, whatever marker the template names. */
 static match match_begin(const cl_reply *r, size_t from) {
     const char *const markers[] = {r->options.format->begin, CL_REPLY_CALLS_BEGIN};
     const bool is_bare = r->options.format->syntax == CL_REPLY_BARE && r->options.constrained; /* as grammars write them */
@@ -190,7 +190,7 @@ static void begin_call(cl_reply *r, bool is_marked) {
     r->state = REPLY_BEFORE_CALL;
 }
 
-/* A marker of reasoning was read, behind which the state is another one. It is content where reasoning is. */
+/* A marker of reasoning was read, and the state behind it is another one. Where reasoning is content, the marker is, too. */
 static void pass_thought_marker(cl_reply *r, reply_state state) {
     if (r->options.reasoning)
         r->space.size = 0;

@@ -100,8 +100,8 @@ typedef struct cl_reply_options {
     const cl_reply_format *format;
     const json_t *tools; /* OpenAI's array of tools: calls are split off; NULL: calls are content */
     bool required;       /* a grammar makes the reply consist of calls, so a call that is cut before its name is no content */
-    bool constrained;    /* a grammar makes calls of these tools follow their schemas where they begin as the format says: what
-                            only looks like another form of calls is content */
+    bool constrained;    /* a grammar makes calls of these tools follow their schemas, if they begin as the format says; text
+                            that begins like another form of calls is content */
     bool reasoning;      /* split reasoning off; otherwise it is content, with its markers */
     bool in_reasoning;   /* the prompt ends inside of reasoning */
 } cl_reply_options;

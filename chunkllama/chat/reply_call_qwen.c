@@ -34,7 +34,7 @@ static const json_t *referred(const reply_call *c, const json_t *schema) {
     return found;
 }
 
-/* That are looked at for one question, since schemas may refer to each other: schemas, and values and bytes of references. */
+/* How much is looked at for one question, since schemas may refer to each other: schemas; values, with bytes of references. */
 enum { MAX_SCHEMAS = 256, MAX_VALUES = 1 << 16 };
 
 /* What is asked of a schema. */

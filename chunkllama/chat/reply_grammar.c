@@ -262,7 +262,7 @@ static void put_start(reply_writer *w) {
     if (g->in_reasoning || g->reasons) put_thought(w);
 }
 
-/* A regular expression between the slashes that Lark has around it, so that one in it must not stand there as it is. */
+/* A regular expression, around which Lark has slashes; so a slash in it is written as an escape. */
 static void put_regex(reply_writer *w, const char *regex) {
     for (const char *at = regex; *at; at++) {
         const bool is_escape = at[0] == '\\' && at[1];
@@ -272,7 +272,7 @@ static void put_regex(reply_writer *w, const char *regex) {
     }
 }
 
-/* The rule "answer": a grammar of the request, in which Lark's has names of its own. */
+/* The rule "answer": a grammar of the request. The names of rules in one of Lark's do not clash with those here. */
 static void put_answer(reply_writer *w) {
     static const char *const around[][2] = {[CL_GRAMMAR_JSON_SCHEMA] = {"%json ", "\n"},
                                             [CL_GRAMMAR_REGEX] = {"/", "/\n"},

@@ -1,6 +1,6 @@
 /*
  * Writes the grammar of the replies that call tools, in Lark's notation as llguidance reads it, so that names are those of
- * tools and arguments follow their JSON schemas. All that it allows, cl_reply_add splits into the calls that it describes.
+ * tools and arguments follow their JSON schemas. cl_reply_add finds the calls in each reply that it allows.
  */
 #ifndef CHUNKLLAMA_CHAT_REPLY_GRAMMAR_H
 #define CHUNKLLAMA_CHAT_REPLY_GRAMMAR_H

@@ -97,7 +97,7 @@ static const cj_list *elements_if_true(cj_run *r, const cj_args *a) {
     return cj_truth(&a->at[0]) ? elements(r, a) : &none;
 }
 
-/* Fail if a name of an attribute is one of those that Jinja takes apart. Returns it. */
+/* The name of an attribute. Fails if it is one that Jinja takes apart, such as a.b. */
 static const cj_value *plain_name(cj_run *r, const cj_value *name) {
     const size_t n = name->kind == CJ_STRING ? name->text.size : 0;
     cj_step_text(r, n);
@@ -162,7 +162,7 @@ static cj_value key_of(cj_run *r, cj_value v) {
     return v.kind == CJ_STRING ? cj_string(cj_change_case(r, v.text, CJ_LOWER)) : v;
 }
 
-enum { STEPS_OF_COMPARISON = 8 }; /* whose operands are anywhere in memory */
+enum { STEPS_OF_COMPARISON = 8 }; /* many, since its operands are anywhere in memory */
 
 /* Equal keys need no order between them. */
 static bool is_less(cj_run *r, const cj_value *a, const cj_value *b) {

@@ -85,7 +85,7 @@ void cj_blocks_free(cj_block *blocks) {
 
 enum { STEPS_BETWEEN_LOOKS = 1 << 16 }; /* at the clock: about a millisecond */
 
-/* Count n steps that are more than r->steps, and go on if the limit and the thread's deadline allow it. */
+/* Count n steps, more than r->steps, and begin the next interval, if the limit and the thread's deadline allow it. */
 static void begin_interval(cj_run *r, size_t n) {
     const size_t owed = n - (size_t)r->steps; /* r->steps may be -1 */
     if (owed > (size_t)r->later) {

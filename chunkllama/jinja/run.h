@@ -20,8 +20,8 @@ typedef struct cj_block cj_block;
 typedef struct cj_run {
     cj_block *blocks; /* the arena; the newest block first */
     size_t bytes, max_bytes;
-    int64_t steps; /* left until the clock is read, */
-    int64_t later; /* and those that may follow */
+    int64_t steps; /* left until the clock is read */
+    int64_t later; /* left after these */
     int64_t max_steps;
     int32_t depth, max_depth; /* of nested calls, so that the stack's use is bounded */
     size_t max_text;          /* bytes of one string */
@@ -57,8 +57,9 @@ void *cj_grow(cj_run *r, void *array, size_t n, size_t *capacity, size_t size);
 void cj_blocks_free(cj_block *blocks);
 
 /*
- * Count work before or after it is done. cj_steps counts n steps; cj_step one evaluation, of about 20 ns; the others n elements
- * that are read, n bytes that are copied or compared, n bytes that are read character by character.
+ * Count work before or after it is done. cj_step counts one evaluation, which is one step of about 20 ns; cj_steps n steps;
+ * cj_step_elements n elements that are read; cj_step_bytes n bytes that are copied or compared; cj_step_text n bytes that are
+ * read character by character.
  */
 void cj_steps(cj_run *r, size_t n);
 static inline void cj_step(cj_run *r) {

@@ -12,15 +12,15 @@
 enum { CL_REGEX_MAX_BYTES = 64 * 1024 };
 
 /*
- * Write a regular expression [size] so that \d, \w, \s, \D, \W and \S are about ASCII, also in classes, but not where the flag
- * u is set, as in (?u) or (?u:...), and that a class ends with its first bracket, as JavaScript reads it. \cA and \Z are
- * written as Rust has them, and a brace that begins no count stands for itself. Returns a terminated text of *n bytes for the
- * caller to free; NULL: memory is lacking. What is no regular expression stays none. A text of more than CL_REGEX_MAX_BYTES,
- * which the engine refuses, stays as it is.
+ * Write a regular expression [size] for llguidance: \d, \w, \s, \D, \W and \S are about ASCII, also in classes, unless the flag
+ * u is set, as in (?u) or (?u:...); a class ends with its first closing bracket, as in JavaScript; a brace that begins no count
+ * stands for itself. \cA and \Z are written as Rust has them. Returns a terminated text of *n bytes for the caller to free;
+ * NULL: memory is lacking. What is no regular expression stays none. A text of more than CL_REGEX_MAX_BYTES, which the engine
+ * refuses, stays as it is.
  */
 char *cl_regex_ascii(const char *text, size_t size, size_t *n);
 
-/* Whether it is a regular expression, and of those that llguidance reads. */
+/* Whether it is a regular expression that llguidance reads. */
 bool cl_regex_is_valid(const char *text);
 
 /* Whether it looks ahead, looks behind or refers to a group, which no grammar engine can follow. */

@@ -24,7 +24,7 @@
 #define CL_SCHEMA_SPACE " |\\n{1,2}[ \\t]{0,18}"
 
 enum {
-    CL_SCHEMA_MAX_WORK = 500000,    /* values that are looked at or written, each time, and 32 bytes of texts in them */
+    CL_SCHEMA_MAX_WORK = 500000,    /* values and 32 bytes of their texts count each time they are looked at or written */
     CL_SCHEMA_MAX_DEPTH = 200,      /* subschemas, one in the other */
     CL_SCHEMA_MAX_MULTIPLE = 10000, /* the greatest multipleOf, in units of its last digit */
     CL_SCHEMA_WEAKER_BYTES = 1024,  /* all keywords fit */

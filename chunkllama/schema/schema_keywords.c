@@ -187,8 +187,8 @@ static int read_count(const json_t *schema, const char *key, int otherwise) {
 }
 
 /*
- * An array that contains what it must behind its first `start` items. others: the schema of what is not contained, if at most
- * `most` items may be, which are those that follow; NULL: any number may be.
+ * An array whose first `start` items are followed by `least` of those that it must contain. If it may contain at most `most`,
+ * these follow there, too, and `others` is the schema of all other items; NULL: it may contain any number.
  */
 static json_t *write_containing(const keyword *k, const json_t *others, int least, int most, int start) {
     json_t *written = SCHEMA_PACK(k->p, "{s[]si}", "prefixItems", "minItems", start + least);
@@ -207,8 +207,9 @@ static int least_contained(const json_t *schema) {
 }
 
 /*
- * How many items the references in allOf of the place, the place itself and the other parts of its allOf before this one must
- * contain; all, if this is no part of these. References are places of their own, and know of no others.
+ * How many items the parts of the place before this one must contain: first what references in its allOf name, which are places
+ * of their own and know of no other part; then the place itself, and the elements of its allOf. If this part is none of these,
+ * all of them count.
  */
 static int contained_before(const keyword *k) {
     const json_t *place = k->p->place->schema, *parts = json_object_get(place, "allOf"), *part = place;
@@ -226,8 +227,8 @@ static int contained_before(const keyword *k) {
 }
 
 /*
- * The items that an array must contain follow each other, and are its first ones, or begin with or behind one of a tuple. They
- * may also follow those of other parts of the place.
+ * The items that an array must contain follow each other. They begin with its first item, or at or behind an item of a tuple;
+ * or they follow the items that other parts of the place must contain.
  */
 static void contains(const keyword *k) {
     const json_t *limit = json_object_get(k->schema, "maxContains"), *tuple = json_object_get(k->schema, "prefixItems");

@@ -74,12 +74,12 @@ static bool have_common(schema_pass *p, const json_t *a, const json_t *b) {
     return false;
 }
 
-/* Parts that are compared, one in the other, and how many of these a property counts as, in which branches are not compared. */
+/* How deep parts are compared, one in the other. A property counts as several levels, and in it no branches are compared. */
 enum { MAX_LEVELS = 12, IN_PROPERTY = 6 };
 
 static bool are_disjoint(schema_pass *p, const json_t *a, const json_t *b, int level);
 
-/* Whether objects of a have a property whose schemas have no value in common, or one that objects of b cannot have. */
+/* Whether objects of a must have a property that those of b cannot have, or whose values in a are none of those in b. */
 static bool differ_in_property(schema_pass *p, const json_t *a, const json_t *b, int level) {
     const json_t *required = json_object_get(a, "required");
     for (size_t i = 0; i < json_array_size(required); i++) {
@@ -103,7 +103,7 @@ static bool have_gap(const json_t *a, const json_t *b, unsigned type) {
     return json_is_number(most) && json_is_number(least) && json_number_value(most) < json_number_value(least);
 }
 
-/* Whether a has parts of which each, or one, is disjoint from b. */
+/* Whether an element of allOf or the reference of a is disjoint from b, or each branch of a. */
 static bool parts_are_disjoint(schema_pass *p, const json_t *a, const json_t *b, int level) {
     static const char *const branches[] = {"anyOf", "oneOf"};
     const json_t *all = json_object_get(a, "allOf"), *reference = json_object_get(a, "$ref");
@@ -118,7 +118,7 @@ static bool parts_are_disjoint(schema_pass *p, const json_t *a, const json_t *b,
     return reference && are_disjoint(p, schema_resolve(p, reference), b, level);
 }
 
-/* Whether no value is one of both. False also means that it is not known. */
+/* Whether no value is one of both schemas. False: there may be one. */
 static bool are_disjoint(schema_pass *p, const json_t *a, const json_t *b, int level) {
     const bool enters = schema_enter(p, NULL);
     bool disjoint = enters && (json_is_false(a) || json_is_false(b));
@@ -217,10 +217,10 @@ static bool may_have_required(schema_pass *p, const json_t *schema, const schema
 }
 
 /*
- * The schemas of schema_refute for another branch, without those that have no value in common with this one. Objects of both
- * also differ in the properties that they may have, if the client has closed the other one. If only the pass closes it, JSON
- * Schema allows further properties in both, so that is weaker, and done only where nothing else can be true of this branch; it
- * is not done if the client closes all branches together.
+ * What schema_refute returns for another branch, without the schemas that are disjoint from this one. If the client has closed
+ * the other branch, an object that has a property of only this branch is none of the other. If only the pass closes it, JSON
+ * Schema allows such a property in both: so that is weaker, and is done only where nothing else tells this branch from the
+ * other, and not if the client closes all branches together.
  */
 static const json_t *exclusions(schema_pass *p, const json_t *branch, const json_t *other, const schema_facts *base,
                                 bool *exact) {

@@ -145,7 +145,7 @@ static void write_if(part *w, const char *key, const json_t *value) {
 
 static void skip(part *w, const char *key, const json_t *value) { (void)w, (void)key, (void)value; }
 
-/* A property is not there, or others are, or a schema holds. */
+/* A property is not there, or it is there with the others that it needs, or with a schema that must hold. */
 static void write_dependent(part *w, const char *key, const json_t *value) {
     const char *name;
     json_t *needed;
@@ -217,7 +217,7 @@ static bool is_typed(const part *w) {
     return w->base.typed || whole.typed;
 }
 
-/* What is closed is an object, unless only the client has closed it. */
+/* Close the object. If it was not the client who closed it, and no type is said, the value must be an object. */
 static void close_object(part *w) {
     json_t *closing = schema_has_parts(w->schema) ? schema_new(w->p, json_object()) : w->out;
     schema_close(w->p, &w->base, closing);
@@ -225,7 +225,7 @@ static void close_object(part *w) {
     if (closing != w->out) schema_and(w->p, w->out, closing);
 }
 
-/* Whether a tuple has no more items than are declared, unless it must have more. */
+/* Whether a tuple is closed to items that are not declared. It is not if it must have more. */
 static bool is_closed_tuple(const part *w) {
     const json_t *items = json_object_get(w->out, "prefixItems");
     return items && !w->p->options.open && !schema_has_parts(w->schema) && !json_object_get(w->out, "items") &&

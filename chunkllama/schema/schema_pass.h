@@ -24,8 +24,8 @@ typedef struct schema_pass {
     const json_t **targets; /* [n_targets] the schemas that references name, in the order of the entries of $defs; owned */
     size_t n_targets, capacity;
     size_t work, n_compared; /* n_compared: the number of schemas that were refuted, and of pairs that were compared */
-    int n_negations;         /* that are being made, one in the other */
-    int n_within;            /* of these, properties and items */
+    int n_negations;         /* schemas that are being negated, one in the other, */
+    int n_within;            /* and how many of these are of properties and items */
     int depth;
     const schema_place *place; /* the innermost one that is being written */
     char path[160];            /* of the place, for messages, without the steps that do not fit */
@@ -78,7 +78,7 @@ json_t *schema_new(schema_pass *p, json_t *value); /* counts it, or notes that i
 
 /* ---- Schemas that are none (schema_repair.c) ---- */
 
-/* A copy, kept by the pass, of a schema of any JSON, without what is not of JSON Schema or cannot be followed; weaker then. */
+/* A copy, kept by the pass, of any JSON as a schema: what JSON Schema does not have, or cannot be followed, is left out. */
 const json_t *schema_repair(schema_pass *p, const json_t *schema);
 
 /* ---- References (schema_refs.c) ---- */
@@ -112,8 +112,8 @@ bool schema_has_parts(const json_t *schema);
 
 /* What the parts of a place, or some of them, say about the properties of an object. */
 typedef struct schema_facts {
-    json_t *names;       /* {} name to true, or to false if it is not declared but required or of a condition; kept by the pass;
-                            NULL: there are none */
+    json_t *names;       /* {} of each name: true if it is declared, false if it is only required or in a condition; kept by the
+                            pass; NULL: there are none */
     json_t *patterns;    /* {} the same of patternProperties */
     bool has_properties; /* the schema has `properties` */
     double least;        /* how many properties it must have */
@@ -140,11 +140,11 @@ static inline bool schema_says_nothing(const schema_facts *f) {
 /* Whether they say nothing that others do not. */
 bool schema_adds_nothing(const schema_facts *facts, const schema_facts *others);
 
-/* Whether the object of a place with these facts may have no other properties: not if it must have more. */
+/* Whether the object of a place with these facts is closed to other properties. It is not if it must have more of them. */
 bool schema_is_closed(const schema_pass *p, const schema_facts *facts);
 
-/* Allow no other properties than these in `out`, a part that is written. What is only required or of a condition is not allowed
- * if the client has closed the object. */
+/* Allow no other properties than these in `out`, a part that is written. If the client has closed the object, those that are
+ * only required or in a condition are not allowed either. */
 void schema_close(schema_pass *p, const schema_facts *facts, json_t *out);
 
 /* ---- Writing (schema.c, schema_parts.c, schema_keywords.c) ---- */
@@ -192,9 +192,8 @@ void schema_write_patterns(schema_pass *p, const json_t *schema, const json_t *v
 bool schema_compare(schema_pass *p);
 
 /*
- * Schemas in an array, kept by the pass: a value of any of them is not one of `schema`. There may be further values that are
- * not. *exact: there are none, if the array is empty: each value is one of `schema`. Otherwise an empty array means that they
- * cannot be expressed.
+ * An array of schemas, kept by the pass, whose values are none of `schema`; further values may be none of it. An empty array
+ * means that every value is one of `schema`, if *exact, or else that those which are none cannot be expressed.
  */
 const json_t *schema_refute(schema_pass *p, const json_t *schema, bool *exact);
 

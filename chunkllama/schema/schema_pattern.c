@@ -1,6 +1,6 @@
 /*
- * Patterns. llguidance cannot look ahead; what a pattern looks ahead for at its beginning is written as patterns that hold,
- * too, in the forms that generators of schemas write: ^(?=X), and of ^(?!X) those of which the contrary is a short pattern.
+ * Patterns. llguidance cannot look ahead. Where a pattern begins by looking ahead, in a form that generators of schemas write,
+ * that is written as a further pattern which must hold, too: any ^(?=X), and a ^(?!X) whose contrary is a short pattern.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * Schemas of what is not a value of a schema, for `not`, for what is not `if`, and for the other branches of oneOf. A schema is
- * all of its keywords, so a value that breaks any of them is none of its values; keywords whose contrary cannot be expressed
+ * Schemas of what is not a value of a schema, for `not`, for what is not `if`, and for the other branches of oneOf. All
+ * keywords of a schema must hold, so what breaks one of them is none of its values. Keywords whose contrary cannot be expressed
  * are left out.
  */
 #include <math.h>
@@ -78,7 +78,7 @@ static void type(const refutation *r) {
 
 enum { MAX_OTHERS = 100, MAX_OTHERS_BYTES = 1000 };
 
-/* Whether a pattern can say that a string is none of those in an array, ranges that a number is none of them, and so on. */
+/* Whether it can be written that a value is none of these: that a string is none of them as a pattern, a number as ranges. */
 static bool has_others(const json_t *values) {
     size_t n_bytes = 0;
     if (json_array_size(values) > MAX_OTHERS) return false;
@@ -98,7 +98,7 @@ static void values(const refutation *r) {
     json_decref(list);
 }
 
-/* Whether a name may be written twice. */
+/* Count the work of writing a name twice. False: the pass has failed. */
 static bool count_name(const refutation *r, const char *name) { return schema_work(r->p, 2 * schema_text_work(strlen(name))); }
 
 static void required(const refutation *r) {
@@ -120,7 +120,7 @@ static void properties(const refutation *r) {
     }
 }
 
-/* An array has an item that is none, or at most as many as may be any. */
+/* An array has an item that is none of `items`. */
 static void items(const refutation *r) {
     json_t *other = json_is_array(r->value) || json_object_get(r->schema, "prefixItems") ? NULL : contrary_within(r, r->value);
     if (other && !json_is_false(other)) add(r, SCHEMA_PACK(r->p, "{sssO}", "type", "array", "contains", other));
@@ -145,7 +145,7 @@ static void all_of(const refutation *r) {
     for (size_t i = 0; i < json_array_size(r->value) && schema_goes_on(r->p); i++) add_all(r, json_array_get(r->value, i));
 }
 
-/* It is none of all branches; of oneOf it might also be two. */
+/* It is a value of no branch. For oneOf it could also be one of two branches, which is not written. */
 static void any_of(const refutation *r) {
     json_t *others = schema_new(r->p, json_array());
     bool all = true;
@@ -172,7 +172,7 @@ static bool refers(schema_pass *p, const json_t *value) {
     return found;
 }
 
-/* Within the value, only to a schema without further references: llguidance cannot follow circles beside other keywords. */
+/* Within the value only if the schema has no further references: llguidance cannot follow circles beside other keywords. */
 static void reference(const refutation *r) {
     const json_t *target = schema_resolve(r->p, r->value);
     if (target && !(r->p->n_within > 0 && refers(r->p, target))) add_all(r, target);
@@ -275,7 +275,7 @@ static void put_char(cl_prompt *pattern, const char *c) {
     cl_prompt_add(pattern, (cl_str){c, char_size(c)});
 }
 
-/* The first string behind i that has another character after the first `done` bytes. */
+/* The index of the first string behind i whose next character, after `done` bytes, is another one. */
 static size_t same_next(const char *const *strings, size_t n, size_t i, size_t done) {
     const size_t first = i, size = char_size(strings[i] + done);
     while (i < n && strncmp(strings[i] + done, strings[first] + done, size) == 0) i++;
@@ -285,8 +285,8 @@ static size_t same_next(const char *const *strings, size_t n, size_t i, size_t d
 static int compare(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
 /*
- * What may follow the first `done` bytes of a string that is none of strings [n >= 1]. These have the bytes in common, are
- * sorted and differ.
+ * Strings [n >= 1] are sorted, differ, and begin with the same `done` bytes. Write the pattern of what may follow these in a
+ * string that is none of them.
  */
 static void put_others(cl_prompt *pattern, const char *const *strings, size_t n, size_t done) {
     const size_t ended = !strings[0][done];
@@ -376,7 +376,10 @@ static void add_other_numbers(schema_pass *p, const json_t *values, json_t *all)
     json_decref(numbers);
 }
 
-/* Add a type that no value has, or whose only value is the empty one. least: the keyword of those that are not empty. */
+/*
+ * Add the values of a type that are not among these: all, if none of these has the type, or else those that are not empty,
+ * which the keyword `least` says. NULL: the type has no others.
+ */
 static void add_type(schema_pass *p, const json_t *values, bool (*is)(const json_t *), const char *name, const char *least,
                      json_t *all) {
     json_t *some = of_type(p, values, is);

@@ -233,7 +233,7 @@ static void qwen_coder_writes_tags(void **state) {
     CHECK(QWEN, examples);
 }
 
-/* A value that may be a string or a number is the latter if its enum lists it, among so many values as are looked at. */
+/* A value is a number if its schema's enum lists that number; of a long enum only the first values are looked at. */
 static void long_enums_are_looked_at_in_part(void **state) {
     (void)state;
     const cl_reply_format format = format_of(QWEN);

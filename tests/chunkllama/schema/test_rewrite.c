@@ -207,7 +207,7 @@ static json_t *expressions(int n) {
     return json_pack("{sss{s{so}}}", "$ref", "#/$defs/E", "$defs", "E", "oneOf", kinds);
 }
 
-/* What cannot be told apart with little work is left as it is, and refuses nothing. */
+/* Branches of oneOf that would take too much work to tell apart stay as they are, and the schema is not refused. */
 static void recursive_unions_are_written(void **state) {
     (void)state;
     for (int n = 2; n <= 50; n += 24) {
