@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "chunkllama.h"
+#include "chunkllama/common/json_doc.h"
 #include "hf_folder.h"
 #include "tests/serve/protocol/failing_malloc.h"
 
@@ -132,8 +133,35 @@ static void a_chat_is_written_whole_or_not(void **state) {
     hf_folder_remove(folder);
 }
 
+/* Unlike by jansson's json_copy, which loses a member or an element for which memory is lacking. */
+static void json_is_copied_whole_or_not(void **state) {
+    (void)state;
+    json_t *values[] = {json_object(), json_array()};
+    for (int i = 0; i < 20; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "%d", i);
+        json_object_set_new(values[0], name, json_integer(i));
+        json_array_append_new(values[1], json_integer(i));
+    }
+    for (size_t i = 0; i < 2; i++) {
+        int n = 0;
+        for (bool failed = true; failed;) {
+            fail_malloc(++n, false);
+            json_t *copy = cl_json_copy(values[i]);
+            failed = mend_malloc();
+            if (failed ? copy != NULL : !json_equal(copy, values[i])) fail_msg("kind %zu, allocation %d", i, n);
+            json_decref(copy);
+        }
+        assert_true(n > 3);
+        json_decref(values[i]);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(folders_are_loaded_whole_or_not),
-                                       cmocka_unit_test(a_chat_is_written_whole_or_not)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(folders_are_loaded_whole_or_not),
+        cmocka_unit_test(a_chat_is_written_whole_or_not),
+        cmocka_unit_test(json_is_copied_whole_or_not),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -375,6 +375,35 @@ static void constrained_calls_have_one_form(void **state) {
     json_decref(tools);
 }
 
+/* Text is held back only where it may begin a call in the format. */
+static void other_forms_are_not_held_back(void **state) {
+    (void)state;
+    static const char text[] = "1<function=now";
+    static const struct {
+        int family;
+        bool has_tools, constrained;
+        size_t n_shown;
+    } cases[] = {
+        {QWEN, true, false, 1},    {APRIEL, true, false, 1},    {FUNCTION, true, false, 1}, {QWEN, false, false, 14},
+        {QWEN, true, true, 14},    {LLAMA, true, false, 14},    {MISTRAL, true, false, 14}, {GEMMA, true, false, 14},
+        {PYTHON, true, false, 14}, {RECIPIENT, true, true, 14},
+    };
+    json_t *tools = json_loads(TOOLS, 0, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const cl_reply_format format = format_of(cases[i].family);
+        const cl_reply_options options = {
+            .format = &format, .tools = cases[i].has_tools ? tools : NULL, .constrained = cases[i].constrained};
+        const cl_reply_part *parts;
+        size_t n, n_shown = 0;
+        cl_reply *r = cl_reply_create(&options);
+        assert_true(cl_reply_add(r, text, sizeof text - 1, false, &parts, &n));
+        for (size_t k = 0; k < n; k++) n_shown += parts[k].size;
+        if (n_shown != cases[i].n_shown) fail_msg("case %zu: %zu bytes", i, n_shown);
+        cl_reply_free(&r);
+    }
+    json_decref(tools);
+}
+
 static void reasoning_is_apart(void **state) {
     (void)state;
     static const example examples[] = {
@@ -582,6 +611,7 @@ int main(void) {
         cmocka_unit_test(python_is_read),
         cmocka_unit_test(functionary_names_functions_or_recipients),
         cmocka_unit_test(constrained_calls_have_one_form),
+        cmocka_unit_test(other_forms_are_not_held_back),
         cmocka_unit_test(reasoning_is_apart),
         cmocka_unit_test(required_calls_are_no_content),
         cmocka_unit_test(random_text_is_split_alike),
