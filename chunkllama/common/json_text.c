@@ -223,9 +223,16 @@ static void shorten_reals(char *text) {
     *to = 0;
 }
 
+/* Not by json_dumps: where jansson 2.14 cannot enlarge its text for a key, it leaves the key out. */
 char *cl_json_dumps(const json_t *value, size_t flags) {
-    char *text = json_dumps(value, flags);
-    if (text) shorten_reals(text);
-    if (text) text[cl_json_restore(text, strlen(text))] = '\0';
+    const size_t size = json_dumpb(value, NULL, 0, flags);
+    char *text = size > 0 ? malloc(size + 1) : NULL;
+    if (!text || json_dumpb(value, text, size, flags) != size) {
+        free(text);
+        return NULL;
+    }
+    text[size] = '\0';
+    shorten_reals(text);
+    text[cl_json_restore(text, strlen(text))] = '\0';
     return text;
 }

@@ -50,26 +50,33 @@ static inline opened open_chat(const small_vocab *v, const char *name) {
 }
 
 /*
- * The text of a chat's tokens, and how many of them are special. The chat is an object with the members of cl_chat_input, in
- * JSON with single quotes.
+ * Read a chat: an object with the members of cl_chat_input, in JSON with single quotes. Returns the object, from which `in`
+ * borrows.
  */
-static inline cl_status render(const cl_chat *chat, const cl_tokenizer *tok, const char *input, char *text, size_t size,
-                               int *n_special, cl_error *error) {
+static inline json_t *read_chat(const char *input, cl_chat_input *in) {
     char *json = strdup(input);
     for (char *at = json; *at; at++)
         if (*at == '\'') *at = '"';
     json_error_t wrong;
     json_t *object = json_loads(json, 0, &wrong);
     if (!object) fail_msg("%s: %s", json, wrong.text);
+    cl_chat_input_init(in);
+    in->messages = json_object_get(object, "messages");
+    in->tools = json_object_get(object, "tools");
+    in->documents = json_object_get(object, "documents");
+    in->kwargs = json_object_get(object, "kwargs");
+    in->continue_final_message = json_is_true(json_object_get(object, "continue_final_message"));
+    in->add_generation_prompt = !in->continue_final_message;
+    in->now = 1719835200; /* noon of 1 July 2024, in UTC */
+    free(json);
+    return object;
+}
+
+/* The text of a chat's tokens, and how many of them are special. */
+static inline cl_status render(const cl_chat *chat, const cl_tokenizer *tok, const char *input, char *text, size_t size,
+                               int *n_special, cl_error *error) {
     cl_chat_input in;
-    cl_chat_input_init(&in);
-    in.messages = json_object_get(object, "messages");
-    in.tools = json_object_get(object, "tools");
-    in.documents = json_object_get(object, "documents");
-    in.kwargs = json_object_get(object, "kwargs");
-    in.continue_final_message = json_is_true(json_object_get(object, "continue_final_message"));
-    in.add_generation_prompt = !in.continue_final_message;
-    in.now = 1719835200; /* noon of 1 July 2024, in UTC */
+    json_t *object = read_chat(input, &in);
     cl_token_list ids = {0};
     const cl_status status = cl_chat_tokenize(chat, &in, &ids, error);
     size_t at = 0;
@@ -82,7 +89,6 @@ static inline cl_status render(const cl_chat *chat, const cl_tokenizer *tok, con
     text[at] = 0;
     cl_token_list_free(&ids);
     json_decref(object);
-    free(json);
     return status;
 }
 

@@ -532,36 +532,43 @@ static cl_status render_without_memory(const opened *o, const cl_chat_input *in,
     return status;
 }
 
-/* Chats with calls, some with odd arguments, are written whole or not at all. */
+#define NINE(x) x ", " x ", " x ", " x ", " x ", " x ", " x ", " x ", " x /* more than an array of jansson has at first */
+#define A_PART  "{'type': 'text', 'text': 'a'}"
+
+/* Chats with calls, some with odd arguments, or with parts, are written whole or not at all. */
 static void lacking_memory_is_an_error(void **state) {
     (void)state;
     static const char *const templates[] = {
         WITH_CALLS("c.function.arguments | tojson",
                    "{% if m.tool_calls | length > 1 %}{{ raise_exception('one!') }}{% endif %}"),
         WITH_CALLS("c.function.arguments | tojson", "{% if c.id | length != 9 %}{{ raise_exception('length 9!') }}{% endif %}"),
-        WITH_CALLS("'```' + c.function.arguments", ""), CALLS_BY("{{ c.function.arguments.items() | list | tojson }}"), EACH};
-    static const char chat[] = "[" USER ", " CALLS ", " RESULT("2") ", " RESULT("1") ", " ODD_CALL ", " LATE "]";
-    char *json = strdup(chat);
-    for (char *at = json; *at; at++)
-        if (*at == '\'') *at = '"';
-    cl_chat_input in;
-    cl_chat_input_init(&in);
-    json_t *messages = json_loads(json, 0, NULL);
-    assert_non_null(messages);
-    in.messages = messages;
-    for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
-        const small_vocab v = vocab_with(templates[i], bars);
+        WITH_CALLS("'```' + c.function.arguments", ""),
+        CALLS_BY("{{ c.function.arguments.items() | list | tojson }}"),
+        EACH,
+        "{% for m in messages %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}",
+    };
+    static const char *const chats[] = {
+        CHAT(USER ", " CALLS ", " RESULT("2") ", " RESULT("1") ", " ODD_CALL ", " LATE),
+        "{'messages': [" USER
+        ", {'role': 'assistant', 'content': '', 'tool_calls': [" NINE(CALL("1")) "]}, " LATE
+                                                                                 "], 'tools': [" NINE(ONE_TOOL) "]}",
+        "{'messages': [" USER ", {'role': 'assistant', 'content': [" NINE(A_PART) "]}], 'continue_final_message': true}",
+    };
+    enum { N_CHATS = sizeof chats / sizeof *chats };
+    for (size_t i = 0; i < N_CHATS * (sizeof templates / sizeof *templates); i++) {
+        const small_vocab v = vocab_with(templates[i / N_CHATS], bars);
+        cl_chat_input in;
+        json_t *object = read_chat(chats[i % N_CHATS], &in);
         opened o = open_chat(&v, NULL);
         size_t n = 0;
         for (has_failed = true; has_failed; n++) {
             const cl_status status = render_without_memory(&o, &in, n);
-            if (status != (has_failed ? CL_ERR_NOMEM : CL_OK)) fail_msg("template %zu, allocation %zu: %d", i, n, (int)status);
+            if (status != (has_failed ? CL_ERR_NOMEM : CL_OK)) fail_msg("chat %zu, allocation %zu: %d", i, n, (int)status);
         }
         assert_true(n > 20);
         close_chat(&o);
+        json_decref(object);
     }
-    json_decref(messages);
-    free(json);
 }
 
 #define PARTS "{'role': 'user', 'content': [{'type': 'text', 'text': 'a'}, {'type': 'text', 'text': 'b'}]}"
