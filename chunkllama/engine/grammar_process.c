@@ -41,10 +41,10 @@ typedef struct matcher {
     bool is_foreseen;     /* its answer is that to the next try_advance */
     int32_t foreseen;     /* the token */
 
-    /* What the process has not got yet: tokens that were added, and what the next turn asks. */
+    /* What the process has not got yet: tokens that were added, and what the next question asks. */
     int32_t added[CL_FORCED_MAX];
     uint32_t n_added, asks, n_checked;
-    const int32_t *checked; /* [n_checked] borrowed for the turn */
+    const int32_t *checked; /* [n_checked] borrowed for the question */
 
     /* What it has answered, as far as it still holds. */
     bool has_state, has_mask;
@@ -69,9 +69,9 @@ struct process {
     uint64_t memory_bytes;
     process *next;
 
-    atomic_bool has_ended; /* once `end` says how; never false again */
-    pthread_mutex_t turn;  /* held from a request to its reply; guards everything below */
-    cl_started started;    /* its socket is closed once it has ended */
+    atomic_bool has_ended;    /* once `end` says how; never false again */
+    pthread_mutex_t exchange; /* held from a request to its reply; guards everything below */
+    cl_started started;       /* its socket is closed once it has ended */
     cl_error end;
     double step_s;      /* CPU time that its last answers took */
     uint32_t n_numbers; /* of matchers */
@@ -114,7 +114,7 @@ static void free_process(process *p) {
     cl_starter_end(p->l->starter, &p->started);
     free_list(p->freed);
     free_list(p->unused);
-    pthread_mutex_destroy(&p->turn);
+    pthread_mutex_destroy(&p->exchange);
     free(p->request);
     free(p->text);
     free(p);
@@ -195,7 +195,7 @@ static cl_status explain_time(const cl_process_limits *l, bool compiles, cl_erro
     return cl_fail_field(error, CL_ERR_LIMIT, "grammar",
                          "cannot be followed: a step of it takes more than %g s of CPU time, or all steps together more than "
                          "%g s, with %g s more for each token; simplify it",
-                         l->answer_s, l->first_s, l->turn_s);
+                         l->answer_s, l->first_s, l->question_s);
 }
 
 /* Say how a process has ended. The grammar is being compiled, or was. */
@@ -224,7 +224,7 @@ static cl_status explain_end(const cl_process_limits *l, int status, bool late, 
                    by_signal ? "signal" : "exit status", by_signal ? signal : WEXITSTATUS(status));
 }
 
-/* End a process that is of no use any more; held: p->turn, or nobody else uses p. */
+/* End a process that is of no use any more; held: p->exchange, or nobody else uses p. */
 static void end_process(process *p, bool late, bool compiles) {
     if (atomic_load(&p->has_ended)) return;
     const int status = cl_starter_end(p->l->starter, &p->started);
@@ -237,16 +237,18 @@ static void end_process(process *p, bool late, bool compiles) {
 
 /* ---- Requests ---- */
 
-static size_t turn_size(const matcher *m) { return sizeof(cl_wire_turn) + (m->n_added + m->n_checked) * sizeof(int32_t); }
+static size_t question_size(const matcher *m) {
+    return sizeof(cl_wire_question) + (m->n_added + m->n_checked) * sizeof(int32_t);
+}
 
 static char *put(char *at, const void *bytes, size_t size) {
     if (size > 0) memcpy(at, bytes, size);
     return at + size;
 }
 
-static char *put_turn(char *at, const matcher *m) {
-    const cl_wire_turn t = {.matcher = m->number, .asks = m->asks, .n_added = m->n_added, .n_checked = m->n_checked};
-    at = put(at, &t, sizeof t);
+static char *put_question(char *at, const matcher *m) {
+    const cl_wire_question q = {.matcher = m->number, .asks = m->asks, .n_added = m->n_added, .n_checked = m->n_checked};
+    at = put(at, &q, sizeof q);
     at = put(at, m->added, m->n_added * sizeof *m->added);
     return put(at, m->checked, m->n_checked * sizeof *m->checked);
 }
@@ -261,20 +263,20 @@ static bool reserve(process *p, size_t size) {
     return true;
 }
 
-/* Send the turns of n matchers, and of those that were freed. With p->turn held. */
-static bool send_turns(process *p, cl_matcher *const *matchers, int32_t n, double until, bool *late) {
-    cl_wire_request head = {.kind = CL_WIRE_TURNS};
-    for (const matcher *m = p->freed; m; m = m->next, head.n++) head.size += turn_size(m);
-    for (int32_t i = 0; i < n; i++, head.n++) head.size += turn_size((matcher *)matchers[i]);
+/* Send the questions to n matchers, and to those that were freed. With p->exchange held. */
+static bool send_questions(process *p, cl_matcher *const *matchers, int32_t n, double until, bool *late) {
+    cl_wire_request head = {.kind = CL_WIRE_QUESTIONS};
+    for (const matcher *m = p->freed; m; m = m->next, head.n++) head.size += question_size(m);
+    for (int32_t i = 0; i < n; i++, head.n++) head.size += question_size((matcher *)matchers[i]);
     if (!reserve(p, sizeof head + head.size)) return false;
     char *at = put(p->request, &head, sizeof head);
     for (matcher *m; (m = p->freed);) {
-        at = put_turn(at, m);
+        at = put_question(at, m);
         p->freed = m->next;
         m->next = p->unused;
         p->unused = m;
     }
-    for (int32_t i = 0; i < n; i++) at = put_turn(at, (matcher *)matchers[i]);
+    for (int32_t i = 0; i < n; i++) at = put_question(at, (matcher *)matchers[i]);
     return cl_wire_write_until(p->started.fd, p->request, sizeof head + head.size, until, late);
 }
 
@@ -352,8 +354,8 @@ static void fail(matcher *m, const cl_error *error) {
 /* Send what matchers ask their process, which then belongs to the calling thread until receive. */
 static void request(process *p, cl_matcher *const *matchers, int32_t n) {
     bool late = false;
-    pthread_mutex_lock(&p->turn);
-    if (!atomic_load(&p->has_ended) && !send_turns(p, matchers, n, clock_seconds() + p->l->limits.answer_wait_s, &late))
+    pthread_mutex_lock(&p->exchange);
+    if (!atomic_load(&p->has_ended) && !send_questions(p, matchers, n, clock_seconds() + p->l->limits.answer_wait_s, &late))
         end_process(p, late, false);
 }
 
@@ -363,7 +365,7 @@ static void receive(process *p, cl_matcher *const *matchers, int32_t n) {
     if (!atomic_load(&p->has_ended) && !read_answers(p, matchers, n, clock_seconds() + p->l->limits.answer_wait_s, &late))
         end_process(p, late, false);
     for (int32_t i = 0; atomic_load(&p->has_ended) && i < n; i++) fail((matcher *)matchers[i], &p->end);
-    pthread_mutex_unlock(&p->turn);
+    pthread_mutex_unlock(&p->exchange);
 }
 
 /* ---- Matchers ---- */
@@ -456,21 +458,21 @@ static domain_time time_of(cl_matcher *const *first, cl_matcher *const *end, con
         process *p = process_of(*at);
         if (p->domain != like->domain || atomic_load(&p->has_ended)) continue;
         t.seconds += p->step_s;
-        t.limit += limits->turn_s * count_group(at, end);
+        t.limit += limits->question_s * count_group(at, end);
         if (!t.longest || p->step_s > t.longest->step_s) t.longest = p;
     }
     return t;
 }
 
 static void end_longest(process *p) {
-    pthread_mutex_lock(&p->turn);
+    pthread_mutex_lock(&p->exchange);
     end_process(p, false, false);
     cl_fail_field(
         &p->end, CL_ERR_LIMIT, "grammar",
         "cannot be followed: in a step the grammars of one tenant take more than %g s of CPU time together, with %g s "
         "more for each token, and this one the most; simplify it",
-        p->l->limits.domain_s, p->l->limits.turn_s);
-    pthread_mutex_unlock(&p->turn);
+        p->l->limits.domain_s, p->l->limits.question_s);
+    pthread_mutex_unlock(&p->exchange);
 }
 
 /* Of each domain, end the processes that took most of a step, until the others took no more than they may together. */
@@ -533,22 +535,22 @@ static void free_matcher(cl_matcher *base) {
     m->mask = NULL;
     m->asks = CL_ASK_END;
     m->n_added = m->n_checked = 0;
-    pthread_mutex_lock(&p->turn);
+    pthread_mutex_lock(&p->exchange);
     matcher **list = m->is_known ? &p->freed : &p->unused;
     m->next = *list;
     *list = m;
-    pthread_mutex_unlock(&p->turn);
+    pthread_mutex_unlock(&p->exchange);
 }
 
 static cl_matcher *start(cl_grammar *base) {
     process *p = (process *)base;
-    pthread_mutex_lock(&p->turn);
+    pthread_mutex_lock(&p->exchange);
     matcher *m = p->unused;
     if (m) p->unused = m->next;
     const uint32_t number = m ? m->number : p->n_numbers;
     if (!m) m = malloc(sizeof *m);
     if (m && number == p->n_numbers) p->n_numbers++;
-    pthread_mutex_unlock(&p->turn);
+    pthread_mutex_unlock(&p->exchange);
     if (!m) return NULL;
     *m = (matcher){
         .base = {get_mask, advance, try_advance, get_forced, count_valid, is_complete, explain, free_matcher, foresee},
@@ -604,7 +606,7 @@ static process *create_process(library *l, uint32_t domain, cl_grammar_kind kind
                    .n_users = 1,
                    .started.fd = -1};
     atomic_init(&p->has_ended, false);
-    pthread_mutex_init(&p->turn, NULL);
+    pthread_mutex_init(&p->exchange, NULL);
     return p;
 }
 

@@ -17,7 +17,7 @@ const cl_process_limits cl_process_defaults = {
     .answer_s = 0.1,
     .first_s = 1,
     .domain_s = 0.4,
-    .turn_s = 0.01,
+    .question_s = 0.01,
     .compile_wait_s = 20,
     .answer_wait_s = 10,
 };
@@ -84,7 +84,7 @@ static void end_matcher(serving *s, uint32_t number) {
     s->matchers[number] = NULL;
 }
 
-/* Each step of a turn returns false if the matcher has failed. */
+/* Each step of a question returns false if the matcher has failed. */
 static bool add_tokens(cl_matcher *m, const int32_t *tokens, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         if (!m->advance(m, tokens[i])) return false;
@@ -105,14 +105,14 @@ static bool get_state(cl_matcher *m, cl_wire_answer *a) {
 }
 
 /* A token that is refused is followed by others, which the mask answers. */
-static bool answer(serving *s, const cl_wire_turn *t, const int32_t *tokens, cl_matcher *m, cl_wire_answer *a) {
-    const int32_t *checked = tokens + t->n_added;
-    if (!add_tokens(m, tokens, t->n_added)) return false;
-    if (t->asks & CL_ASK_VALID) a->n_valid = m->count_valid(m, checked, (int32_t)t->n_checked);
-    if (t->asks & CL_ASK_TRY && !try_token(m, checked[0], a)) return false;
-    a->has_mask = t->asks & CL_ASK_MASK || (t->asks & CL_ASK_TRY && !a->allowed);
+static bool answer(serving *s, const cl_wire_question *q, const int32_t *tokens, cl_matcher *m, cl_wire_answer *a) {
+    const int32_t *checked = tokens + q->n_added;
+    if (!add_tokens(m, tokens, q->n_added)) return false;
+    if (q->asks & CL_ASK_VALID) a->n_valid = m->count_valid(m, checked, (int32_t)q->n_checked);
+    if (q->asks & CL_ASK_TRY && !try_token(m, checked[0], a)) return false;
+    a->has_mask = q->asks & CL_ASK_MASK || (q->asks & CL_ASK_TRY && !a->allowed);
     if (a->has_mask && !m->get_mask(m, s->mask)) return false;
-    return !(t->asks & CL_ASK_STATE) || a->has_mask || get_state(m, a);
+    return !(q->asks & CL_ASK_STATE) || a->has_mask || get_state(m, a);
 }
 
 static bool write_failure(const serving *s, cl_matcher *m) {
@@ -122,28 +122,28 @@ static bool write_failure(const serving *s, cl_matcher *m) {
     return cl_wire_write(s->fd, &a, sizeof a) && cl_wire_write(s->fd, &error, sizeof error);
 }
 
-static bool take_turn(serving *s, const cl_wire_turn *t, const int32_t *tokens) {
+static bool take_question(serving *s, const cl_wire_question *q, const int32_t *tokens) {
     cl_wire_answer a = {.failed = false};
-    if (t->asks & CL_ASK_END) {
-        end_matcher(s, t->matcher);
+    if (q->asks & CL_ASK_END) {
+        end_matcher(s, q->matcher);
         return true;
     }
-    s->left_s += s->limits->turn_s;
-    cl_matcher *m = find_matcher(s, t->matcher);
-    if (!m || !answer(s, t, tokens, m, &a)) return write_failure(s, m);
+    s->left_s += s->limits->question_s;
+    cl_matcher *m = find_matcher(s, q->matcher);
+    if (!m || !answer(s, q, tokens, m, &a)) return write_failure(s, m);
     return cl_wire_write(s->fd, &a, sizeof a) && (!a.has_mask || cl_wire_write(s->fd, s->mask, s->mask_bytes));
 }
 
-static bool take_turns(serving *s, const cl_wire_request *r, const char *bytes) {
-    const double begin = cpu_seconds(), more = s->limits->turn_s * r->n, left = s->left_s + more;
+static bool take_questions(serving *s, const cl_wire_request *r, const char *bytes) {
+    const double begin = cpu_seconds(), more = s->limits->question_s * r->n, left = s->left_s + more;
     if (left <= 0) _exit(CL_EXIT_TIME);
     cl_confine_time(fmin(left, s->limits->answer_s + more));
     bool ok = s->grammar;
     for (uint32_t i = 0; ok && i < r->n; i++) {
-        const cl_wire_turn *t = (const cl_wire_turn *)(const void *)bytes;
-        const int32_t *tokens = (const int32_t *)(const void *)(t + 1);
-        ok = take_turn(s, t, tokens);
-        bytes = (const char *)(tokens + t->n_added + t->n_checked);
+        const cl_wire_question *q = (const cl_wire_question *)(const void *)bytes;
+        const int32_t *tokens = (const int32_t *)(const void *)(q + 1);
+        ok = take_question(s, q, tokens);
+        bytes = (const char *)(tokens + q->n_added + q->n_checked);
     }
     s->left_s -= cpu_seconds() - begin;
     return ok && write_reply(s, begin);
@@ -156,7 +156,7 @@ static bool serve_one(serving *s) {
     if (!cl_wire_read(s->fd, &r, sizeof r)) return false;
     char *bytes = malloc(r.size + 1);
     const bool ok = bytes && cl_wire_read(s->fd, bytes, r.size) &&
-                    (r.kind == CL_WIRE_TURNS ? take_turns(s, &r, bytes) : compile(s, &r, bytes));
+                    (r.kind == CL_WIRE_QUESTIONS ? take_questions(s, &r, bytes) : compile(s, &r, bytes));
     free(bytes);
     return ok;
 }

@@ -16,7 +16,7 @@ typedef struct cl_process_limits {
     double compile_s;         /* CPU time of a compilation with the first mask */
     double answer_s, first_s; /* CPU time of the answers of a step, and of all answers, beside the next */
     double domain_s;          /* the same of the answers of a step to all grammars of a domain */
-    double turn_s;            /* CPU time that each turn adds to the three */
+    double question_s;        /* CPU time that each question adds to the three */
     double compile_wait_s, answer_wait_s;
 } cl_process_limits;
 

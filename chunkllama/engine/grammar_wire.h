@@ -3,8 +3,8 @@
  * a request, the process the reply to it, and so on. The process also has the engine's code in it, so both have the same
  * structs. What a reply says is not trusted: its numbers are checked before they are used.
  *
- *   request   cl_wire_request, then `size` bytes: the text of the grammar, or n turns
- *   turn      cl_wire_turn, then its tokens
+ *   request   cl_wire_request, then `size` bytes: the text of the grammar, or n questions
+ *   question  cl_wire_question, then its tokens
  *   reply     for the text, a cl_error, or n answers; then cl_wire_reply
  *   answer    cl_wire_answer, then a cl_error if it failed, then a mask if it has one
  */
@@ -15,15 +15,15 @@
 
 #include "grammar.h"
 
-enum { CL_WIRE_TEXT_KINDS = CL_GRAMMAR_LARK + 1, CL_WIRE_TURNS = CL_WIRE_TEXT_KINDS };
+enum { CL_WIRE_TEXT_KINDS = CL_GRAMMAR_LARK + 1, CL_WIRE_QUESTIONS = CL_WIRE_TEXT_KINDS };
 
 typedef struct cl_wire_request {
-    uint32_t kind; /* a cl_grammar_kind: compile; or CL_WIRE_TURNS */
-    uint32_t n;    /* turns */
+    uint32_t kind; /* a cl_grammar_kind: compile; or CL_WIRE_QUESTIONS */
+    uint32_t n;    /* questions */
     uint64_t size;
 } cl_wire_request;
 
-/* What a turn asks of its matcher, in this order. */
+/* What a question asks of its matcher, in this order. */
 enum {
     CL_ASK_VALID = 1, /* how many of the tokens checked may come next, one after the other */
     CL_ASK_TRY = 2,   /* to add the token checked if it may come; otherwise for the mask */
@@ -32,11 +32,11 @@ enum {
     CL_ASK_END = 16,  /* to be freed; there is no answer */
 };
 
-typedef struct cl_wire_turn {
+typedef struct cl_wire_question {
     uint32_t matcher; /* its number; a new one is started at the grammar's beginning */
     uint32_t asks;
     uint32_t n_added, n_checked; /* tokens that are added first, and that are asked about */
-} cl_wire_turn;
+} cl_wire_question;
 
 typedef struct cl_wire_reply {
     uint64_t memory_bytes; /* by which the process has grown */

@@ -548,12 +548,12 @@ static void a_matcher_fails_alone(void **state) {
     end(l, g);
 }
 
-/* All answers of a grammar together have a budget, to which each turn adds. */
+/* All answers of a grammar together have a budget, to which each question adds. */
 static void slow_grammars_run_out_of_time(void **state) {
     (void)state;
     cl_process_limits limits = cl_process_defaults;
     limits.first_s = 1e-3;
-    limits.turn_s = 0;
+    limits.question_s = 0;
     cl_grammar_library *l = open_with(&limits);
     cl_grammar *g = must_compile(l, "x");
     cl_matcher *m = g->start(g);
@@ -572,7 +572,7 @@ static void a_domains_steps_have_a_limit(void **state) {
     (void)state;
     enum { N = 11 }; /* the last one is another domain's */
     cl_process_limits limits = cl_process_defaults;
-    limits.turn_s = 0;
+    limits.question_s = 0;
     limits.answer_s = limits.first_s = limits.answer_wait_s = 1e9;
     cl_grammar_library *l = open_with(&limits);
     cl_grammar *g[N];

@@ -444,7 +444,7 @@ static void bombs_end_with_their_processes(void **state) {
     if (!s->path) skip();
     cl_process_limits limits = cl_process_defaults;
     limits.compile_s = limits.answer_s = limits.first_s = 0.05;
-    limits.turn_s = 1e-4;
+    limits.question_s = 1e-4;
     limits.compile_wait_s = limits.answer_wait_s = 1e9;
     char *const multiples = numbered("{\"properties\":{\"a\":{}", ",\"~\":{\"multipleOf\":9973}", 300, "}}");
     const struct {
