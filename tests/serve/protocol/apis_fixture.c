@@ -81,7 +81,7 @@ void scene_finish(scene *s, cl_engine_finish finish, int32_t stop) {
 
 /* ---- Answers ---- */
 
-static json_t *read_writer(openai_writer *w) {
+json_t *read_writer(openai_writer *w) {
     char *text = writer_end(w, NULL);
     assert_non_null(text);
     json_t *json = json_loads(text, 0, NULL);

@@ -23,6 +23,9 @@ void scene_say(scene *s, cl_reply_kind kind, const char *text);
 /* The choice ends; stop: the index of the stop string, or -1. The stream reports it. */
 void scene_finish(scene *s, cl_engine_finish finish, int32_t stop);
 
+/* The JSON that was written, which must be whole. The caller frees it. */
+json_t *read_writer(openai_writer *w);
+
 /* The whole answer, and the events of the stream: an array of [type, data]. The caller frees them. */
 json_t *scene_answer(const scene *s);
 json_t *scene_events(scene *s);

@@ -381,9 +381,7 @@ static void errors_have_anthropics_types(void **state) {
         const openai_error error = {.status = cases[i].status, .code = cases[i].code, .message = "m"};
         openai_writer w = {0};
         anthropic_messages.write_error(&w, NULL, &error);
-        char *text = writer_end(&w, NULL);
-        json_t *json = json_loads(text, 0, NULL);
-        free(text);
+        json_t *json = read_writer(&w);
         assert_at(json, "/type", "\"error\"");
         assert_at(json, "/error", cases[i].expected);
         json_decref(json);

@@ -233,13 +233,6 @@ static void answers_have_timings(void **state) {
 
 /* ---- Facts ---- */
 
-static json_t *read_all(openai_writer *w) {
-    char *text = writer_end(w, NULL);
-    json_t *json = json_loads(text, 0, NULL);
-    free(text);
-    return json;
-}
-
 /* With and without a BOS, the text is the one whose completion begins with the tokens of the chat. */
 static void chats_are_written(void **state) {
     (void)state;
@@ -250,7 +243,7 @@ static void chats_are_written(void **state) {
         openai_writer w = {0};
         fake_add_bos(bos);
         assert_true(llama_server_apply_template(&c, body, &w, &error));
-        json_t *answer = read_all(&w);
+        json_t *answer = read_writer(&w);
         assert_at(answer, "/prompt", "\"hi</s>\"");
         json_decref(answer);
     }
@@ -267,7 +260,7 @@ static void facts_are_told(void **state) {
     c.local.penalty_window = INT32_MAX;
     c.local.max_tokens_completion = -1;
     llama_server_write_props(&w, &c, 7);
-    json_t *props = read_all(&w);
+    json_t *props = read_writer(&w);
     assert_at(props, "/total_slots", "7");
     assert_at(props, "/default_generation_settings/n_ctx", "100");
     assert_at(props, "/default_generation_settings/params/temperature", "0.75");

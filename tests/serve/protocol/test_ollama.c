@@ -486,13 +486,6 @@ static void vectors_are_answered(void **state) {
 
 /* ---- Facts ---- */
 
-static json_t *read_all(openai_writer *w) {
-    char *text = writer_end(w, NULL);
-    json_t *json = json_loads(text, 0, NULL);
-    free(text);
-    return json;
-}
-
 #define DETAILS                                                                                                                \
     "{\"parent_model\":\"\",\"format\":\"gguf\",\"family\":\"fake\",\"families\":[\"fake\"],\"parameter_size\":\"1.0M\","      \
     "\"quantization_level\":\"Q8_0\"}"
@@ -506,7 +499,7 @@ static void models_are_listed(void **state) {
     c.names = &names;
     c.started_at = 86400;
     ollama_write_models(&w, &c);
-    json_t *models = read_all(&w);
+    json_t *models = read_writer(&w);
     assert_at(models, "/models/0/name", "\"mine:latest\"");
     assert_at(models, "/models/0/model", "\"mine:latest\"");
     assert_at(models, "/models/1/name", "\"small:1b\"");
@@ -542,7 +535,7 @@ static void models_are_shown(void **state) {
         assert_true(ollama_show(&c, body, &w, &error) == cases[i].known);
         json_decref(body);
         if (!cases[i].known) continue;
-        json_t *facts = read_all(&w);
+        json_t *facts = read_writer(&w);
         assert_at(facts, "/details", DETAILS);
         assert_at(facts, "/template", "\"{{ messages }}\"");
         assert_at(facts, "/parameters", "\"num_ctx 100\"");
