@@ -206,14 +206,16 @@ static const char *after_string(const char *at) {
     return at + (*at != 0);
 }
 
+/* Whether a number [size] is a real. */
+static bool is_real(const char *at, size_t size) { return memchr(at, '.', size) || memchr(at, 'e', size); }
+
 /* jansson writes 17 digits, of which other readers round the last ones. */
 static void shorten_reals(char *text) {
     char *to = text, digits[32];
     for (const char *at = text, *end; *at; at = end) {
         const size_t n_number = strspn(at, NUMBER);
         end = *at == '"' ? after_string(at) : at + (n_number > 0 ? n_number : 1);
-        const bool is_long = *at != '"' && end - at > 16 && strcspn(at, ".e") < n_number;
-        if (is_long && shorten(at, end, digits)) {
+        if (n_number > 16 && is_real(at, n_number) && shorten(at, end, digits)) {
             to = stpcpy(to, digits);
         } else {
             memmove(to, at, (size_t)(end - at));

@@ -132,6 +132,20 @@ static void reals_have_few_digits(void **state) {
     }
 }
 
+/* A number is looked at by itself: with the text behind each of these, they would take hours. */
+static void many_long_integers_are_written(void **state) {
+    (void)state;
+    enum { N = 2000000, N_DIGITS = 19 };
+    json_t *one = json_integer(INT64_MAX), *all = json_array();
+    for (int i = 0; i < N; i++) json_array_append(all, one);
+    char *written = cl_json_dumps(all, JSON_COMPACT);
+    assert_int_equal(strlen(written), (size_t)N * (N_DIGITS + 1) + 1);
+    assert_memory_equal(written, "[9223372036854775807,9223372036854775807,", 41);
+    free(written);
+    json_decref(all);
+    json_decref(one);
+}
+
 /* Such a number is of no type that a field may have. */
 static void a_number_beyond_64_bits_is_no_other_value(void **state) {
     (void)state;
@@ -230,6 +244,7 @@ int main(void) {
         cmocka_unit_test(only_absurd_bodies_are_refused),
         cmocka_unit_test(all_json_is_read),
         cmocka_unit_test(reals_have_few_digits),
+        cmocka_unit_test(many_long_integers_are_written),
         cmocka_unit_test(a_number_beyond_64_bits_is_no_other_value),
         cmocka_unit_test(a_text_without_memory_is_not_invalid),
     };
