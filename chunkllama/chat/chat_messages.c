@@ -55,6 +55,28 @@ static json_t *join(json_t *a, const char *separator, json_t *b) {
     return take_text(&text);
 }
 
+static json_t *content_of(const json_t *message) { return content_text(json_object_get(message, "content")); }
+
+/* A message, and the text that it gets as its content if texts of others are joined to it. */
+typedef struct joint {
+    json_t *message; /* borrowed; NULL: there is none yet */
+    cl_prompt text;  /* owned */
+} joint;
+
+/* Add a string, which is released, as a paragraph. */
+static void add_paragraph(cl_prompt *text, json_t *string) {
+    text->no_memory |= !string;
+    if (text->size > 0 && !is_empty(string)) add_literal(text, "\n\n");
+    add_string(text, string);
+    json_decref(string);
+}
+
+/* Join a string, which is released, to the content. What is joined is copied once, however many strings follow. */
+static void join_to(joint *j, json_t *string) {
+    if (j->text.size == 0) add_paragraph(&j->text, content_of(j->message));
+    add_paragraph(&j->text, string);
+}
+
 /* ---- Messages ---- */
 
 typedef struct rewriter {
@@ -63,6 +85,7 @@ typedef struct rewriter {
     bool describes_calls;
     json_t *out;       /* the messages so far; owned */
     cl_prompt results; /* of calls, the text of a message that is not among them yet; owned */
+    joint last;        /* the last message, if text is joined to it */
     int64_t n_steps;   /* that were taken */
     bool no_memory;
 } rewriter;
@@ -79,6 +102,12 @@ static json_t *copy_of(rewriter *w, const json_t *value) {
 static void set(rewriter *w, json_t *object, const char *key, json_t *value) {
     w->n_steps += STEPS_OF_MEMBER + (int64_t)json_string_length(value) / BYTES_OF_STEP;
     w->no_memory |= !value || json_object_set_new_nocheck(object, key, value) != 0;
+}
+
+static void end_joint(rewriter *w, joint *j) {
+    w->no_memory |= j->text.no_memory;
+    if (j->text.size > 0) set(w, j->message, "content", take_text(&j->text));
+    j->text = (cl_prompt){0};
 }
 
 bool cl_chat_is_role(const json_t *message, const char *role) {
@@ -151,13 +180,13 @@ static void describe_calls(rewriter *w, json_t *message) {
         json_is_string(arguments) ? add_string(&text, arguments) : add_json(&text, arguments);
         add_literal(&text, "}\n</tool_call>");
     }
-    set(w, message, "content", join(content_text(json_object_get(message, "content")), "\n", take_text(&text)));
+    set(w, message, "content", join(content_of(message), "\n", take_text(&text)));
     json_object_del(message, "tool_calls");
 }
 
 /* Add the result of a call to the text of those before it. */
 static void add_result(rewriter *w, const json_t *message) {
-    json_t *content = content_text(json_object_get(message, "content"));
+    json_t *content = content_of(message);
     w->no_memory |= !content;
     add_literal(&w->results, w->results.size > 0 ? "\n<tool_response>\n" : "<tool_response>\n");
     add_string(&w->results, content);
@@ -165,14 +194,14 @@ static void add_result(rewriter *w, const json_t *message) {
     json_decref(content);
 }
 
-/* Put text before or after the content of message i. */
-static void add_to_content(rewriter *w, size_t i, json_t *text, bool before) {
-    json_t *message = json_array_get(w->out, i), *content = content_text(json_object_get(message, "content"));
-    set(w, message, "content", before ? join(text, "\n\n", content) : join(content, "\n\n", text));
-}
-
 static bool ends_with_user(const rewriter *w) {
     return cl_chat_is_role(json_array_get(w->out, json_array_size(w->out) - 1), "user");
+}
+
+static void join_to_last(rewriter *w, json_t *string) {
+    w->n_steps += STEPS_OF_MEMBER;
+    w->last.message = json_array_get(w->out, json_array_size(w->out) - 1);
+    join_to(&w->last, string);
 }
 
 /* Write the results of consecutive calls: at the end of the user's message before them, or as a message of the user. */
@@ -182,7 +211,7 @@ static void end_results(rewriter *w) {
     json_t *text = take_text(&w->results);
     w->results = (cl_prompt){0};
     if (ends_with_user(w)) {
-        add_to_content(w, json_array_size(w->out) - 1, text, false);
+        join_to_last(w, text);
         return;
     }
     json_t *user = json_object();
@@ -193,7 +222,7 @@ static void end_results(rewriter *w) {
 
 /* Let a message of the user begin with the results of calls before it, since in many templates roles must alternate. */
 static void begin_with_results(rewriter *w, json_t *message) {
-    json_t *content = content_text(json_object_get(message, "content"));
+    json_t *content = content_of(message);
     set(w, message, "content", join(take_text(&w->results), "\n\n", content));
     w->results = (cl_prompt){0};
 }
@@ -235,7 +264,7 @@ static void add_message(rewriter *w, const json_t *original) {
     const bool is_user = cl_chat_is_role(original, "user"), joins = is_user && w->results.size > 0 && ends_with_user(w);
     if (!is_user || joins) end_results(w);
     if (joins) { /* results without a call, between two messages of the user */
-        add_to_content(w, json_array_size(w->out) - 1, content_text(json_object_get(original, "content")), false);
+        join_to_last(w, content_of(original));
         return;
     }
     json_t *message = copy_of(w, original);
@@ -248,6 +277,7 @@ static void add_message(rewriter *w, const json_t *original) {
     rewrite_reasoning(w, message, has_calls);
     if (has_calls) rewrite_calls(w, message);
     rewrite_content(w, message, has_calls);
+    end_joint(w, &w->last);
     w->no_memory |= json_array_append_new(w->out, message) != 0;
 }
 
@@ -321,6 +351,12 @@ static json_t *tools_text(const json_t *tools) {
     return take_text(&text);
 }
 
+/* Put text before or after the content of message i. */
+static void add_to_content(rewriter *w, size_t i, json_t *text, bool before) {
+    json_t *message = json_array_get(w->out, i), *content = content_of(message);
+    set(w, message, "content", before ? join(text, "\n\n", content) : join(content, "\n\n", text));
+}
+
 /* Put text at the end of the system message, which is added if there is none. */
 static void add_to_system(rewriter *w, json_t *text) {
     if (cl_chat_is_system(json_array_get(w->out, 0))) {
@@ -331,31 +367,6 @@ static void add_to_system(rewriter *w, json_t *text) {
     set(w, system, "role", json_string_nocheck("system"));
     set(w, system, "content", text);
     w->no_memory |= json_array_insert_new(w->out, 0, system) != 0;
-}
-
-/* A message to which others may be joined; then `text` becomes its content. */
-typedef struct joint {
-    json_t *message; /* borrowed; NULL: there is none yet */
-    cl_prompt text;  /* owned */
-} joint;
-
-static void add_content(cl_prompt *text, const json_t *message) {
-    json_t *content = content_text(json_object_get(message, "content"));
-    text->no_memory |= !content;
-    if (text->size > 0 && !is_empty(content)) add_literal(text, "\n\n");
-    add_string(text, content);
-    json_decref(content);
-}
-
-static void join_to(joint *j, const json_t *message) {
-    if (j->text.size == 0) add_content(&j->text, j->message);
-    add_content(&j->text, message);
-}
-
-static void end_joint(rewriter *w, joint *j) {
-    w->no_memory |= j->text.no_memory;
-    if (j->text.size > 0) set(w, j->message, "content", take_text(&j->text));
-    j->text = (cl_prompt){0};
 }
 
 typedef struct merger {
@@ -370,11 +381,11 @@ static void merge(merger *m, json_t *message) {
     const bool is_system = cl_chat_is_system(message), is_given = is_system && m->late_to_user && m->last.message;
     if (is_given) set(m->w, message, "role", json_string_nocheck("user"));
     if (is_system && !is_given && m->system.message) {
-        join_to(&m->system, message);
+        join_to(&m->system, content_of(message));
     } else if (is_system && !is_given) {
         m->system.message = message;
     } else if ((is_given || m->was_given) && cl_chat_is_role(m->last.message, "user") && cl_chat_is_role(message, "user")) {
-        join_to(&m->last, message);
+        join_to(&m->last, content_of(message));
     } else {
         end_joint(m->w, &m->last);
         m->last.message = message;
@@ -401,7 +412,7 @@ static void move_system(rewriter *w) {
     if (!cl_chat_is_system(system)) return;
     for (size_t i = 1; i < json_array_size(w->out); i++) {
         if (!cl_chat_is_role(json_array_get(w->out, i), "user")) continue;
-        add_to_content(w, i, content_text(json_object_get(system, "content")), true);
+        add_to_content(w, i, content_of(system), true);
         w->no_memory |= json_array_remove(w->out, 0) != 0;
         return;
     }
@@ -435,6 +446,7 @@ json_t *cl_chat_rewrite(const cl_chat_abilities *can, const cl_chat_arrangement 
             add_message(&w, json_array_get(messages, i++));
     }
     end_results(&w);
+    end_joint(&w, &w.last);
     if (!w.no_memory && how != CL_SYSTEMS_AS_THEY_ARE)
         merge_systems(&w, how == CL_SYSTEMS_LATE_TO_USER || how == CL_SYSTEMS_ALL_TO_USER);
     if (!w.no_memory && json_array_size(tools) > 0 && arrangement->tools == CL_TOOLS_DESCRIBED)

@@ -325,6 +325,29 @@ static void rewriting_is_counted(void **state) {
     close_chat(&o);
 }
 
+/* Results without a call, between messages of the user, are joined to these; a text is copied once, however many follow. */
+static void joining_takes_linear_time(void **state) {
+    (void)state;
+    enum { N = 500 };
+    static const char plain[] = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content|length }}{% endif %}{% endfor %}";
+    small_vocab v = vocab_with(plain, inst);
+    opened o = open_chat(&v, NULL);
+    const cl_chat_arrangement described = {.calls = CL_CALLS_DESCRIBED};
+    json_t *messages = json_array(), *none = json_array();
+    int64_t steps[2] = {0};
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < N; i++) {
+            json_array_append_new(messages, json_pack("{ssss}", "role", "user", "content", "a"));
+            json_array_append_new(messages, json_pack("{ssssss}", "role", "tool", "tool_call_id", "b", "content", "c"));
+        }
+        steps[k] = steps_of(&o, described, messages, none);
+    }
+    assert_true(steps[1] < 3 * steps[0]);
+    json_decref(messages);
+    json_decref(none);
+    close_chat(&o);
+}
+
 #define REASONED                                                                                                               \
     CHAT("{'role': 'assistant', 'content': 'look', 'reasoning_content': 'hm', 'tool_calls': [{'id': 'a', 'type': 'function', " \
          "'function': {'name': 'f', 'arguments': {}}}]}")
@@ -605,6 +628,7 @@ int main(void) {
         cmocka_unit_test(the_deadline_counts),
         cmocka_unit_test(the_deadline_ends_trials),
         cmocka_unit_test(rewriting_is_counted),
+        cmocka_unit_test(joining_takes_linear_time),
         cmocka_unit_test(reasoning_is_thinking_elsewhere),
         cmocka_unit_test(tools_are_described),
         cmocka_unit_test(tools_are_completed),
