@@ -685,7 +685,8 @@ typedef struct cl_engine_request {
     /*
      * A budget for reasoning, which is the text between two marks. Once a choice has this number of tokens of reasoning, the
      * tokens that end it follow without a draw, unless a grammar forbids them there; they are reported like others. They wait
-     * until a character, or an end mark that has begun, is complete. Not with beam_search. < 0 (default): no limit.
+     * until a character, or an end mark that has begun, is complete, but for CL_ENGINE_MAX_MARK tokens at most. Not with
+     * beam_search. < 0 (default): no limit.
      */
     int64_t max_reasoning_tokens;
     const char *reasoning_begin, *reasoning_end; /* the marks, terminated, of 1 to CL_ENGINE_MAX_MARK bytes */

@@ -47,7 +47,8 @@ void cl_reasoning_add(cl_reasoning *r, const cl_engine_request *params, const cl
 
 const int32_t *cl_reasoning_forced(const cl_reasoning *r, const cl_engine_request *params, int32_t *n) {
     const int64_t n_over = r->n_counted - params->max_reasoning_tokens;
-    const bool ends = n_over >= 0 && r->n_matched == 0 && (r->n_missing == 0 || n_over >= MOST_WAIT);
+    const bool amid_mark = r->n_matched > 0 && n_over < CL_ENGINE_MAX_MARK; /* one that has begun ends before */
+    const bool ends = n_over >= 0 && !amid_mark && (r->n_missing == 0 || n_over >= MOST_WAIT);
     const bool forces = params->max_reasoning_tokens >= 0 && r->inside && (r->n_forced > 0 || ends);
     *n = forces ? params->n_reasoning_end_tokens - r->n_forced : 0;
     return params->reasoning_end_tokens + r->n_forced;

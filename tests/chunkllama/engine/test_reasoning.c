@@ -214,6 +214,23 @@ static void the_end_waits(void **state) {
     }
 }
 
+/* A text that ends with the beginning of the mark after each token does not escape its budget. */
+static void the_end_waits_no_longer_than_a_mark(void **state) {
+    (void)state;
+    cl_engine_request request;
+    cl_engine_request_init(&request);
+    set_budget(&request, 2, true);
+    cl_reasoning r = cl_reasoning_begin(&request);
+    int32_t n = 0, n_tokens = 0;
+    for (; n == 0 && n_tokens < 1000; n_tokens++) {
+        cl_reasoning_add(&r, &request, NULL, 'E');
+        cl_reasoning_forced(&r, &request, &n);
+    }
+    assert_int_equal(n_tokens, 2 + CL_ENGINE_MAX_MARK);
+    for (int i = 0; i < 3; i++) cl_reasoning_add(&r, &request, NULL, end_tokens[i]);
+    assert_false(r.inside);
+}
+
 /* Tokens that end reasoning without the mark, of which they have a beginning, which is no beginning of the other mark. */
 static void tokens_without_the_mark_end_it(void **state) {
     (void)state;
@@ -260,6 +277,7 @@ int main(void) {
         cmocka_unit_test(other_ends_come_first),
         cmocka_unit_test(grammars_count_more),
         cmocka_unit_test(the_end_waits),
+        cmocka_unit_test(the_end_waits_no_longer_than_a_mark),
         cmocka_unit_test(tokens_without_the_mark_end_it),
         cmocka_unit_test(a_line_that_is_indented_less_ends_a_choice),
     };
