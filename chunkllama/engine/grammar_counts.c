@@ -350,6 +350,15 @@ static void find_definitions(lark *l, const char *text) {
     qsort(l->definitions, l->n, sizeof *l->definitions, compare_names);
 }
 
+static size_t count_same(const lark *l) {
+    size_t most = 0, n = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        n = i > 0 && compare_names(&l->definitions[i - 1], &l->definitions[i]) == 0 ? n + 1 : 1;
+        if (n > most) most = n;
+    }
+    return most;
+}
+
 bool cl_count_lark(const char *text, size_t size, void (*on_json)(void *ctx, const char *json, size_t size), void *ctx,
                    cl_lark_counts *counts) {
     lark l = {.end = text + size, .counts = {.nested = 1}, .on_json = on_json, .ctx = ctx};
@@ -359,7 +368,8 @@ bool cl_count_lark(const char *text, size_t size, void (*on_json)(void *ctx, con
     if (!l.definitions) return false;
     bool ok = true;
     find_definitions(&l, text);
-    for (size_t i = 0; i < l.n; i++) {
+    l.counts.n_same = count_same(&l);
+    for (size_t i = 0; i < l.n && l.counts.n_same <= CL_MAX_SAME; i++) {
         read_definition(&l, &l.definitions[i]);
         ok = ok && l.definitions[i].known;
     }

@@ -16,7 +16,11 @@ double cl_nested_counts_of_regex(const char *text, size_t size);
 typedef struct cl_lark_counts {
     double nested;  /* as of a regular expression */
     double pattern; /* bytes of the longest regular expression or terminal, with the terminals that stand in it */
+    size_t n_same;  /* definitions of the name that has most */
 } cl_lark_counts;
+
+/* Grammars that stand in each other may define a name several times, and each use of it is one of all of these. */
+enum { CL_MAX_SAME = 64 }; /* if there are more, nothing else is counted */
 
 /* on_json is called with what follows each %json, up to the end of its definition. False: memory is lacking. */
 bool cl_count_lark(const char *text, size_t size, void (*on_json)(void *ctx, const char *json, size_t size), void *ctx,

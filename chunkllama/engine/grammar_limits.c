@@ -33,7 +33,7 @@ typedef struct counts {
     double nested;          /* product of counts that stand in each other in a pattern */
     double multiple;        /* of all multipleOf of one value; 0: there is none */
     const json_t *schema;   /* that is read */
-    int n_visits;           /* of its parts, for multiples */
+    size_t n_visits;        /* of its parts, for multiples */
     bool no_memory;
 } counts;
 
@@ -44,19 +44,22 @@ static void count_pattern(counts *c, const char *text, size_t size) {
     if (nested > c->nested) c->nested = nested;
 }
 
-/* The part of a schema that a reference such as "#/$defs/a" names, if it has no escapes; NULL: there is none. */
-static const json_t *resolve(const json_t *schema, const json_t *reference) {
+enum { MAX_VISITS = 100000, MAX_DEPTH = 100 }; /* beyond them, schemas in schemas are not looked at */
+enum { BYTES_OF_VISIT = 32 };                  /* of a reference */
+
+/* The part of the schema that a reference such as "#/$defs/a" names, if it has no escapes; NULL: there is none. */
+static const json_t *resolve(counts *c, const json_t *reference) {
+    const json_t *schema = c->schema;
     const char *at = json_is_string(reference) ? json_string_value(reference) : "";
+    c->n_visits += json_string_length(reference) / BYTES_OF_VISIT;
     if (*at++ != '#') return NULL;
-    while (*at == '/') {
+    while (schema && *at == '/') {
         const size_t n = strcspn(++at, "/");
         schema = json_object_getn(schema, at, n);
         at += n;
     }
     return schema;
 }
-
-enum { MAX_VISITS = 100000, MAX_DEPTH = 100 }; /* beyond them, schemas in schemas are not looked at */
 
 static double multiple_of(counts *c, const json_t *schema, int depth);
 
@@ -82,7 +85,7 @@ static double multiple_of(counts *c, const json_t *schema, int depth) {
     const json_t *number = json_object_get(schema, "multipleOf");
     double multiple = json_is_number(number) ? join(0, json_number_value(number)) : 0;
     if (!json_is_object(schema) || depth == MAX_DEPTH || ++c->n_visits > MAX_VISITS) return multiple;
-    multiple = join(multiple, multiple_of(c, resolve(c->schema, json_object_get(schema, "$ref")), depth + 1));
+    multiple = join(multiple, multiple_of(c, resolve(c, json_object_get(schema, "$ref")), depth + 1));
     multiple = join(multiple, multiple_of_array(c, json_object_get(schema, "allOf"), true, depth + 1));
     multiple = join(multiple, multiple_of_array(c, json_object_get(schema, "anyOf"), false, depth + 1));
     return join(multiple, multiple_of_array(c, json_object_get(schema, "oneOf"), false, depth + 1));
@@ -162,6 +165,9 @@ static cl_status check_lark(const char *text, size_t size, cl_error *error) {
         return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "has %zu bytes; in Lark it may have %d: simplify it", size,
                              CL_LIMIT_LARK_BYTES);
     if (!cl_count_lark(text, size, count_json, &c, &lark)) return fail_memory(error);
+    if (lark.n_same > CL_MAX_SAME)
+        return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "has %zu definitions of one name; it may have %d: use other names",
+                             lark.n_same, CL_MAX_SAME);
     c.pattern = fmax(c.pattern, lark.pattern);
     c.nested = fmax(c.nested, lark.nested);
     return check_counts(&c, error);

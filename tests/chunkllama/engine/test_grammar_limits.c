@@ -2,6 +2,7 @@
 #include "tests/support/testing.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "chunkllama/engine/grammar_limits.h"
@@ -168,12 +169,38 @@ static void odd_texts_end(void **state) {
     for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) expect(lark, cut[i], NULL);
 }
 
+/* A name that many definitions have would be looked up in all of them each time. */
+static void one_name_has_few_definitions(void **state) {
+    (void)state;
+    static char text[60000];
+    char *at = stpcpy(text, "start: a{300}\n");
+    for (int i = 0; i < 64; i++) at = stpcpy(at, i == 40 ? "a: \"b\"{400}\n" : "a: a\n");
+    expect(lark, text, "120000");
+    stpcpy(at, "a: a\n");
+    expect(lark, text, "has 65 definitions of one name; it may have 64: use other names");
+    while (at + 8 < text + sizeof text) at = stpcpy(at, "a:a\n");
+    expect(lark, text, "definitions of one name");
+}
+
+/* The bytes of references count: one of a megabyte that is reached from everywhere would take hours. */
+static void long_references_end(void **state) {
+    (void)state;
+    enum { SIZE = 1 << 20, N = 50000 };
+    static const char part[] = "{\"$ref\":\"#/x\"},";
+    char *text = malloc(2 * SIZE + N * sizeof part), *at = stpcpy(text, "{\"x\":{\"$ref\":\"#/");
+    memset(at, 'x', SIZE);
+    at = stpcpy(at + SIZE, "\"},\"allOf\":[");
+    for (int i = 0; i < N; i++) at = stpcpy(at, part);
+    stpcpy(at, "{}]}");
+    expect(json, text, NULL);
+    free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(multiples_have_a_limit),
-        cmocka_unit_test(nested_counts_have_a_limit),
-        cmocka_unit_test(long_patterns_have_a_limit),
-        cmocka_unit_test(odd_texts_end),
+        cmocka_unit_test(multiples_have_a_limit),       cmocka_unit_test(nested_counts_have_a_limit),
+        cmocka_unit_test(long_patterns_have_a_limit),   cmocka_unit_test(odd_texts_end),
+        cmocka_unit_test(one_name_has_few_definitions), cmocka_unit_test(long_references_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
