@@ -317,11 +317,13 @@ static cattn_status renew_last(cattn_cache *c, ca_seq *seq, cattn_error *error) 
     const int64_t n = seq->n_tokens, reserve_to = seq->reserve_to;
     int32_t last;
     uint64_t hash;
+    cattn_status s = CATTN_OK;
     ca_seq_tokens(seq, n - 1, 1, &last);
     ca_tree_show_extras(c->tree, &last, &hash, 1);
-    if (hash != 0) ca_tree_hold_extras(c->tree, &last, 1, hash); /* which the table has already */
+    if (hash != 0) s = ca_tree_hold_extras(c->tree, &last, 1, hash); /* it may get another id (extras.h), and need room */
+    if (s) return ca_fail(error, s, -1, "no memory, or none within budget_bytes, for the extra hash of the last token");
     seq->reserve_to = ca_max(reserve_to, n);
-    cattn_status s = ca_tree_truncate(c->tree, seq, n - 1, error);
+    s = ca_tree_truncate(c->tree, seq, n - 1, error);
     if (s)
         seq->reserve_to = reserve_to;
     else

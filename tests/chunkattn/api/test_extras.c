@@ -226,6 +226,83 @@ static void ids_belong_to_pairs(void **state) {
     assert_int_equal(alloc.bytes, 0);
 }
 
+/* ---- Memory ---- */
+
+/* An extra hash, and the first id that token 7 may have with it. */
+typedef struct numbered {
+    int32_t id;
+    uint64_t hash;
+} numbered;
+
+static int by_id(const void *a, const void *b) {
+    const int32_t x = ((const numbered *)a)->id, y = ((const numbered *)b)->id;
+    return (x > y) - (x < y);
+}
+
+/* Two hashes with which token 7 has the same first id. */
+static void find_collision(uint64_t hashes[2]) {
+    enum { N_TRIED = 200000 };
+    const ca_extras none = {0};
+    numbered *all = malloc(N_TRIED * sizeof *all);
+    for (int i = 0; i < N_TRIED; i++) {
+        all[i] = (numbered){7, (uint64_t)i + 1000};
+        ca_extras_find(&none, &all[i].id, 1, all[i].hash);
+    }
+    qsort(all, N_TRIED, sizeof *all, by_id);
+    int i = 1;
+    while (all[i].id != all[i - 1].id) i++;
+    for (int k = 0; k < 2; k++) hashes[k] = all[i - k].hash;
+    free(all);
+}
+
+static size_t refused_size; /* of allocations; 0: none */
+
+static void *alloc_unless(void *ctx, size_t size, size_t align) {
+    (void)ctx;
+    return size == refused_size ? NULL : aligned_alloc(align, (size + align - 1) / align * align);
+}
+
+static void free_any(void *ctx, void *p, size_t size, size_t align) {
+    (void)ctx, (void)size, (void)align;
+    free(p);
+}
+
+static cattn_seq join_with(cattn_cache *cache, uint64_t hash) {
+    const extras x = {.n = 1, .at = {{N - 1, 1, hash}}};
+    const cattn_join_options o = options_of(&x);
+    int32_t tokens[N];
+    cattn_error error;
+    cattn_seq seq;
+    memcpy(tokens, prompt(), sizeof tokens);
+    tokens[N - 1] = 7;
+    check(cattn_seq_join(cache, tokens, N, &o, &seq, NULL, &error), &error);
+    return seq;
+}
+
+/* A token whose id has collided may get another one when it is computed once more. Without memory for it, it stays. */
+static void a_token_keeps_its_hash_without_memory(void **state) {
+    (void)state;
+    enum { FIRST_SIZE = 16, N_OTHERS = FIRST_SIZE / 2 - 2 };
+    uint64_t hashes[2];
+    cattn_config c = small();
+    cattn_cache *cache;
+    cattn_error error;
+    find_collision(hashes);
+    c.retention = CATTN_RETAIN_NONE;
+    c.allocator = (cattn_allocator){.alloc = alloc_unless, .free = free_any};
+    check(cattn_cache_create(&c, &cache, &error), &error);
+    cattn_seq first = join_with(cache, hashes[0]), seq = join_with(cache, hashes[1]);
+    for (uint64_t i = 1; i <= N_OTHERS; i++) join_with(cache, i);
+    check(cattn_seq_leave(cache, &first, &error), &error);
+    first = join_with(cache, 999); /* the table is full now */
+    refused_size = 2 * FIRST_SIZE * sizeof(ca_extra);
+    assert_int_equal(cattn_seq_recompute_last(cache, seq, &error), CATTN_ERR_NOMEM);
+    assert_non_null(strstr(error.message, "for the extra hash of the last token"));
+    refused_size = 0;
+    check(cattn_seq_recompute_last(cache, seq, &error), &error);
+    cattn_cache_destroy(&cache);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_tokens_with_other_hashes_are_not_shared),
@@ -233,6 +310,7 @@ int main(void) {
         cmocka_unit_test(exports_have_their_hashes),
         cmocka_unit_test(wrong_ranges_are_refused),
         cmocka_unit_test(ids_belong_to_pairs),
+        cmocka_unit_test(a_token_keeps_its_hash_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
