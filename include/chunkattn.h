@@ -74,10 +74,10 @@
  * ---- fork(2) ----
  *
  * A child of fork(2) has a copy of each cache, and none of its threads. It may destroy the copy, which frees the child's memory
- * and touches neither the parent nor the file of the tier; every other call is refused with CATTN_ERR_STATE. If another thread
- * of the parent was inside a call at the fork, destroy only sets the pointer to NULL, and the memory stays until the child
- * ends. A child may create caches of its own. This holds for cattn_pages, too. Children that were not made by fork(2), but by
- * clone(2) or _Fork, are not recognised.
+ * and touches neither the parent nor the file of the tier; cattn_cache_level, cattn_cache_export_bytes and cattn_cache_can_fit
+ * answer as before, and every other call is refused with CATTN_ERR_STATE. If another thread of the parent was inside a call at
+ * the fork, destroy only sets the pointer to NULL, and the memory stays until the child ends. A child may create caches of its
+ * own. This holds for cattn_pages, too. Children that were not made by fork(2), but by clone(2) or _Fork, are not recognised.
  */
 #ifndef CHUNKATTN_H
 #define CHUNKATTN_H

@@ -485,8 +485,7 @@ typedef struct cl_engine_event {
     void *ctx; /* of the request */
 } cl_engine_event;
 
-/* What a choice's next token is about to be drawn from. The library fills it, and all of it is valid until on_logits returns.
- */
+/* What a choice's next token is drawn from. The library fills it, and all of it is valid until on_logits returns. */
 typedef struct cl_logits {
     size_t struct_size; /* the library's: an older library does not have the fields beyond it */
     uint64_t request;   /* the id from cl_engine_submit; on_logits may run before cl_engine_submit returns */
@@ -528,8 +527,7 @@ typedef enum cl_grammar_kind {
     CL_GRAMMAR_LARK,        /* a context-free grammar in Lark's notation, from its rule "start" */
 } cl_grammar_kind;
 
-/* Fill with cl_engine_request_init, set prompt and n_prompt, and on_event unless you poll, then change other fields as needed.
- */
+/* Fill with cl_engine_request_init, set prompt, n_prompt, and on_event unless you poll, and change other fields as needed. */
 typedef struct cl_engine_request {
     size_t struct_size;    /* set by cl_engine_request_init */
     const int32_t *prompt; /* [n_prompt], required */
@@ -698,8 +696,7 @@ typedef struct cl_engine_request {
      * Called before each token of a choice is drawn, to read or change the logits; default NULL. What follows is as without it:
      * rules, penalties, sampling, and the grammar, which may forbid the token all the same. Logprobs stay those of the model's
      * own distribution. It is called once for each token that is drawn, in the order of a choice's tokens, and not for tokens
-     * that a grammar forces. If on_logits excludes every token, the choice ends with CL_ERR_ARG. Not with
-     * beam_search.
+     * that a grammar forces. If on_logits excludes every token, the choice ends with CL_ERR_ARG. Not with beam_search.
      *
      * It runs on the engine's workers, for several choices at once, also of one request; calls for one choice never overlap.
      * All requests wait while it runs. It must not call the engine, and what it does should depend on its arguments alone, or
@@ -763,8 +760,9 @@ CL_API void cl_engine_unpin(cl_engine *engine, uint64_t id);
  * callback on a foreign thread is dear. events: [max_events] gets pointers to *n_events events, which are valid until the next
  * cl_engine_poll or cl_engine_destroy. The event with `last` set is its request's last one, as for on_event.
  *
- * The events wait in memory until they are taken: at most one for each token that is generated, and one for each choice. If
- * there is no memory for one, its request ends with CL_ERR_NOMEM. Those that were not taken are lost with cl_engine_destroy.
+ * The events wait in memory until they are taken: at most one for each token that is generated or, with prompt_logprobs, is of
+ * the prompt, and one for each choice. If there is no memory for one, its request ends with CL_ERR_NOMEM. Those that were not
+ * taken are lost with cl_engine_destroy.
  *
  * Errors: CL_ERR_ARG for NULL. *n_events is 0 then.
  */
