@@ -91,8 +91,7 @@ uint64_t cl_model_file_bytes(const cl_model_file *file) {
 int64_t cl_model_file_n_elements(const cl_model_file *file) {
     int64_t sum = 0;
     for (size_t i = 0; i < file->n_tensors; i++) {
-        const int64_t *ne =
-            file->tensors[i].ne; /* whose product does not overflow: a file with a larger tensor is not opened */
+        const int64_t *ne = file->tensors[i].ne; /* a file with a tensor whose product overflows is not opened */
         if (__builtin_add_overflow(sum, ne[0] * ne[1] * ne[2] * ne[3], &sum)) return INT64_MAX;
     }
     return sum;
