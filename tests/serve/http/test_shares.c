@@ -17,6 +17,7 @@ static void a_tenant_holds_as_much_as_it_leaves(void **state) {
     assert_int_equal(take_all(&s, 8), 16);
     assert_int_equal(take_all(&s, 9), 8);
     assert_int_equal(take_all(&s, 7), 0);
+    assert_true(shares_take(&s, 7, 0)); /* an ordinary request, of which no byte counts */
     assert_int_equal(shares_amount(&s), 56);
     shares_give_back(&s, 7, 32);
     assert_int_equal(take_all(&s, 10), 20); /* beside 24 that others hold */
