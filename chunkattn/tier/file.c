@@ -28,13 +28,17 @@ static int system_open(void *ctx, const char *dir, const char *path) {
     return fd < 0 ? -errno : fd;
 }
 
-/* A program that lists the files of a folder locks each for an instant, to see whether it is used. So there are some tries. */
+/*
+ * A program that lists the files of a folder locks each for an instant, to see whether it is used. So there are some tries. It
+ * may also have removed the file.
+ */
 static int system_lock(void *ctx, int fd) {
     static const struct timespec pause = {.tv_nsec = 5000000};
+    struct stat st;
     (void)ctx;
     for (int n_tries = 20; flock(fd, LOCK_EX | LOCK_NB) != 0; nanosleep(&pause, NULL))
         if (errno != EWOULDBLOCK || --n_tries == 0) return -errno;
-    return 0;
+    return fstat(fd, &st) == 0 && st.st_nlink == 0 ? -ENOENT : 0;
 }
 
 static int64_t system_size(void *ctx, int fd) {
@@ -95,22 +99,37 @@ static cattn_status refuse(const char *dir, const char *what, int64_t result, ca
     return ca_fail(error, CATTN_ERR_ARG, -1, "tier_dir is unusable: %s in %s: %s", what, dir, strerror((int)-result));
 }
 
-/* Lock the file and cut it to whole cells. */
-static cattn_status prepare(ca_tier_file *file, const char *dir, cattn_error *error) {
+/* Open and lock the file, or another one if it was removed in between. */
+static cattn_status open_locked(ca_tier_file *file, const char *dir, const char *path, cattn_error *error) {
     const ca_tier_files *f = file->files;
-    int64_t result = f->lock(f->ctx, file->fd);
+    int result;
+    do {
+        ca_tier_file_close(file);
+        file->fd = f->open(f->ctx, dir, path);
+        result = file->fd < 0 ? 0 : f->lock(f->ctx, file->fd);
+    } while (result == -ENOENT);
+    if (file->fd < 0)
+        return ca_fail(error, CATTN_ERR_ARG, -1,
+                       "tier_dir is unusable: the file cannot be opened in %.80s: %s; name a directory that may be written, "
+                       "and whose parent exists",
+                       dir, strerror(-file->fd));
     if (result == -EWOULDBLOCK)
         return ca_fail(error, CATTN_ERR_ARG, -1,
                        "tier_dir is unusable: another cache or process uses the file of this model in %s; stop it or name "
                        "another directory",
                        dir);
-    if (result < 0) return refuse(dir, "the file cannot be locked", result, error);
+    return result < 0 ? refuse(dir, "the file cannot be locked", result, error) : CATTN_OK;
+}
+
+/* Cut the file to whole cells. */
+static cattn_status cut(ca_tier_file *file, const char *dir, cattn_error *error) {
+    const ca_tier_files *f = file->files;
     const int64_t size = f->size(f->ctx, file->fd);
     if (size < 0) return refuse(dir, "the file's size cannot be read", size, error);
     const uint64_t whole = (uint64_t)size / file->cell_bytes;
     file->n_grown = whole < (uint64_t)file->n_cells ? (int32_t)whole : file->n_cells;
     if ((uint64_t)size == file->cell_bytes * (uint64_t)file->n_grown) return CATTN_OK;
-    result = f->resize(f->ctx, file->fd, file->cell_bytes * (uint64_t)file->n_grown);
+    const int result = f->resize(f->ctx, file->fd, file->cell_bytes * (uint64_t)file->n_grown);
     return result < 0 ? refuse(dir, "the file cannot be cut", result, error) : CATTN_OK;
 }
 
@@ -122,13 +141,8 @@ cattn_status ca_tier_file_open(ca_tier_file *file, const ca_tier_files *files, c
     const int n = snprintf(path, sizeof path, "%s/%016" PRIx64 "%016" PRIx64 ".kv", dir, fingerprint[0], fingerprint[1]);
     if (n < 0 || (size_t)n >= sizeof path)
         return ca_fail(error, CATTN_ERR_ARG, -1, "tier_dir has too many bytes; the path of its file may have %d", PATH_MAX - 1);
-    file->fd = files->open(files->ctx, dir, path);
-    if (file->fd < 0)
-        return ca_fail(error, CATTN_ERR_ARG, -1,
-                       "tier_dir is unusable: the file cannot be opened in %.80s: %s; name a directory that may be written, "
-                       "and whose parent exists",
-                       dir, strerror(-file->fd));
-    const cattn_status status = prepare(file, dir, error);
+    cattn_status status = open_locked(file, dir, path, error);
+    if (status == CATTN_OK) status = cut(file, dir, error);
     if (status != CATTN_OK) ca_tier_file_close(file);
     return status;
 }

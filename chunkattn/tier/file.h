@@ -28,8 +28,8 @@ enum { CA_TIER_ALIGN = 4096 };
  */
 typedef struct ca_tier_files {
     int (*open)(void *ctx, const char *dir, const char *path); /* for reading and writing; both are created. A descriptor. */
-    int (*lock)(void *ctx, int fd);                            /* -EWOULDBLOCK: another process keeps it */
-    int64_t (*size)(void *ctx, int fd);                        /* bytes */
+    int (*lock)(void *ctx, int fd);     /* -EWOULDBLOCK: another process keeps it; -ENOENT: it was removed */
+    int64_t (*size)(void *ctx, int fd); /* bytes */
     int64_t (*read)(void *ctx, int fd, void *to, size_t n, uint64_t offset);          /* bytes, as pread */
     int64_t (*write)(void *ctx, int fd, const void *from, size_t n, uint64_t offset); /* bytes, as pwrite */
     int (*resize)(void *ctx, int fd, uint64_t bytes);

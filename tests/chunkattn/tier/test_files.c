@@ -214,24 +214,43 @@ static void killed(void **state) {
 /* ---- A lock that is held for an instant ---- */
 
 static int briefly_locked = -1;
+static bool removes; /* whoever has the lock removes the file, as `chunkllama tier --remove` does */
 
 int __real_nanosleep(const struct timespec *wait, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *wait, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *wait, struct timespec *left) {
     if (briefly_locked < 0) return __real_nanosleep(wait, left);
+    if (removes) unlink(path);
     flock(briefly_locked, LOCK_UN);
     return 0;
+}
+
+/* Begin with a file that is locked until the tier waits for it. */
+static void begin_locked(small_tier *s, bool is_removed) {
+    removes = is_removed;
+    briefly_locked = open(path, O_RDWR | O_CREAT, 0600);
+    assert_int_equal(flock(briefly_locked, LOCK_EX), 0);
+    setup(s);
+    close(briefly_locked);
+    briefly_locked = -1;
 }
 
 static void locked_for_an_instant(void **state) {
     (void)state;
     static small_tier s;
-    briefly_locked = open(path, O_RDWR | O_CREAT, 0600);
-    assert_int_equal(flock(briefly_locked, LOCK_EX), 0);
-    setup(&s);
+    begin_locked(&s, false);
     teardown(&s);
-    close(briefly_locked);
-    briefly_locked = -1;
+}
+
+static void removed_meanwhile(void **state) {
+    (void)state;
+    static small_tier s;
+    begin_locked(&s, true);
+    const int fd = open(path, O_RDWR); /* the tier's file is there, and not the one that has no name any more */
+    assert_true(fd >= 0);
+    assert_int_not_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    close(fd);
+    teardown(&s);
 }
 
 int main(void) {
@@ -243,6 +262,7 @@ int main(void) {
         cmocka_unit_test_teardown(flipped_bytes, remove_file),
         cmocka_unit_test_teardown(killed, remove_file),
         cmocka_unit_test_teardown(locked_for_an_instant, remove_file),
+        cmocka_unit_test_teardown(removed_meanwhile, remove_file),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
