@@ -436,6 +436,9 @@ def test_the_alerts_name_only_metrics_that_exist(server):
     for rule in group["rules"]:
         names = set(re.findall(r"\b(?:vllm:|chunkattn_|process_)\w+", rule["expr"]))
         assert names <= exposed and (names or "up{" in rule["expr"]), rule
+        # Other servers have metrics of vLLM's names, too.
+        selectors = re.findall(r"\b(?:vllm:|chunkattn_|process_|up\b)\w*({[^}]*})?", rule["expr"])
+        assert selectors and all('job="chunkllama"' in labels for labels in selectors), rule
         assert {"summary", "description"} <= set(rule["annotations"]) and rule["labels"]["severity"] in ("warning", "critical")
 
 
