@@ -95,7 +95,6 @@ static const peer_option peer_options[] = {
     ANSWER("--rope-scaling --rope-scale --rope-theta --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor "
            "--yarn-attn-factor --yarn-beta-slow --yarn-beta-fast",
            rope),
-
     REFUSED("--disable-sliding-window", "the windows are those of the model's file; leave it out"),
     ANSWER("-gan --grp-attn-n -gaw --grp-attn-w", rope),
 

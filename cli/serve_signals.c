@@ -11,7 +11,9 @@
 #include "chunkattn/base/signals.h"
 #include "serve.h"
 
-/* Seconds between two looks at the system's memory, and, while requests end, at how many are left. */
+/*
+ * Seconds between two looks at memory, with --memory-pressure and without; and, while requests end, at how many are left.
+ */
 static const double memory_s = 1, tick_s = 10, requests_s = 0.02;
 /*
  * Seconds that every request gets to end, without a line about it. A client may have its whole answer, and signal at once,

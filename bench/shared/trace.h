@@ -8,8 +8,8 @@
  *   agents      four agents at a time behind one trunk; each step continues from some earlier step of the same agent
  *   washed      16 system prompts in a fifth of the requests; all other requests are prompts that never come back
  *   swept       a chat of 4 to 8 turns, then 24 documents that are read once, then two more turns; then another chat
- *   tenants     8 chats at a time of one tenant, which have one request of 13; all others are another tenant's, as those of
- * zipf batch       the same chats, beside a batch of lower priority: instructions with another document each time
+ *   tenants     8 chats at a time of one tenant, which have one request of 13; all others are another tenant's, as in zipf
+ *   batch       the same chats, beside a batch of lower priority: instructions with another document each time
  *
  * All but the first follow from a seed.
  */

@@ -222,12 +222,10 @@ const bench_command command_retention = {
         "size: of the cache over the trace's working set, which is the mean number of tokens that have been used and will be "
         "used again; the cache holds at least two of the longest requests. hits: tokens of prompts that were in the cache. "
         "saved: their prefill time, and its part of the prefill time of all prompts, in a model in which the token at position "
-        "p takes linear-ns + p * attention-ps / 1000 ns. over lru: nothing where LRU saves nothing. chats: what is saved of "
-        "the prompts of "
-        "the chats alone, where others are charged to another account; with the policies of the rows \"accounts\" evictions "
-        "consider "
-        "that. µs/request: all calls of a "
-        "request, without arithmetic. µs/eviction: for each chunk of as many retained leaves, all of which are evicted.\n",
+        "p takes linear-ns + p * attention-ps / 1000 ns. over lru: nothing where LRU saves nothing. chats: the same part of "
+        "the chats' prompts alone, where all others belong to another account; evictions consider accounts in the rows whose "
+        "policy names them. µs/request: all calls of a request, without arithmetic. µs/eviction: for each chunk of as many "
+        "retained leaves, all of which are evicted.\n",
     .plot = &saved_plot,
     .measure = measure,
 };

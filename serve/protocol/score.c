@@ -129,9 +129,8 @@ static bool embed(const openai_context *context, const json_t *body, const texts
 
 /* Qwen3-Reranker's words. The template writes the three names in place of texts. */
 #define SYSTEM                                                                                                                 \
-    "Judge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer "    \
-    "can "                                                                                                                     \
-    "only be \"yes\" or \"no\"."
+    "Judge whether the Document meets the requirements based on the Query and the Instruct provided. "                         \
+    "Note that the answer can only be \"yes\" or \"no\"."
 #define QUESTION "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
 static const char *const places[] = {"{instruction}", "{query}", "{document}"};
 static const char default_instruction[] = "Given a web search query, retrieve relevant passages that answer the query";
