@@ -31,7 +31,7 @@ const cli_command commands[N_COMMANDS] = {
          "existing output file is overwritten unless --resume continues it. Parameters in a line "
          "override the options below.",
          cmd_batch},
-    [CMD_SERVE] = {"serve", "[MODEL]", "serve the model to OpenAI clients over HTTP",
+    [CMD_SERVE] = {"serve", "[MODEL]", "serve the model over HTTP, as OpenAI, Anthropic and Ollama do",
                    "The model is the argument or --model. An interrupt (Ctrl-C) or SIGTERM ends it.", cmd_serve},
     [CMD_INFO] = {"info", "[MODEL]", "print what is in a model file", "The model is the argument or --model.", cmd_info},
     [CMD_EXPLAIN] =

@@ -194,9 +194,9 @@ void log_integer(log_line *line, const char *key, int64_t value) {
 
 void log_real(log_line *line, const char *key, double value) {
     char buf[32];
-    const double size = fabs(value);
     if (!isfinite(value)) value = 0;
-    snprintf(buf, sizeof buf, size >= 1000 ? "%.0f" : size < 0.01 ? "%.6f" : "%.4g", value);
+    const double size = fabs(value);
+    snprintf(buf, sizeof buf, size >= 1000 ? "%.0f" : size > 0 && size < 0.01 ? "%.6f" : "%.4g", value);
     put_key(line, key);
     put_text(line, buf);
 }

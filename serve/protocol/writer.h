@@ -74,7 +74,7 @@ static inline void writer_integer(openai_writer *w, const char *key, int64_t val
 /* value must be finite. It is written with as many digits as it takes to read the same value again. */
 static inline void writer_real(openai_writer *w, const char *key, double value) { writer_value(w, key, json_real(value)); }
 
-/* A float with as few digits as it takes to tell it from its neighbours; NULL if memory is lacking. */
+/* The number for which a float stands: 0.1, though the float is 0.100000001. NULL if memory is lacking. */
 json_t *writer_short_real(float value);
 
 /* A real whose name is bytes [size] of UTF-8, which may contain zeros. */

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -68,6 +69,19 @@ static void levels_are_kept(void **state) {
     assert_non_null(strstr(text, "Z error event value=error n=-7 x=0.25\n"));
     assert_null(strstr(text, "info"));
     assert_null(strstr(text, "debug"));
+    free(text);
+}
+
+static void numbers_have_few_digits(void **state) {
+    (void)state;
+    static const double numbers[] = {0, -0.5, 0.0000042, 0.009, 12.3456, 98765.4, INFINITY};
+    piped p = open_log(LOG_LEVEL_INFO, false);
+    log_line line;
+    assert_true(log_begin(&line, p.log, LOG_LEVEL_INFO, "event"));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) log_real(&line, "x", numbers[i]);
+    log_end(&line);
+    char *text = close_log(&p);
+    assert_non_null(strstr(text, " x=0 x=-0.5 x=0.000004 x=0.009000 x=12.35 x=98765 x=0\n"));
     free(text);
 }
 
@@ -255,6 +269,7 @@ static void threads_write_at_once(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(levels_are_kept),
+        cmocka_unit_test(numbers_have_few_digits),
         cmocka_unit_test(values_are_quoted),
         cmocka_unit_test(hostile_values_stay_one_line),
         cmocka_unit_test(a_stopped_reader_holds_up_nobody),
