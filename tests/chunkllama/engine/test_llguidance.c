@@ -438,20 +438,23 @@ static void hostile_grammars_end(void **state) {
     expect_end(s, lark, repeated("start: ", "%json {\"enum\":[", 60, "1"), "nested schemas");
 }
 
+/* Takes many seconds of any CPU, and gigabytes. */
+static const char common_multiple[] = "{\"allOf\":[{\"properties\":{\"a\":{\"type\":\"integer\",\"multipleOf\":9973}}},"
+                                      "{\"properties\":{\"a\":{\"type\":\"integer\",\"multipleOf\":9967}}}]}";
+
 /* Grammars whose cost no limit of their text bounds, with a process whose limits are low: the next one works again. */
 static void bombs_end_with_their_processes(void **state) {
     const scene *s = *state;
     if (!s->path) skip();
     cl_process_limits limits = cl_process_defaults;
     limits.compile_s = limits.answer_s = limits.first_s = 0.05;
-    limits.question_s = 1e-4;
+    limits.question_s = 0;
     limits.compile_wait_s = limits.answer_wait_s = 1e9;
-    char *const multiples = numbered("{\"properties\":{\"a\":{}", ",\"~\":{\"multipleOf\":9973}", 300, "}}");
     const struct {
         cl_grammar_kind kind;
         const char *text;
     } bombs[] = {
-        {CL_GRAMMAR_JSON_SCHEMA, multiples},
+        {CL_GRAMMAR_JSON_SCHEMA, common_multiple},
         {CL_GRAMMAR_LARK, "start: (\"a\"?){1,50000}"},
         {CL_GRAMMAR_LARK, "start: x{300}\nx: \"a\"{300} | \"a\"?"},
     };
@@ -463,7 +466,7 @@ static void bombs_end_with_their_processes(void **state) {
             uint32_t mask[WORDS];
             cl_matcher *m = g->start(g);
             rng r = {5};
-            for (int n = 0; n < 300 && m->get_mask(m, mask); n++) {
+            while (m->get_mask(m, mask)) {
                 mask[s->eos / 32] &= ~(1u << s->eos % 32);
                 mask[s->im_end / 32] &= ~(1u << s->im_end % 32);
                 m->advance(m, random_token(mask, s->n_vocab, &r));
@@ -478,7 +481,6 @@ static void bombs_end_with_their_processes(void **state) {
         assert_int_equal(l->compile(l, 0, CL_GRAMMAR_REGEX, "a+", 2, &g, &error), CL_OK);
         g->free(g);
     }
-    free(multiples);
     l->free(l);
 }
 
@@ -490,14 +492,13 @@ static void a_lack_of_memory_ends_the_process_alone(void **state) {
 #endif
     if (!s->path) skip();
     cl_process_limits limits = cl_process_defaults;
-    static const char large[] = "{\"allOf\":[{\"properties\":{\"a\":{\"type\":\"integer\",\"multipleOf\":9973}}},"
-                                "{\"properties\":{\"a\":{\"type\":\"integer\",\"multipleOf\":9967}}}]}";
     limits.memory_bytes = (size_t)1 << 20;
     limits.compile_s = 1e9;
     cl_grammar_library *l = open_processes(s, &limits);
     cl_grammar *g;
     cl_error error;
-    assert_int_equal(l->compile(l, 0, CL_GRAMMAR_JSON_SCHEMA, large, strlen(large), &g, &error), CL_ERR_LIMIT);
+    assert_int_equal(l->compile(l, 0, CL_GRAMMAR_JSON_SCHEMA, common_multiple, strlen(common_multiple), &g, &error),
+                     CL_ERR_LIMIT);
     assert_string_equal(error.message,
                         "grammar cannot be compiled: it needs more than the 1 MiB of memory that it may; simplify it");
     assert_int_equal(l->compile(l, 0, CL_GRAMMAR_REGEX, "a+", 2, &g, &error), CL_OK);
