@@ -2,8 +2,8 @@
  * Points at which a test can hold chunkllama: "step" (a step of the engine begins), "accept" (a connection is about to be
  * accepted), "recv" (bytes of a connection are about to be read), "parse" (a request is about to be parsed), "pread" (bytes of
  * a model are about to be read), "pwrite" (K/V are about to be written to the file tier), "fsync" (a file of a client is about
- * to be made durable) and "load" (a server may log its load). Two more hold no thread: at "clock" the clock stands still, so
- * that no limit of time is reached, and at "hour" it is an hour ahead, so that all are.
+ * to be made durable) and "load" (a server may log its load). Three more hold no thread: at "clock" the clock stands still, so
+ * that no limit of time is reached; at "second" it is a second ahead, and at "hour" an hour, so that limits up to there are.
  *
  * CHUNKLLAMA_HOLD names a folder. While it has a file with the name of a point, each thread that comes to the point creates the
  * file <point>.held beside it and waits until either of the two is gone. tests/holding.py has the other side.
@@ -132,7 +132,7 @@ static int64_t lag_ns(void) {
 
 static int64_t lead_ns(void) {
     char path[MAX_PATH];
-    return is_held("hour", path) ? (int64_t)3600 * SECOND_NS : 0;
+    return is_held("hour", path) ? (int64_t)3600 * SECOND_NS : is_held("second", path) ? SECOND_NS : 0;
 }
 
 /* The library for HTTP, which has limits of its own, reads the coarse clock. That is never ahead, as it must not go back. */
