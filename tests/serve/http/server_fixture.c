@@ -53,6 +53,7 @@ server_config base_config(void) {
     config.allowed_hosts = "a, test, x";
     config.max_body_bytes = 100000;
     config.timeout_s = config.request_timeout_s = 3600; /* which no test takes */
+    config.prepare_timeout_s = 1800;                    /* nor this */
     return config;
 }
 
