@@ -606,7 +606,6 @@ static void reports_are_read(void **state) {
     openai_request_free(&r);
 }
 
-/* The last tokens stay, and echo repeats these; -1 leaves room for the completion. */
 /* By a number beyond all that they bound, clients mean that there is none. */
 static void limits_may_be_huge(void **state) {
     (void)state;
@@ -629,6 +628,7 @@ static void limits_may_be_huge(void **state) {
     }
 }
 
+/* The last tokens stay, and echo repeats these; -1 leaves room for the completion. */
 static void prompts_are_truncated(void **state) {
     (void)state;
     openai_context c = fake_context();
