@@ -9,27 +9,13 @@
  * server that needs no key and takes connections of this machine only is addressed by names that nobody else can have. With a
  * key, the page lacks that.
  */
-#include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
 
 #include "http.h"
 
-/* A part of a header: a host, perhaps with a port. */
-typedef struct host_text {
-    const char *at;
-    size_t size;
-} host_text;
-
 static host_text text_of(const char *value, const char *end) { return (host_text){value, strcspn(value, end)}; }
-
-/* The same without a port of digits. */
-static host_text without_port(host_text h) {
-    size_t size = h.size;
-    while (size > 0 && h.at[size - 1] >= '0' && h.at[size - 1] <= '9') size--;
-    return size > 0 && h.at[size - 1] == ':' ? (host_text){h.at, size - 1} : h;
-}
 
 /* The same without the port that its scheme implies. */
 static host_text without_default_port(host_text h, const char *scheme) {
@@ -43,20 +29,21 @@ static bool is_equal(host_text a, host_text b) { return a.size == b.size && strn
 /* Whether a list of names, separated by commas or blanks, has this one. Ports do not count. */
 static bool lists(const char *names, host_text name) {
     for (const char *at = names; at && *(at += strspn(at, ", ")); at += strcspn(at, ", "))
-        if (is_equal(without_port(text_of(at, ", ")), without_port(name))) return true;
+        if (is_equal(host_without_port(text_of(at, ", ")), host_without_port(name))) return true;
     return false;
 }
 
 /* ---- Origins ---- */
 
-/* Whether the page's origin is this server: its host is the one that the request names, or that a proxy passes on. */
-static bool is_own(const http_exchange *x, const char *origin) {
+/* Whether the page's origin is this server: its host is the one that the request is for, or that a proxy passes on. */
+static bool is_own(const http_exchange *x, const char *origin, host_text host) {
     const char *scheme_end = strstr(origin, "://");
     if (!scheme_end) return false; /* "null": the browser does not say whose page it is */
     const host_text page = without_default_port(text_of(scheme_end + 3, "/"), origin);
-    const char *const hosts[] = {http_header(x, MHD_HTTP_HEADER_HOST), http_header(x, "X-Forwarded-Host")};
+    const char *forwarded = http_header(x, "X-Forwarded-Host");
+    const host_text hosts[] = {host, text_of(forwarded ? forwarded : "", ", ")};
     for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
-        if (hosts[i] && is_equal(without_default_port(text_of(hosts[i], ", "), origin), page)) return true;
+        if (hosts[i].size > 0 && is_equal(without_default_port(hosts[i], origin), page)) return true;
     return lists(x->srv->config.allowed_hosts, page);
 }
 
@@ -68,27 +55,16 @@ static bool is_navigation(const http_exchange *x, const char *method) {
 }
 
 /* Whether the request is one of a page of another site that the server does not know. */
-static bool is_foreign(const http_exchange *x, const char *method) {
+static bool is_foreign(const http_exchange *x, const char *method, host_text host) {
     const char *origin = http_header(x, MHD_HTTP_HEADER_ORIGIN), *site = http_header(x, "Sec-Fetch-Site");
     const char *allowed = x->srv->config.cors_origin;
     if (allowed && (strcmp(allowed, "*") == 0 || (origin && strcmp(allowed, origin) == 0))) return false;
     if (site && (strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0)) return false;
     if (site && strcmp(site, "cross-site") == 0) return origin || !is_navigation(x, method);
-    return origin && !is_own(x, origin);
+    return origin && !is_own(x, origin, host);
 }
 
 /* ---- Hosts ---- */
-
-static bool is_address(host_text h) {
-    char text[64];
-    struct in6_addr address;
-    const bool in_brackets = h.size > 2 && h.at[0] == '[' && h.at[h.size - 1] == ']';
-    if (in_brackets) h = (host_text){h.at + 1, h.size - 2};
-    if (h.size >= sizeof text) return false;
-    memcpy(text, h.at, h.size);
-    text[h.size] = '\0';
-    return inet_pton(in_brackets ? AF_INET6 : AF_INET, text, &address) == 1;
-}
 
 /* Names of this machine, which by RFC 6761 no other can have. */
 static bool is_localhost(host_text h) {
@@ -106,22 +82,21 @@ static bool checks_host(const http_exchange *x) {
     return x->srv->is_local && !x->srv->keys.needed && peer && peer->client_addr->sa_family != AF_UNIX;
 }
 
-static bool may_be_host(const http_exchange *x) {
-    const char *value = http_header(x, MHD_HTTP_HEADER_HOST);
-    if (!value || !*value || !checks_host(x)) return true; /* browsers always send it */
-    const host_text host = without_port(text_of(value, ""));
-    return is_address(host) || is_localhost(host) || lists(x->srv->config.allowed_hosts, host);
+static bool may_be_host(const http_exchange *x, host_text host) {
+    if (host.size == 0 || !checks_host(x)) return true; /* browsers always name it */
+    const host_text name = host_without_port(host);
+    return host_is_address(name) || is_localhost(name) || lists(x->srv->config.allowed_hosts, name);
 }
 
-bool browser_may_call(const http_exchange *x, const char *method, openai_error *error) {
-    if (!may_be_host(x)) {
+bool browser_may_call(const http_exchange *x, const char *method, host_text host, openai_error *error) {
+    if (!may_be_host(x, host)) {
         openai_fail(error, NULL,
-                    "the host '%.200s' is not one of this server; address it as localhost or by its IP address, or start it "
+                    "the host '%.*s' is not one of this server; address it as localhost or by its IP address, or start it "
                     "with --allowed-hosts",
-                    http_header(x, MHD_HTTP_HEADER_HOST));
+                    (int)host.size, host.at);
         return openai_set_status(error, MHD_HTTP_FORBIDDEN, "host_not_allowed");
     }
-    if (!is_foreign(x, method)) return true;
+    if (!is_foreign(x, method, host)) return true;
     const char *origin = http_header(x, MHD_HTTP_HEADER_ORIGIN);
     openai_fail(error, NULL,
                 "the request comes from a web page of another site (%.200s), which this server does not serve; start it with "

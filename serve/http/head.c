@@ -1,6 +1,6 @@
 /*
- * Checks the head of a request as RFC 9112 requires where libmicrohttpd does not: names and values of fields, and where the
- * body ends. A head that a proxy reads differently could hide a second request in the body of the first.
+ * Checks the head of a request as RFC 9112 requires where libmicrohttpd does not: the target, names and values of fields, and
+ * where the body ends. A head that a proxy reads differently could hide a second request in the body of the first.
  *
  * Zero characters: libmicrohttpd 0.9.75 replaces the separators between the strings of a head by zeros, and drops the bytes
  * behind a zero that the client sent. But the strings still lie in the received head, in its order, so the bytes between them
@@ -18,6 +18,7 @@ enum { MOST_DIGITS = 19 }; /* of Content-Length, whose value fits 64 bits and th
 typedef struct head_fields {
     int n_hosts, n_lengths, n_codings;
     const char *coding; /* the value of Transfer-Encoding */
+    host_text host;     /* the value of Host */
     bool bad_name, bad_value, long_length;
 } head_fields;
 
@@ -45,7 +46,10 @@ static enum MHD_Result note_field(void *fields, enum MHD_ValueKind kind, const c
     head_fields *f = fields;
     f->bad_name |= !is_token(name, name_size);
     f->bad_value |= value && !is_value(value, value_size);
-    f->n_hosts += strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0;
+    if (strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0) {
+        f->n_hosts++;
+        f->host = host_without_blanks((host_text){value, value ? value_size : 0});
+    }
     if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0) {
         f->n_lengths++;
         f->long_length |= value_size > MOST_DIGITS;
@@ -67,11 +71,13 @@ static bool names_chunked(const char *codings) {
     return false;
 }
 
-bool head_is_clear(struct MHD_Connection *connection, const char *method, const char *version, openai_error *error) {
+bool head_is_clear(const http_exchange *x, const char *method, const char *target, const char *version, host_text *host,
+                   openai_error *error) {
     head_fields f = {0};
-    MHD_get_connection_values_n(connection, MHD_HEADER_KIND, note_field, &f);
+    MHD_get_connection_values_n(x->connection, MHD_HEADER_KIND, note_field, &f);
     const bool is_old = strcmp(version, MHD_HTTP_VERSION_1_0) == 0,
-               is_chunked = f.coding && strcasecmp(f.coding, "chunked") == 0;
+               is_chunked = f.coding && strcasecmp(f.coding, "chunked") == 0,
+               is_server = strcmp(target, "*") == 0; /* as a whole, not one of its paths */
     const struct {
         bool is_wrong;
         int status;
@@ -79,11 +85,17 @@ bool head_is_clear(struct MHD_Connection *connection, const char *method, const 
     } rules[] = {
         {!is_token(method, strlen(method)), 400, "invalid_method",
          "the method has a character that methods may not have; send a method such as GET or POST"},
+        {!x->target.is_valid || (is_server && strcmp(method, MHD_HTTP_METHOD_OPTIONS) != 0), 400, "invalid_target",
+         "the target of the request is no path that begins with '/', and no URL of http or https with a valid host; send a "
+         "path such as /v1/models"},
         {f.bad_name, 400, "invalid_header",
          "the name of a header contains a character that names may not have, such as a blank before the colon; send NAME: "
          "VALUE"},
         {f.bad_value, 400, "invalid_header", "the value of a header contains a control character; send printable text"},
         {f.n_hosts > 1, 400, "ambiguous_host", "the headers name the host twice; send one Host"},
+        {f.host.size > 0 && !host_is_valid(f.host), 400, "invalid_host",
+         "Host is not valid; send an IP address, of IPv6 in brackets, or a name of at most 255 letters, digits, '-', '.', '_' "
+         "and '~', and perhaps ':' and a port up to 65535"},
         {f.n_lengths > 1 || f.n_codings > 1 || (f.n_lengths && f.n_codings), 400, "ambiguous_length",
          "the headers say twice where the body ends; send one Content-Length, or only Transfer-Encoding"},
         {f.long_length, 400, "ambiguous_length", "Content-Length has more than 19 digits; send it without leading zeros"},
@@ -98,6 +110,8 @@ bool head_is_clear(struct MHD_Connection *connection, const char *method, const 
         openai_fail(error, NULL, "%s", rules[i].message);
         return openai_set_status(error, rules[i].status, rules[i].code);
     }
+    const http_target *t = &x->target;
+    *host = t->host > 0 ? (host_text){target + t->host, t->path - t->host} : f.host;
     return true;
 }
 

@@ -328,12 +328,10 @@ static enum MHD_Result dispatch(http_exchange *x, const char *method) {
 
 /* ---- The request ---- */
 
-/* The path in a request's target, which may also be a whole URL (RFC 9112, 3.2.2). */
-static const char *path_of(const char *target) {
-    const size_t scheme = strncasecmp(target, "http://", 7) == 0 ? 7 : strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
-    if (!scheme) return target;
-    const char *path = strchr(target + scheme, '/');
-    return path ? path : "/";
+/* The path in a request's target. */
+static const char *path_of(const http_exchange *x, const char *target) {
+    const char *path = target + x->target.path;
+    return x->target.host > 0 && !*path ? "/" : path;
 }
 
 /* Count the request as one that is to be answered before the server ends, unless it came too late. */
@@ -382,13 +380,14 @@ static bool head_has_no_zero(http_exchange *x, const char *target, const char *m
 
 /* Check the head of a request. True: the request is accepted. Otherwise it was refused with *result. */
 static bool check_head(http_exchange *x, const char *target, const char *method, const char *version, enum MHD_Result *result) {
-    const http_route *r = route_find(path_of(target), method);
+    const http_route *r = route_find(path_of(x, target), method);
+    host_text host;
     openai_error error;
     x->state = EXCHANGE_REFUSED;
-    x->dialect = dialect_of(path_of(target), r);
+    x->dialect = dialect_of(path_of(x, target), r);
     begin_request_id(x);
-    if (!head_has_no_zero(x, target, method, version, &error) || !head_is_clear(x->connection, method, version, &error) ||
-        !browser_may_call(x, method, &error)) {
+    if (!head_has_no_zero(x, target, method, version, &error) || !head_is_clear(x, method, target, version, &host, &error) ||
+        !browser_may_call(x, method, host, &error)) {
         x->last = true; /* libmicrohttpd does not wait for the body, and closes the connection after the reply */
         *result = http_reply_error(x, &error);
         return false;
@@ -402,12 +401,13 @@ static bool check_head(http_exchange *x, const char *target, const char *method,
 /* Begin a request whose head is complete. True: *result is the result of http_on_request. */
 static bool begin(http_exchange *x, const char *target, const char *method, const char *version, enum MHD_Result *result) {
     snprintf(x->method, sizeof x->method, "%s", method);
-    snprintf(x->endpoint, sizeof x->endpoint, "%s", path_of(target));
+    snprintf(x->endpoint, sizeof x->endpoint, "%s", path_of(x, target));
     if (!check_head(x, target, method, version, result)) return true;
     x->state = accept_unless_ending(x->srv);
     x->last |= x->state == EXCHANGE_ENDING;
     find_key(x);
-    body_begin(x, route_find(path_of(target), method), wants_body(x, path_of(target), method));
+    const char *path = path_of(x, target);
+    body_begin(x, route_find(path, method), wants_body(x, path, method));
     *result = MHD_YES;
     return !body_is_answered_unread(x);
 }
@@ -427,7 +427,7 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, co
     }
     if (x->gen) return generation_resumed(x);
     acceptor_request_complete(x->srv->arrivals, socket_of(connection));
-    x->path = path_of(target);
+    x->path = path_of(x, target);
     return dispatch(x, method);
 }
 
@@ -454,6 +454,7 @@ void *http_on_request_line(void *cls, const char *target, struct MHD_Connection 
     x->connection = connection;
     x->dialect = &openai_chat;
     x->target_size = strlen(target);
+    x->target = target_read(target);
     x->zero_in_target = strstr(target, "%00");
     return x;
 }

@@ -25,6 +25,19 @@ typedef enum exchange_body {
     BODY_NO_TRANSFER, /* its tenant transfers as many files as it may */
 } exchange_body;
 
+/* A part of a head: a host, perhaps with a port. */
+typedef struct host_text {
+    const char *at;
+    size_t size;
+} host_text;
+
+/* The parts of a request's target: a path, a whole URL of http or https, or "*" (RFC 9112, 3.2). */
+typedef struct http_target {
+    bool is_valid; /* false: it is none of these, and the next two are 0 */
+    size_t host;   /* where a URL's host begins; 0: the target is no URL */
+    size_t path;   /* where the path begins, and the host ends */
+} http_target;
+
 /* A request and its reply. It lives from the request's first line until http_on_completed, on its connection's thread. */
 typedef struct http_exchange {
     http_server *srv;
@@ -36,10 +49,11 @@ typedef struct http_exchange {
     size_t droppable;           /* bytes that may still be dropped; beyond them the connection is closed */
     struct http_upload *upload; /* receives the body instead, of a route with `upload`; owned; NULL: nothing does */
     size_t body_limit;          /* bytes */
-    size_t target_size;         /* of the target as it was sent: path and query */
-    bool has_key;               /* the client has sent an API key of the server */
-    uint32_t domain;            /* of its tenant; 0 without a key */
-    quota_state quota;          /* of its tenant, if the request is counted; for headers */
+    size_t target_size;         /* of the target as it was sent, with its query */
+    http_target target;
+    bool has_key;      /* the client has sent an API key of the server */
+    uint32_t domain;   /* of its tenant; 0 without a key */
+    quota_state quota; /* of its tenant, if the request is counted; for headers */
     exchange_state state;
     exchange_body body_use;
     bool zero_in_target;                        /* the target contains %00 */
@@ -125,14 +139,35 @@ bool body_add(http_exchange *x, const char *data, size_t size);
 
 /* ---- Browsers (browser.c) ---- */
 
-/* Whether the request may be served, as far as web pages in browsers are concerned. False: *error says why not. */
-bool browser_may_call(const http_exchange *x, const char *method, openai_error *error);
+/*
+ * Whether the request may be served, as far as web pages in browsers are concerned. host: that it is for; size 0: it names
+ * none. False: *error says why not.
+ */
+bool browser_may_call(const http_exchange *x, const char *method, host_text host, openai_error *error);
+
+/* ---- Hosts (host.c) ---- */
+
+host_text host_without_port(host_text h);
+host_text host_without_blanks(host_text h); /* behind it */
+
+/* Whether it is an IP address, of IPv6 in brackets. */
+bool host_is_address(host_text h);
+
+/* Whether it is such an address, or a name of letters, digits and "-._~", with at most a port. */
+bool host_is_valid(host_text h);
+
+/* Find the parts of a target as it was sent. They contain no %XX, so the decoded target has them at the same places. */
+http_target target_read(const char *target);
 
 /* ---- Heads (head.c) ---- */
 
-/* Whether a proxy before the server reads the fields of a head, and where its body ends, as the server does. False: *error says
- * why not. */
-bool head_is_clear(struct MHD_Connection *connection, const char *method, const char *version, openai_error *error);
+/*
+ * Whether a proxy before the server reads the target and the fields of a head, and where its body ends, as the server does.
+ * *host becomes the one that the request is for: that of a target that is a URL, or else that of Host (RFC 9112, 3.2.2).
+ * False: *error says why not.
+ */
+bool head_is_clear(const http_exchange *x, const char *method, const char *target, const char *version, host_text *host,
+                   openai_error *error);
 
 /*
  * Whether the head of a request contains a zero character, outside its body. method, target and version are those that

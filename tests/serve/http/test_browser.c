@@ -125,6 +125,7 @@ static void hosts_of_others_are_refused(void **state) {
     static const browser_case local[] = {
         {HOST "A: b", 200},
         {"Host: LOCALHOST", 200},
+        {"Host: localhost:%u \t ", 200},
         {"Host: a.localhost:80", 200},
         {"Host: 127.0.0.1:%u", 200},
         {"Host: 10.1.2.3", 200},
@@ -137,7 +138,7 @@ static void hosts_of_others_are_refused(void **state) {
         {"Host: xlocalhost", 403},
         {"Host: 127.0.0.1.evil.example", 403},
         {"Host: 127.1", 403},
-        {"Host: [::1", 403},
+        {"Host: evil.example ", 403},
     };
     CHECK("GET /cache", local, 0);
     static const browser_case listed[] = {
@@ -152,11 +153,102 @@ static void hosts_of_others_are_refused(void **state) {
     CHECK("GET /cache", any, .is_open = true);
 }
 
+/* The host of a target that is a URL counts, and Host does not (RFC 9112, 3.2.2). */
+static void the_target_names_the_host(void **state) {
+    (void)state;
+    static const browser_case local[] = {
+        {"Host: evil.example", 200},
+        {"Host: evil.example\r\nOrigin: http://localhost:8080", 200},
+        {"Host: evil.example\r\nOrigin: http://evil.example", 403},
+    };
+    CHECK("GET http://localhost:8080/cache", local, 0);
+    CHECK("GET HTTP://LocalHost:8080/cache?a=b", local, 0);
+    static const browser_case rebound[] = {{HOST "A: b", 403}, {HOST "Origin: http://localhost:%u", 403}};
+    CHECK("GET http://evil.example/cache", rebound, 0);
+    CHECK("GET https://evil.example:443", rebound, 0);
+    CHECK("GET http://evil.example?/localhost", rebound, 0);
+    static const browser_case listed[] = {{"Host: c.example", 200}};
+    CHECK("GET http://a.example/cache", listed, .allowed_hosts = "a.example", .is_open = true);
+    static const browser_case unlisted[] = {{"Host: a.example", 403}};
+    CHECK("GET http://c.example/cache", unlisted, .allowed_hosts = "a.example", .is_open = true);
+}
+
+/* Also where any name is allowed. */
+static void hosts_that_are_no_names_are_refused(void **state) {
+    (void)state;
+    static char longest[] = "Host: %0255u", too_long[] = "Host: %0256u"; /* of digits: zeros and the port */
+    const browser_case cases[] = {
+        {"Host: under_score.a-b~c.example.:65535", 200},
+        {"Host: a:", 200},
+        {"Host: [2001:db8::1.2.3.4]:08080", 200},
+        {longest, 200},
+        {too_long, 400},
+        {"Host: a b", 400},
+        {"Host: a\tb", 400},
+        {"Host: a,b", 400},
+        {"Host: a@b", 400},
+        {"Host: a/b", 400},
+        {"Host: http://a", 400},
+        {"Host: a\\b", 400},
+        {"Host: a?b", 400},
+        {"Host: a#b", 400},
+        {"Host: \"a\"", 400},
+        {"Host: 'a'", 400},
+        {"Host: <a>", 400},
+        {"Host: a%%62", 400},
+        {"Host: \xc3\xa4", 400},
+        {"Host: a\x01", 400},
+        {"Host: :80", 400},
+        {"Host: a:b", 400},
+        {"Host: a:-1", 400},
+        {"Host: a: 80", 400},
+        {"Host: a:65536", 400},
+        {"Host: a:000080", 400},
+        {"Host: a:99999999999999999999", 400},
+        {"Host: a:80:80", 400},
+        {"Host: ::1", 400},
+        {"Host: [::1", 400},
+        {"Host: []", 400},
+        {"Host: [a]", 400},
+        {"Host: [127.0.0.1]", 400},
+        {"Host: [fe80::1%%25eth0]", 400},
+        {"Host: [::1]a", 400},
+    };
+    CHECK("GET /cache", cases, .is_open = true);
+    CHECK("GET http://localhost/cache", cases, .allowed_hosts = "*", .has_key = true); /* Host is read, too */
+}
+
+static void targets_that_are_none_are_refused(void **state) {
+    (void)state;
+    static const browser_case named[] = {{HOST "A: b", 400}};
+    static const char *const lines[] = {
+        "GET http:///cache",
+        "GET http://:80/cache",
+        "GET http://localhost:x/cache",
+        "GET http://a@localhost/cache",
+        "GET http://local%68ost/cache",
+        "GET http://a%2fb/cache",
+        "GET http:%2f%2flocalhost/cache",
+        "GET http:/cache",
+        "GET ftp://localhost/cache",
+        "GET cache",
+        "GET localhost:80",
+        "CONNECT localhost:80",
+        "GET *",
+        "GET %2a",
+        "OPTIONS %2a",
+        "GET %2fcache",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) CHECK(lines[i], named, 0);
+    static const browser_case whole[] = {{HOST "A: b", 404}};
+    CHECK("OPTIONS *", whole, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pages_of_other_sites_are_refused),
-        cmocka_unit_test(pages_that_are_named_are_served),
-        cmocka_unit_test(hosts_of_others_are_refused),
+        cmocka_unit_test(pages_of_other_sites_are_refused),    cmocka_unit_test(pages_that_are_named_are_served),
+        cmocka_unit_test(hosts_of_others_are_refused),         cmocka_unit_test(the_target_names_the_host),
+        cmocka_unit_test(hosts_that_are_no_names_are_refused), cmocka_unit_test(targets_that_are_none_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -336,13 +336,13 @@ static void chunked_bodies_are_read_strictly(void **state) {
 static void a_target_may_be_a_whole_url(void **state) {
     const fixture *f = *state;
 #define REST " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-    assert_answered(f->port, "GET http://any:1/health" REST "\r\n", "HTTP/1.1 200", "\"ok\"");
-    assert_answered(f->port, "GET HTTPS://any/v1/models?a=b" REST "\r\n", "HTTP/1.1 200", "\"list\"");
-    assert_answered(f->port, "GET http://any" REST "\r\n", "HTTP/1.1 200", "ChunkLlama");
+    assert_answered(f->port, "GET http://test:1/health" REST "\r\n", "HTTP/1.1 200", "\"ok\"");
+    assert_answered(f->port, "GET HTTPS://test/v1/models?a=b" REST "\r\n", "HTTP/1.1 200", "\"list\"");
+    assert_answered(f->port, "GET http://test" REST "\r\n", "HTTP/1.1 200", "ChunkLlama");
     assert_answered(f->port,
-                    "POST http://any/v1/completions" REST "Content-Length: 29\r\n\r\n{\"prompt\":\"a\",\"max_tokens\":1}",
+                    "POST http://test/v1/completions" REST "Content-Length: 29\r\n\r\n{\"prompt\":\"a\",\"max_tokens\":1}",
                     "HTTP/1.1 200", "\"text\":\"a\"");
-    assert_answered(f->port, "GET http://any/nowhere" REST "\r\n", "HTTP/1.1 404", "no endpoint /nowhere");
+    assert_answered(f->port, "GET http://test/nowhere" REST "\r\n", "HTTP/1.1 404", "no endpoint /nowhere");
 }
 
 static void packed_bodies_are_refused(void **state) {
