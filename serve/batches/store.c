@@ -66,7 +66,7 @@ static bool is_of_earlier_version(batch_store *s, const char *name) {
            strcmp(end, ".json") == 0;
 }
 
-/* What becomes of contents without a file: those of an index that was lost are kept, those of a crash are not. */
+/* What becomes of contents without a file: those of an index or log that was lost are kept, those of a crash are not. */
 static bool cannot_keep(batch_store *s, const char *name) {
     const sql_result found = find_file(s, name);
     return found == SQL_FAILED || (found == SQL_NONE && !set_aside(s, name, "no index describes the file any more"));
@@ -130,26 +130,37 @@ static cl_status check_files(batch_store *s, cl_error *error) {
 static const char settings[] = "PRAGMA auto_vacuum = FULL; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
                                "PRAGMA secure_delete = OFF; PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864;";
 
+/* Set the contents aside that the index does not describe. */
+static cl_status keep_contents(batch_store *s, const char *path, cl_error *error) {
+    const int n_left = for_each_entry(s, cannot_keep);
+    if (n_left < 0) return fail_list(path, error);
+    if (n_left == 0) return CL_OK;
+    return cl_fail(error, CL_ERR_FILE,
+                   "cannot rename %d files of the folder %.200s, whose index is lost, so that they are kept; let this user "
+                   "write to the folder, and start again",
+                   n_left, path);
+}
+
 /* Create the tables. Contents that are there already have lost their index, and are set aside before there is another one. */
 static cl_status create_tables(batch_store *s, const char *path, cl_error *error) {
     sqlite3 *db = s->writer.db;
     if (!sql_run(db, "BEGIN", "") || sqlite3_exec(db, store_schema, NULL, NULL, NULL) != SQLITE_OK)
         return sql_failure(db, error);
-    const int n_left = for_each_entry(s, cannot_keep);
-    if (n_left < 0) return fail_list(path, error);
-    if (n_left > 0)
-        return cl_fail(error, CL_ERR_FILE,
-                       "cannot rename %d files of the folder %.200s, whose index is lost, so that they are kept; let this user "
-                       "write to the folder, and start again",
-                       n_left, path);
+    if (keep_contents(s, path, error) != CL_OK) return error->code;
     return sql_run(db, "COMMIT", "") ? CL_OK : sql_failure(db, error);
+}
+
+/* Whether an entry is no file, such as a pipe, for which SQLite would wait, or a link, which it would follow. */
+static bool is_no_file(batch_store *s, const char *name) {
+    struct stat st;
+    return fstatat(s->folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode);
 }
 
 /* The index's file. SQLite would create it with the modes that the umask allows. */
 static cl_status open_index_file(batch_store *s, const char *path, cl_error *error) {
+    if (is_no_file(s, INDEX)) return cl_fail(error, CL_ERR_FORMAT, "%.200s/%s is no file", path, INDEX);
     const int fd = openat(s->folder, INDEX, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    const cl_status code = errno == EISDIR || errno == ELOOP ? CL_ERR_FORMAT : CL_ERR_FILE;
-    if (fd < 0) return cl_fail(error, code, "cannot open %.200s/%s: %s", path, INDEX, strerror(errno));
+    if (fd < 0) return cl_fail(error, CL_ERR_FILE, "cannot open %.200s/%s: %s", path, INDEX, strerror(errno));
     close(fd);
     return CL_OK;
 }
@@ -179,6 +190,17 @@ static void close_index(batch_store *s) {
     s->worker = s->reader.db = s->writer.db = NULL;
 }
 
+/* SQLite's files beside the index. */
+static const char *const logs[] = {INDEX "-journal", INDEX "-wal", INDEX "-shm"};
+enum { N_LOGS = sizeof logs / sizeof *logs };
+
+/* Set aside what is no file in the place of a log. */
+static cl_status check_logs(batch_store *s, cl_error *error) {
+    for (size_t i = 0; i < N_LOGS; i++)
+        if (is_no_file(s, logs[i]) && !set_aside(s, logs[i], "it is no file")) return fail_entry("rename", logs[i], error);
+    return CL_OK;
+}
+
 /* Open the index. One that is damaged is set aside with its logs, and a new one begins. */
 static cl_status open_some_index(batch_store *s, const char *path, cl_error *error) {
     if (for_each_entry(s, is_index) == 0 && for_each_entry(s, is_of_earlier_version) > 0)
@@ -186,12 +208,13 @@ static cl_status open_some_index(batch_store *s, const char *path, cl_error *err
                        "the folder %.100s has no index and files of an earlier chunkllama; convert it by "
                        "scripts/convert_files_dir.py of the sources, or name another folder",
                        path);
+    if (check_logs(s, error) != CL_OK) return error->code;
     const cl_status status = open_index(s, path, error);
     if (status != CL_ERR_FORMAT) return status;
     close_index(s);
-    const bool ok = set_aside(s, INDEX "-wal", error->message) && set_aside(s, INDEX "-shm", error->message) &&
-                    set_aside(s, INDEX, error->message);
-    return ok ? open_index(s, path, error) : status;
+    bool ok = true;
+    for (size_t i = 0; i < N_LOGS; i++) ok = ok && set_aside(s, logs[i], error->message);
+    return ok && set_aside(s, INDEX, error->message) ? open_index(s, path, error) : status;
 }
 
 cl_status store_open(const char *path, const store_watcher *watcher, batch_store **opened, cl_error *error) {
@@ -204,7 +227,9 @@ cl_status store_open(const char *path, const store_watcher *watcher, batch_store
     s->folder = -1;
     s->watcher = watcher;
     cl_status status = open_folder(s, path, error);
+    const bool loses_log = status == CL_OK && is_no_file(s, INDEX "-wal");
     if (status == CL_OK) status = open_some_index(s, path, error);
+    if (status == CL_OK && loses_log) status = keep_contents(s, path, error);
     if (status == CL_OK && for_each_entry(s, drop) < 0) status = fail_list(path, error);
     s->watcher = NULL;
     *opened = s;

@@ -96,10 +96,11 @@ static const char *const system_paths[] = {
 static const uint64_t tier_access = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR | LANDLOCK_ACCESS_FS_WRITE_FILE |
                                     LANDLOCK_ACCESS_FS_MAKE_REG | ACCESS_FS_TRUNCATE;
 
-/* What may be done in the folder of clients' files, in which what is damaged is renamed, and be it a folder. */
+/* What may be done in the folder of clients' files, in which what is damaged is renamed, and be it no file. */
 static const uint64_t files_access =
     LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG |
-    LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_MAKE_DIR | ACCESS_FS_TRUNCATE;
+    LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_SYM |
+    LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_SOCK | ACCESS_FS_TRUNCATE;
 
 /* The rules that are being made, and what they forbid where nothing is allowed. */
 typedef struct landlock_rules {

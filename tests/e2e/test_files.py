@@ -2,10 +2,12 @@
 import contextlib
 import datetime
 import json
+import os
 import pathlib
 import re
 import signal
 import sqlite3
+import stat
 import subprocess
 import urllib.request
 
@@ -276,9 +278,22 @@ def test_a_batch_is_removed(server):
     assert batch.id not in [b.id for b in server.client.batches.list()]
 
 
-def test_a_damaged_folder_keeps_no_server_from_its_start(start, tmp_path):
-    (tmp_path / "index.db").write_bytes(b"This is no database." * 100)
-    server = start("--port", "0", "--files-dir", str(tmp_path))
+def make_odd(path, kind):
+    if kind == "text":
+        path.write_bytes(b"This is no database." * 100)
+    elif kind == "link":
+        path.symlink_to("/etc/passwd")
+    else:
+        os.mknod(path, 0o600 | {"pipe": stat.S_IFIFO, "socket": stat.S_IFSOCK}[kind])
+
+
+@pytest.mark.parametrize("sandbox", [(), ("--sandbox",)], ids=["plain", "sandbox"])
+@pytest.mark.parametrize("kind", ["text", "pipe", "socket", "link"])
+def test_a_damaged_folder_keeps_no_server_from_its_start(start, tmp_path, kind, sandbox):
+    make_odd(tmp_path / "index.db", kind)
+    if kind != "text":
+        make_odd(tmp_path / "index.db-wal", kind)
+    server = start("--port", "0", "--files-dir", str(tmp_path), *sandbox)
     url, _ = read_hello(server)
     assert any("--files-dir: something damaged is not used" in line and "index.db" in line for line in server.stderr)
     client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=LIMIT_S)

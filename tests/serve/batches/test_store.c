@@ -107,9 +107,13 @@ static void a_disk_that_fails_keeps_no_half(void **state) {
 
 /* ---- The folder ---- */
 
+static void path_in(const char *folder, const char *name, char path[200]) {
+    assert_in_range(snprintf(path, 200, "%s/%s", folder, name), 1, 199);
+}
+
 static FILE *open_file(const char *folder, const char *name, const char *mode) {
     char path[200];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    path_in(folder, name, path);
     FILE *f = fopen(path, mode);
     assert_non_null(f);
     return f;
@@ -166,20 +170,32 @@ static void damage_by_text(const char *path) {
 }
 static void damage_by_cut(const char *path) {
     char name[200];
-    snprintf(name, sizeof name, "%s/index.db", path);
+    path_in(path, "index.db", name);
     assert_int_equal(truncate(name, 5000), 0);
 }
 static void damage_by_nothing(const char *path) { write_text(path, "index.db", ""); }
 static void damage_by_loss(const char *path) {
     char name[200];
-    snprintf(name, sizeof name, "%s/index.db", path);
+    path_in(path, "index.db", name);
     assert_int_equal(unlink(name), 0);
 }
+/* Make an entry of the folder that is no file: a folder, a pipe or a socket. */
+static void make_odd(const char *path, const char *name, mode_t type) {
+    char odd[200];
+    path_in(path, name, odd);
+    assert_int_equal(type == S_IFDIR ? mkdir(odd, 0700) : mknod(odd, type | 0600, 0), 0);
+}
 static void damage_by_folder(const char *path) {
-    char name[200];
     damage_by_loss(path);
-    snprintf(name, sizeof name, "%s/index.db", path);
-    assert_int_equal(mkdir(name, 0700), 0);
+    make_odd(path, "index.db", S_IFDIR);
+}
+static void damage_by_pipe(const char *path) {
+    damage_by_loss(path);
+    make_odd(path, "index.db", S_IFIFO);
+}
+static void damage_by_socket(const char *path) {
+    damage_by_loss(path);
+    make_odd(path, "index.db", S_IFSOCK);
 }
 /* To a file that is none of the folder's, and must stay as it is. */
 static char linked_path[200];
@@ -191,7 +207,7 @@ static void damage_by_link(const char *path) {
     snprintf(linked_path, sizeof linked_path, "%s.linked", path);
     FILE *f = fopen(linked_path, "w");
     assert_true(f && fputs(linked_text, f) >= 0 && fclose(f) == 0);
-    snprintf(name, sizeof name, "%s/index.db", path);
+    path_in(path, "index.db", name);
     assert_int_equal(symlink(linked_path, name), 0);
 }
 
@@ -207,8 +223,8 @@ static void check_linked(void) {
 
 /* The store opens, nothing is removed, and files can be added; also at the start after that. */
 static void a_damaged_index_is_set_aside(void **state) {
-    static void (*const damages[])(const char *) = {damage_by_text, damage_by_cut,    damage_by_nothing,
-                                                    damage_by_loss, damage_by_folder, damage_by_link};
+    static void (*const damages[])(const char *) = {damage_by_text,   damage_by_cut,  damage_by_nothing, damage_by_loss,
+                                                    damage_by_folder, damage_by_pipe, damage_by_socket,  damage_by_link};
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         char id[STORE_ID], name[STORE_ID + 16];
         make_file(*state, id);
@@ -230,16 +246,40 @@ static void a_damaged_index_is_set_aside(void **state) {
     refused("/nowhere/at/all", CL_ERR_FILE, "/nowhere/at/all");
 }
 
+/* The index stays, and contents that only the log described are not removed. */
+static void a_log_that_is_no_file_is_set_aside(void **state) {
+    static const mode_t types[] = {S_IFDIR, S_IFIFO, S_IFSOCK};
+    static const char *const logs[] = {"index.db-journal", "index.db-wal", "index.db-shm"};
+    for (size_t i = 0; i < 9; i++) {
+        const char *log = logs[i % 3];
+        char id[STORE_ID], line[100];
+        make_file(*state, id);
+        make_odd(*state, log, types[i / 3]);
+        write_text(*state, "file-lost.data", "text");
+        batch_store *s = open_damaged(*state);
+        snprintf(line, sizeof line, "%s it is no file", log);
+        assert_reported(line);
+        assert_true(exists(s, STORE_FILE, 0, id));
+        store_close(&s);
+        assert_int_equal(count_files(*state, "file-lost.data.aside1"), i % 3 == 1);
+        s = open_damaged(*state);
+        assert_string_equal(reported, "");
+        store_close(&s);
+        empty_folder(*state);
+    }
+}
+
 /* The other files stay. */
 static void damaged_contents_are_set_aside(void **state) {
-    for (int how = 0; how < 3; how++) {
+    for (int how = 0; how < 5; how++) {
         char ids[2][STORE_ID], name[STORE_ID + 8], path[200];
         make_file(*state, ids[0]);
         make_file(*state, ids[1]);
         content_name(ids[0], name);
-        snprintf(path, sizeof path, "%s/%s", (char *)*state, name);
+        path_in(*state, name, path);
         assert_int_equal(how == 0 ? truncate(path, 2) : unlink(path), 0);
-        if (how == 1) assert_int_equal(mkdir(path, 0700), 0);
+        static const mode_t types[] = {[1] = S_IFDIR, [3] = S_IFIFO, [4] = S_IFSOCK};
+        if (types[how]) make_odd(*state, name, types[how]);
         batch_store *s = open_damaged(*state);
         assert_reported(name);
         assert_true(!exists(s, STORE_FILE, 0, ids[0]) && exists(s, STORE_FILE, 0, ids[1]));
@@ -287,7 +327,7 @@ static void contents_that_cannot_be_renamed_stay(void **state) {
         char id[STORE_ID], name[STORE_ID + 8], path[200];
         make_file(*state, id);
         content_name(id, name);
-        snprintf(path, sizeof path, "%s/%s", (char *)*state, name);
+        path_in(*state, name, path);
         loses_index ? damage_by_loss(*state) : write_text(*state, name, "te");
         rename_failure = EROFS;
         for (int i = 0; i < 2; i++) refused(*state, CL_ERR_FILE, loses_index ? "cannot rename 1 files" : "cannot rename file-");
@@ -570,6 +610,7 @@ int main(void) {
         TEST(an_upload_that_ends_early_leaves_nothing),
         TEST(a_disk_that_fails_keeps_no_half),
         TEST(a_damaged_index_is_set_aside),
+        TEST(a_log_that_is_no_file_is_set_aside),
         TEST(damaged_contents_are_set_aside),
         TEST(contents_that_cannot_be_examined_stay),
         TEST(contents_that_cannot_be_renamed_stay),
