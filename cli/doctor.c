@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "chunkattn/base/cpu.h"
-#include "chunkattn/base/memory.h"
 #include "chunkattn/base/threads.h"
 #include "chunkllama/common/str.h"
 #include "chunkllama/engine/grammar.h"
@@ -179,7 +178,7 @@ int cmd_doctor(const cli_options *opt) {
     examination x = {.json = opt->json};
     examine_cpu(&x);
     examine_threads(&x, opt);
-    const ca_memory memory = ca_memory_read("/proc", "/sys/fs/cgroup");
+    const ca_memory memory = session_memory(opt);
     examine_memory(&x, opt, &memory);
     examine_pages(&x);
     examine_sandbox(&x);

@@ -337,7 +337,7 @@ static cl_status start(cli_serving *v, cl_error *error) {
     cl_status status = open_files(opt, &pinned, &warm, &v->memory, error);
     if (status == CL_OK) status = open_socket(opt, &v->socket, error);
     if (status == CL_OK) status = session_read_template(s, opt, error);
-    s->free_memory = session_free_memory(); /* the sandbox hides it */
+    s->free_memory = session_memory(opt).free; /* the sandbox hides it */
     tzset(); /* chat templates may ask for the date, when the file of the time zone cannot be read any more */
     if (status == CL_OK && opt->sandbox && opt->model) status = limit_files(opt, paths, error);
     if (status == CL_OK) status = open_log(opt, &v->log, error);

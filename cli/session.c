@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "chunkattn/base/cpu.h"
-#include "chunkattn/base/memory.h"
 #include "chunkattn/base/threads.h"
 #include "chunkllama/common/json_text.h"
 #include "chunkllama/engine/grammar.h"
@@ -104,7 +104,7 @@ static cl_status load_model(cli_session *s, const char *path, const char *level,
 
 cl_status session_load(cli_session *s, const cli_options *opt, cl_error *error) {
     if (!opt->model) return session_no_model(error);
-    if (s->free_memory == 0) s->free_memory = session_free_memory();
+    if (s->free_memory == 0) s->free_memory = session_memory(opt).free;
     const char *level;
     const cl_status status = session_attention_level(opt, &level, error);
     if (status != CL_OK) return status;
@@ -135,7 +135,22 @@ void session_use_grammars(cli_session *s, const cli_options *opt) {
     if (!s->grammar_library && cl_grammar_find(&name)) s->grammar_library = name;
 }
 
-uint64_t session_free_memory(void) { return ca_memory_read("/proc", "/sys/fs/cgroup").free; }
+/* What threads take of the address space: those of the pool, of a server, and of the engine. */
+static uint64_t space_of_threads(const cli_options *opt) {
+    enum { N_OTHERS = 16 };
+    static const uint64_t arena = UINT64_C(64) << 20, most = UINT64_C(8) << 20; /* a heap of glibc; its usual stack */
+    struct rlimit stack;
+    const bool is_small = getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < most;
+    return (uint64_t)(session_n_threads(opt) + N_OTHERS) * (arena + (is_small ? stack.rlim_cur : most));
+}
+
+ca_memory session_memory(const cli_options *opt) {
+    ca_memory m = ca_memory_read("/proc", "/sys/fs/cgroup");
+    const uint64_t threads = space_of_threads(opt);
+    const uint64_t left = m.space == UINT64_MAX ? m.space : m.space > threads ? m.space - threads : 0;
+    if (left < m.free) m.free = left;
+    return m;
+}
 
 uint64_t session_weights(const cli_session *s) {
     return cl_model_file_bytes(s->model->file) + (s->draft_model ? cl_model_file_bytes(s->draft_model->file) : 0);

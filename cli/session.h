@@ -2,6 +2,7 @@
 #ifndef CLI_SESSION_H
 #define CLI_SESSION_H
 
+#include "chunkattn/base/memory.h"
 #include "chunkllama/engine/engine.h"
 #include "chunkllama/model/model.h"
 #include "options.h"
@@ -58,8 +59,8 @@ uint64_t session_kv_budget(const cli_options *opt, uint64_t free_memory, uint64_
 /* The bytes of the weights of the loaded models. */
 uint64_t session_weights(const cli_session *s);
 
-/* Bytes that are free now, for free_memory. */
-uint64_t session_free_memory(void);
+/* The memory that is there now. Where the address space has a limit, `free` leaves out what threads will take of it. */
+ca_memory session_memory(const cli_options *opt);
 
 /* Fill *config from the options, for max_seqs sequences at once. */
 cl_status session_engine_config(const cli_session *s, const cli_options *opt, int64_t max_seqs, cl_engine_config *config,

@@ -163,6 +163,18 @@ def test_memory_that_is_lacking_for_a_body(start):
     urllib.request.urlopen(url + "/v1/completions", small, timeout=LIMIT_S).close()
 
 
+@pytest.mark.parametrize("limited", [resource.RLIMIT_AS, resource.RLIMIT_DATA], ids=["space", "data"])
+def test_a_limit_on_its_memory(start, limited):
+    """The default of --kv-budget leaves room in it for all else."""
+    limit = 3_000_000 << 10
+    server = start("--port", "0", "--kv-budget", "0", log_level="info",
+                   preexec_fn=lambda: resource.setrlimit(limited, (limit, limit)))  # fmt: skip
+    url, _ = read_hello(server)
+    budget = next(found for line in server.stderr if (found := re.search(r"kv_budget_bytes=(\d+)", line)))
+    assert 64 << 20 <= int(budget[1]) < limit * 3 / 4
+    assert post(url, prompt="a " * 500, max_tokens=8, n=8)[0] == 200
+
+
 def test_names_by_which_it_may_be_called(start):
     """A page of another site whose name leads to this address reads nothing."""
     url, _ = read_hello(start("--port", "0", "--allowed-hosts", "chat.example"))
