@@ -172,9 +172,16 @@ static bool read_raw(openai_translation *t) {
            (!logprobs || translation_set(t, t->chat, "logprobs", json_integer(n_top)));
 }
 
+/* A text that may be left out is one, also where it would not be read. */
+static bool check_text(openai_translation *t, const char *name) {
+    return !field_get(t->body, name) || translation_string(t, t->body, "", name);
+}
+
 static bool read_prompt(openai_translation *t) {
     bool raw = false;
-    if (!translation_string(t, t->body, "", "prompt") || !field_bool(t->body, "raw", &raw, t->error)) return false;
+    if (!translation_string(t, t->body, "", "prompt") || !check_text(t, "system") || !check_text(t, "suffix") ||
+        !field_bool(t->body, "raw", &raw, t->error))
+        return false;
     return raw || field_get_requested(t->body, "suffix") ? read_raw(t) : read_templated(t);
 }
 

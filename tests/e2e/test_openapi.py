@@ -66,7 +66,7 @@ def test_schemathesis(url, tmp_path):
     """No status 5xx but those of a server that is loaded too much, and no answer that the description does not have."""
     st = pathlib.Path(sys.executable).parent / "schemathesis"
     command = [st, "run", url + "/openapi.json", "--phases", "examples,coverage,fuzzing", "--max-time", str(SECONDS), "--seed", "1",
-               "--exclude-checks", ",".join(EXCLUDED_CHECKS), "--no-color"]
+               "--exclude-checks", ",".join(EXCLUDED_CHECKS), "--request-timeout", str(LIMIT_S), "--no-color"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS + LIMIT_S, cwd=tmp_path)
     print(done.stdout[-6000:], done.stderr[-2000:])
     assert done.returncode == 0

@@ -193,6 +193,8 @@ static void what_is_wrong_is_refused(void **state) {
         {&ollama_generate, PROMPT("\"raw\":true,\"system\":\"s\""), "system", "'raw'"},
         {&ollama_generate, PROMPT("\"raw\":true,\"context\":[1]"), "context", "'raw'"},
         {&ollama_generate, PROMPT("\"suffix\":\"y\""), "suffix", "fill gaps"},
+        {&ollama_generate, PROMPT("\"suffix\":{}"), "suffix", "must be a string, not an object"},
+        {&ollama_generate, PROMPT("\"system\":false"), "system", "must be a string, not a boolean"},
         {&ollama_generate, PROMPT("\"context\":[1,999]"), "context[1]", "from 0 to"},
         {&ollama_generate, PROMPT("\"context\":\"x\""), "context", "must be an array"},
         {&ollama_embed, "{\"input\":5}", "input", "must be a string"},
