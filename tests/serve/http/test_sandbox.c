@@ -157,6 +157,8 @@ static int check_files(void) {
     }
     EXPECT_FAILS(socket(AF_INET, SOCK_STREAM, 0), EPERM);
     EXPECT_FAILS(mkdirat(at, "sub", 0700), EPERM);
+    EXPECT_FAILS(mkfifoat(at, "pipe", 0600), EPERM);
+    EXPECT_FAILS(symlinkat(other, at, "link"), EPERM);
     EXPECT_FAILS(renameat(at, "index.db", at, "other"), EPERM);
     store_close(&s);
     EXPECT_FAILS(openat(at, "index.db-wal", O_RDONLY), ENOENT);
