@@ -18,6 +18,9 @@
 
 enum { MAX_ROWS = 70 };
 
+/* Of the numbers of rows and threads, each `every`-th beginning at `from`; the gate takes a part each day. */
+static int every = 1, from;
+
 static uint64_t seed = 0x9E3779B97F4A7C15u;
 
 static uint32_t next_u32(void) {
@@ -203,7 +206,7 @@ static void test_same_bits(void **state) {
                 const bool amx = strcmp(cl_kernels_level_name(level), "amx") == 0;
                 (amx ? multiply_blocks : multiply_pairs)(&m, x, MAX_ROWS, n_in, expected, n_out);
             }
-            for (int n = 1; n <= MAX_ROWS; n++) {
+            for (int n = 1 + from; n <= MAX_ROWS; n += every) {
                 memset(y, 0x77, sizeof *y * (MAX_ROWS + 1) * stride);
                 apply(kernel, &w, x, n, y, stride, pools[n % 3]);
                 for (int r = 0; r < n; r++) {
@@ -409,7 +412,7 @@ static void test_gated(void **state) {
         for (int level = 0; cl_kernels_level_name(level); level++) {
             const cl_kernels *kernel = cl_kernels_find(cl_kernels_level_name(level));
             apply_apart(kernel, &w[0], &w[1], &w[2], x, N_ROWS, expected_h, expected_y, pools[1]);
-            for (size_t i = 0; i < 3 * sizeof rows / sizeof *rows; i++) {
+            for (size_t i = (size_t)from; i < 3 * sizeof rows / sizeof *rows; i += (size_t)every) {
                 const int n = rows[i / 3], n_written = is_quantised(types[2]) || rounds(kernel, types[2]) ? 0 : n * n_ff;
                 ca_pool *pool = pools[i % 3];
                 cl_linear_input *in = cl_linear_input_create(kernel, cl_linear_forms(&w[0]) | cl_linear_forms(&w[1]), n, N_IN,
@@ -654,7 +657,11 @@ static void test_logits(void **state) {
     ca_fp_leave(fp);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 2) {
+        every = atoi(argv[1]);
+        from = atoi(argv[2]) % every;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits), cmocka_unit_test(test_not_a_number), cmocka_unit_test(test_products),
         cmocka_unit_test(test_finish),    cmocka_unit_test(test_gated),        cmocka_unit_test(test_against_double),
