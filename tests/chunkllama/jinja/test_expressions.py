@@ -304,9 +304,10 @@ def in_greek(value):
     return value
 
 
-def test_what_came_from_variables_is_never_own(bin_dir):
+@pytest.mark.parametrize("seed, n", [(1000000 + 600 * DAY, 600), pytest.param(100000, 3000, marks=pytest.mark.long)])
+def test_what_came_from_variables_is_never_own(bin_dir, seed, n):
     """Whatever the template does with it."""
-    templates = ["{{ %s }}" % e for e in expressions()] + STATEMENTS + [t for t, _, _ in random_cases(100000, 3000)]
+    templates = ["{{ %s }}" % e for e in expressions()] + STATEMENTS + [t for t, _, _ in random_cases(seed, n)]
     assert not any("λ" in t.lower() for t in templates)
     answers = python_jinja.render(bin_dir, [(t, in_greek(VARIABLES), {"bos_token": "<s>"}) for t in templates])
     n_greek = 0
@@ -314,4 +315,4 @@ def test_what_came_from_variables_is_never_own(bin_dir):
         if "text" in answer:
             n_greek += "λ" in answer["text"].lower()
             assert not any("λ" in part.lower() for part in python_jinja.own_text(answer)), template
-    assert n_greek > 500
+    assert n_greek > n // 6
