@@ -6,6 +6,7 @@ import re
 import openai
 import pytest
 
+from test_grammar import ENDED
 from test_server import serving
 
 PERSON = {"type": "object", "additionalProperties": False, "required": ["name", "age", "role", "tags"],
@@ -109,7 +110,7 @@ def test_beside_others(server):
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "thing"}}}},
      "'response_format' cannot be compiled: Invalid type: thing"),
     ({"structured_outputs": {"regex": "(" * 100 + "a"}}, "regex"),
-    ({"structured_outputs": {"regex": "a{1000000000}"}}, "256 MiB|2 s of CPU time|longer to prepare than the 20 s"),  # by the machine's load
+    ({"structured_outputs": {"regex": "a{1000000000}"}}, ENDED),
     ({"structured_outputs": {"grammar": 'start: T0\n' + "".join(f"T{i}: T{i + 1} T{i + 1}\n" for i in range(30)) + "T30: /.?/"}},
      "4096"),
 ])
