@@ -120,18 +120,18 @@ def test_the_end_of_a_process_ends_its_requests_alone(server):
         next(stream)
         return stream
 
+    others = [begin(guided_regex="[0-4]*"), begin()]
     before = set(grammars_of(server))
-    streams = [begin(**DIGITS)]
+    stream = begin(**DIGITS)  # the last one, so that it is far from its end
     [victim] = set(grammars_of(server)) - before
-    streams += [begin(guided_regex="[0-4]*"), begin()]
     os.kill(victim, signal.SIGKILL)
     with pytest.raises(openai.APIError, match="the process of the grammar has ended, by signal 9"):
-        for _ in streams[0]:
+        for _ in stream:
             pass
-    for stream in streams[1:]:
+    for other in others:
         for _ in range(20):
-            next(stream)
-        stream.close()
+            next(other)
+        other.close()
     assert server.complete("1", max_tokens=3, extra_body=DIGITS).choices[0].text.isdigit()
     assert victim not in grammars_of(server)
 
