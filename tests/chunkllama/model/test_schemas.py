@@ -14,8 +14,8 @@ pytestmark = pytest.mark.long
 
 CASES = json.loads((pathlib.Path(__file__).parent.parent / "schema" / "schemas.json").read_text())
 WALKS, BYTES = 12, 400
-END = 256
 PLAIN = [*b'{}[]",:0123456789.-aetruflsn \\x']  # bytes that are drawn more often, so that answers end
+CLOSING = [*b'}]"']
 
 
 def rewritten(bin_dir, case):
@@ -30,17 +30,23 @@ def validator(schema):
     return (jsonschema.Draft4Validator if old[0] else jsonschema.Draft7Validator if old[1] else draft)(schema)
 
 
+def is_standard(schema):
+    """Not so in tools that are not strict, whose types may be in capitals, and whose members may be null."""
+    return validator(validator(schema).META_SCHEMA).is_valid(schema)
+
+
 def walk(grammar, tokenizer, rng):
     """A random answer; None if it does not end in time."""
     matcher, text = LLMatcher(tokenizer, LLMatcher.grammar_from_json_schema(grammar)), bytearray()
     while len(text) < BYTES:
         mask = matcher.compute_bitmask()
-        allowed = [i for i in range(END + 1) if mask[i // 8] >> (i % 8) & 1]
-        if END in allowed and (len(allowed) == 1 or rng.random() < 0.3):
+        allowed = [i for i in range(tokenizer.vocab_size) if mask[i // 8] >> (i % 8) & 1]
+        letters = [i for i in allowed if i != tokenizer.eos_token]
+        if len(letters) < len(allowed) and (not letters or rng.random() < 0.3):
             return text.decode()
-        plain = [i for i in allowed if i in PLAIN]
-        closing = [i for i in allowed if i in b'}]"']
-        token = rng.choice(closing if closing and rng.random() < 0.4 else plain if plain and rng.random() < 0.9 else [i for i in allowed if i != END])
+        plain = [i for i in letters if i in PLAIN]
+        closing = [i for i in letters if i in CLOSING]
+        token = rng.choice(closing if closing and rng.random() < 0.4 else plain if plain and rng.random() < 0.9 else letters)
         assert matcher.consume_token(token)
         text.append(token)
     return None
@@ -50,7 +56,7 @@ def test_answers_satisfy_their_schema(bin_dir):
     rng, tokenizer, n = random.Random(40), LLTokenizer("byte"), 0
     for case in (case for case in CASES if "schema" in case and "error" not in case):
         text, weaker = rewritten(bin_dir, case)
-        if weaker or "(?u)" in text:
+        if weaker or "(?u)" in text or not is_standard(case["schema"]):
             continue
         for answer in filter(None, (walk(text, tokenizer, rng) for _ in range(WALKS))):
             errors = [error.message for error in validator(case["schema"]).iter_errors(json.loads(answer))]
