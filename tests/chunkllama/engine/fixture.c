@@ -81,6 +81,15 @@ uint64_t submit(fixture *f, const cl_engine_request *request) {
     return id;
 }
 
+recording *run_request(fixture *f, cl_engine_request request) {
+    recording *r = recording_create();
+    request.on_event = recording_event;
+    request.ctx = r;
+    submit(f, &request);
+    recording_wait(r);
+    return r;
+}
+
 void submit_together(fixture *f, const cl_engine_request *requests, int n, uint64_t *ids) {
     toy_hold();
     for (int i = 0; i < n; i++) {

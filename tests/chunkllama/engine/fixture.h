@@ -42,6 +42,9 @@ cl_engine_request make_request(const int32_t *prompt, int64_t n_prompt, int64_t 
 /* Submit and fail the test if it is refused. */
 uint64_t submit(fixture *f, const cl_engine_request *request);
 
+/* Run a request up to its end. Returns what on_event got, for the caller to free. */
+recording *run_request(fixture *f, cl_engine_request request);
+
 /*
  * Submit n >= 1 requests to an idle engine, which has all of them before its second step: what it does does not depend on when
  * the test's thread runs. ids [n] may be NULL.

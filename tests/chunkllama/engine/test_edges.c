@@ -27,16 +27,6 @@ static const int32_t *a_prompt(void) {
     return tokens;
 }
 
-/* What is reported of a request whose events go to on_event. */
-static recording *run(fixture *f, cl_engine_request request) {
-    recording *r = recording_create();
-    request.on_event = recording_event;
-    request.ctx = r;
-    submit(f, &request);
-    recording_wait(r);
-    return r;
-}
-
 /* ---- Polling ---- */
 
 static bool is_readable(int fd, int milliseconds) {
@@ -85,7 +75,7 @@ static void events_can_be_polled(void **state) {
         }
         poll_requests(&f, fd, most, 3);
         for (int i = 0; i < 3; i++) {
-            recording *called = run(&f, requests[i]);
+            recording *called = run_request(&f, requests[i]);
             assert_true(recording_equal(called, polled[i]));
             assert_int_equal(called->n_events, polled[i]->n_events);
             assert_int_equal(called->n_embedding, polled[i]->n_embedding);
@@ -118,7 +108,7 @@ static void an_engine_is_not_destroyed_by_its_own_thread(void **state) {
     submit(&f, &request);
     assert_int_equal(stats_when_idle(&f).requests_finished, 1);
     assert_null(seen); /* the engine was left as it is */
-    recording_free(run(&f, make_request(a_prompt(), N_PROMPT, 2, NULL)));
+    recording_free(run_request(&f, make_request(a_prompt(), N_PROMPT, 2, NULL)));
     fixture_stop(&f);
 }
 
@@ -227,7 +217,7 @@ static void logits_can_be_read_and_changed(void **state) {
         cl_engine_request request = make_request(a_prompt(), N_PROMPT, N_COMPLETION, NULL);
         request.n = 3;
         request.sampling.temperature = 1;
-        recording *plain = run(&f, request);
+        recording *plain = run_request(&f, request);
         hook reads = {.wanted = -1}, writes = {.wanted = 40};
         run_hook(&f, &reads, request);
         assert_true(recording_equal(plain, reads.recording));
@@ -317,9 +307,9 @@ static void all_tokens_can_be_excluded(void **state) {
         const overwriting o = {.value = values[i / 2][0], .mixed_with = values[i / 2][1], .but = -1};
         expect_no_token(run_overwriting(&f, o, request), "on_logits");
         request.logit_bias = biases, request.n_logit_bias = TOY_VOCAB;
-        if (i < 5) expect_no_token(run(&f, request), "logit_bias");
+        if (i < 5) expect_no_token(run_request(&f, request), "logit_bias");
     }
-    recording *after = run(&f, make_request(a_prompt(), N_PROMPT, 3, NULL));
+    recording *after = run_request(&f, make_request(a_prompt(), N_PROMPT, 3, NULL));
     assert_int_equal(after->choices[0].n_tokens, 3);
     recording_free(after);
     fixture_stop(&f);
@@ -353,7 +343,7 @@ static void a_session_continues_elsewhere(void **state) {
     fixture_start(&b, &config, 1);
     int32_t tokens[N];
     memcpy(tokens, a_prompt(), N_PROMPT * sizeof *tokens);
-    recording *first = run(&a, make_request(tokens, N_PROMPT, N_COMPLETION, NULL));
+    recording *first = run_request(&a, make_request(tokens, N_PROMPT, N_COMPLETION, NULL));
     memcpy(tokens + N_PROMPT, first->choices[0].tokens, N_COMPLETION * sizeof *tokens);
     cl_engine_request next = make_request(tokens, N, 10, NULL);
     blob saved = {0};
@@ -365,7 +355,7 @@ static void a_session_continues_elsewhere(void **state) {
     assert_int_equal(before.n_seqs, 0);
     if (cl_engine_import(b.engine, saved.bytes, saved.n, 0, &n_loaded, &error)) fail_msg("%s", error.message);
     assert_int_equal(n_loaded, n_saved);
-    recording *here = run(&a, next), *there = run(&b, next);
+    recording *here = run_request(&a, next), *there = run_request(&b, next);
     assert_int_equal(there->n_cached, n_saved);
     assert_true(recording_equal(here, there));
     /* Another domain has none of it. */
@@ -386,7 +376,7 @@ static void sessions_are_checked(void **state) {
     fixture_start(&f, &config, 1);
     cl_error error;
     cl_engine_request request = make_request(a_prompt(), N_PROMPT, 1, NULL);
-    recording_free(run(&f, request));
+    recording_free(run_request(&f, request));
     blob saved = {0}, full = {.most = 5000};
     assert_int_equal(cl_engine_export(f.engine, &request, blob_add, &saved, NULL, NULL), CL_OK);
     expect_status(cl_engine_export(f.engine, &request, blob_add, &full, NULL, &error), &error, CL_ERR_FILE, "stopped");
@@ -437,7 +427,7 @@ static bool behaves_in_a_child(fixture *parent) {
     cl_engine_destroy(&e);
     fixture own;
     fixture_start(&own, &parent->config, 2);
-    recording *r = run(&own, request);
+    recording *r = run_request(&own, request);
     const bool ok = !e && r->choices[0].n_tokens == 3;
     recording_free(r);
     fixture_stop(&own);
@@ -454,11 +444,11 @@ static void a_forked_child_may_destroy(void **state) {
     fixture_has_processes = false;
     fixture f;
     fixture_start(&f, &config, 2);
-    recording_free(run(&f, make_request(a_prompt(), N_PROMPT, 3, NULL)));
+    recording_free(run_request(&f, make_request(a_prompt(), N_PROMPT, 3, NULL)));
     wait_for_threads("cattn-worker", 1);
     assert_int_equal(stats_when_idle(&f).requests_finished, 1);
     EXPECT_IN_CHILD(behaves_in_a_child(&f));
-    recording_free(run(&f, make_request(a_prompt(), N_PROMPT, 3, NULL))); /* nothing has changed here */
+    recording_free(run_request(&f, make_request(a_prompt(), N_PROMPT, 3, NULL))); /* nothing has changed here */
     fixture_stop(&f);
 }
 
@@ -474,7 +464,7 @@ static void an_engine_ends_beside_a_child(void **state) {
     request.grammar_kind = CL_GRAMMAR_REGEX;
     request.grammar = ".*";
     request.grammar_size = 2;
-    recording_free(run(&f, request));
+    recording_free(run_request(&f, request));
     const pid_t child = fork();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);

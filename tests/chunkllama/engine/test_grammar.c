@@ -167,15 +167,6 @@ static void processes_change_nothing(void **state) {
     }
 }
 
-/* Run one request, alone. */
-static recording *run(fixture *f, cl_engine_request request) {
-    recording *r = recording_create();
-    request.ctx = r;
-    submit(f, &request);
-    recording_wait(r);
-    return r;
-}
-
 /* A text of which everything is forced takes two steps: the prompt's, and one for all its tokens. */
 static void forced_tokens_are_computed_together(void **state) {
     (void)state;
@@ -189,7 +180,7 @@ static void forced_tokens_are_computed_together(void **state) {
         cl_engine_request request = make_request(tokens, 11, 100, NULL);
         request.logprobs = logprobs;
         set_grammar(&request, text);
-        recording *r = run(&f, request);
+        recording *r = run_request(&f, request);
         const recorded_choice *c = &r->choices[0];
         assert_int_equal(c->finish, CL_ENGINE_STOP);
         assert_int_equal(c->n_tokens, 32);
@@ -215,7 +206,7 @@ static void forced_tokens_share_the_rows_of_a_step(void **state) {
     cl_engine_request request = make_request(tokens, 11, 100, NULL);
     request.n = 4;
     set_grammar(&request, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ");
-    recording *r = run(&f, request);
+    recording *r = run_request(&f, request);
     for (int k = 0; k < 4; k++) assert_int_equal(r->choices[k].n_tokens, 36);
     assert_in_range(stats_when_idle(&f).steps, 1 + 4 * 35 / 20, 1 + 4 * 35 / 20 + 4);
     recording_free(r);
@@ -237,7 +228,7 @@ static void forced_tokens_end_where_others_would(void **state) {
         set_grammar(&request, "0123456789ABCDEFGHIJKLMNOPQRSTUV");
         if (i == 1) request.stop = stop, request.n_stop = 1;
         if (i == 2) request.stop_tokens = stop_tokens, request.n_stop_tokens = 1;
-        recording *r = run(&f, request);
+        recording *r = run_request(&f, request);
         const recorded_choice *c = &r->choices[0];
         static const int64_t n_tokens[] = {13, 20, 21}, n_text[] = {13, 18, 20};
         assert_int_equal(c->finish, i == 0 ? CL_ENGINE_LENGTH : CL_ENGINE_STOP);
@@ -259,17 +250,17 @@ static void end_tokens_follow_the_grammar(void **state) {
     make_prompt(tokens, 11, 0, 0, 1);
     cl_engine_request request = make_request(tokens, 11, 30, NULL);
     set_grammar(&request, "#*");
-    recording *r = run(&f, request);
+    recording *r = run_request(&f, request);
     assert_int_equal(r->choices[0].finish, CL_ENGINE_LENGTH);
     for (int i = 0; i < 30; i++) assert_in_range(r->choices[0].tokens[i], '0', '9');
     recording_free(r);
     request.ignore_eos = false; /* the toy model likes its end token best */
-    r = run(&f, request);
+    r = run_request(&f, request);
     assert_int_equal(r->choices[0].finish, CL_ENGINE_STOP);
     assert_int_equal(r->choices[0].tokens[r->choices[0].n_tokens - 1], TOY_END);
     recording_free(r);
     set_grammar(&request, "##########");
-    r = run(&f, request);
+    r = run_request(&f, request);
     assert_int_equal(r->choices[0].finish, CL_ENGINE_STOP);
     assert_int_equal(r->choices[0].n_tokens, 10);
     recording_free(r);
@@ -303,7 +294,7 @@ static void the_distribution_is_that_of_masks(void **state) {
         set_grammar(&request, cases[i].pattern);
         for (int k = 0; k < REQUESTS; k++) {
             request.sampling.seed = (uint64_t)k;
-            recording *r = run(&f, request);
+            recording *r = run_request(&f, request);
             for (int c = 0; c < RECORDING_CHOICES; c++) {
                 const int32_t id = r->choices[c].tokens[0];
                 count[id]++;

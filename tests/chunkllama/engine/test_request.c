@@ -103,15 +103,6 @@ static void wrong_settings_are_refused(void **state) {
     ca_pool_destroy(&pool);
 }
 
-/* Run one request; its recording is the caller's. */
-static recording *run(fixture *f, cl_engine_request request) {
-    recording *r = recording_create();
-    request.ctx = r;
-    submit(f, &request);
-    recording_wait(r);
-    return r;
-}
-
 /* Choices of no tokens go on in no chunks of their own, so that as many fit as there are sequences. */
 static void choices_of_nothing_take_no_chunks(void **state) {
     (void)state;
@@ -125,7 +116,7 @@ static void choices_of_nothing_take_no_chunks(void **state) {
     cl_engine_request request = make_request(tokens, 40, 0, NULL);
     request.n = RECORDING_CHOICES;
     assert_in_range(usable_chunks(&f), 3, RECORDING_CHOICES + 2);
-    recording_free(run(&f, request));
+    recording_free(run_request(&f, request));
     fixture_stop(&f);
 }
 
@@ -139,7 +130,7 @@ static void ends_and_texts(void **state) {
     make_prompt(tokens, 50, 0, 0, 4);
     cl_engine_request request = make_request(tokens, 50, 100, NULL);
     request.sampling.temperature = 1;
-    recording *whole = run(&f, request);
+    recording *whole = run_request(&f, request);
     const recorded_choice *w = &whole->choices[0];
     assert_int_equal(w->finish, CL_ENGINE_LENGTH);
     assert_int_equal(w->stop, -1);
@@ -150,7 +141,7 @@ static void ends_and_texts(void **state) {
     /* a stop token: reported, without text, and nothing after it */
     request.stop_tokens = &w->tokens[20];
     request.n_stop_tokens = 1;
-    recording *r = run(&f, request);
+    recording *r = run_request(&f, request);
     int64_t first = 0;
     while (w->tokens[first] != w->tokens[20]) first++;
     assert_int_equal(r->choices[0].finish, CL_ENGINE_STOP);
@@ -168,7 +159,7 @@ static void ends_and_texts(void **state) {
         const char *const stop[] = {"is not in the text", part};
         request.stop = stop;
         request.n_stop = 2;
-        r = run(&f, request);
+        r = run_request(&f, request);
         const char *found = memmem(w->text, w->text_size, part, 5);
         assert_int_equal(r->choices[0].finish, CL_ENGINE_STOP);
         assert_int_equal(r->choices[0].stop, 1);
@@ -181,13 +172,13 @@ static void ends_and_texts(void **state) {
 
     /* nothing to draw */
     request.max_tokens = 0;
-    r = run(&f, request);
+    r = run_request(&f, request);
     assert_int_equal(r->choices[0].finish, CL_ENGINE_LENGTH);
     assert_int_equal(r->n_events, 1);
     assert_int_equal(r->n_completion, 0);
     recording_free(r);
     request.prompt_logprobs = true;
-    r = run(&f, request);
+    r = run_request(&f, request);
     assert_int_equal(r->n_events, 51);
     recording_free(r);
     request.prompt_logprobs = false;
@@ -197,7 +188,7 @@ static void ends_and_texts(void **state) {
     request.ignore_eos = false;
     for (uint64_t seed = 0; seed < 10; seed++) {
         request.sampling.seed = seed;
-        r = run(&f, request);
+        r = run_request(&f, request);
         const recorded_choice *c = &r->choices[0];
         assert_int_equal(c->finish, CL_ENGINE_STOP);
         assert_int_equal(c->tokens[c->n_tokens - 1], TOY_END);
@@ -220,7 +211,7 @@ static void open_end_is_bounded(void **state) {
         if (by_budget) config.kv_budget_bytes = 1 << 19;
         fixture_start(&f, &config, 1);
         const int64_t capacity = usable_chunks(&f);
-        recording *r = run(&f, make_request(tokens, 100, -1, NULL));
+        recording *r = run_request(&f, make_request(tokens, 100, -1, NULL));
         assert_int_equal(r->choices[0].finish, CL_ENGINE_LENGTH);
         const int64_t n = r->choices[0].n_tokens;
         if (by_budget) {

@@ -78,14 +78,6 @@ static void same_bytes_under_rules(void **state) {
 
 /* ---- What is drawn ---- */
 
-static recording *run(fixture *f, cl_engine_request request) {
-    recording *r = recording_create();
-    request.ctx = r;
-    submit(f, &request);
-    recording_wait(r);
-    return r;
-}
-
 static void start(fixture *f, int32_t *tokens, cl_engine_request *request, int64_t max_tokens) {
     const cl_engine_config config = fixture_config();
     fixture_start(f, &config, 1);
@@ -111,7 +103,7 @@ static void rules_are_kept(void **state) {
     static const int32_t words[] = {97, 98, 99, 99}, sizes[] = {2, 2};
     request.allowed_tokens = allowed;
     request.n_allowed_tokens = 3;
-    recording *r = run(&f, request);
+    recording *r = run_request(&f, request);
     const recorded_choice *c = &r->choices[0];
     for (int64_t i = 0; i < c->n_tokens; i++) assert_in_range(c->tokens[i], 97, 99);
     assert_true(contains(c, words, 2) && contains(c, words + 2, 2)); /* so that the next finds something to do */
@@ -121,7 +113,7 @@ static void rules_are_kept(void **state) {
     request.bad_word_sizes = sizes;
     request.n_bad_words = 2;
     tokens[N_PROMPT - 1] = 97; /* words begin in the completion */
-    r = run(&f, request);
+    r = run_request(&f, request);
     c = &r->choices[0];
     assert_int_equal(c->n_tokens, 200);
     assert_false(contains(c, words, 2) || contains(c, words + 2, 2));
@@ -133,7 +125,7 @@ static void rules_are_kept(void **state) {
     request.n_bad_words = 0;
     request.logit_bias = one;
     request.n_logit_bias = 2;
-    r = run(&f, request);
+    r = run_request(&f, request);
     for (int64_t i = 0; i < 200; i++) assert_int_equal(r->choices[0].tokens[i], 99);
     recording_free(r);
     fixture_stop(&f);
@@ -151,13 +143,13 @@ static void logprobs_are_the_models_own(void **state) {
     request.n_logit_bias = 5;
     request.min_tokens = N_DRAWN;
     request.ignore_eos = false;
-    recording *drawn = run(&f, request);
+    recording *drawn = run_request(&f, request);
     assert_int_equal(drawn->choices[0].n_tokens, N_DRAWN);
     memcpy(whole, tokens, sizeof tokens);
     memcpy(whole + N_PROMPT, drawn->choices[0].tokens, N_DRAWN * sizeof *whole);
     request = make_request(whole, N_PROMPT + N_DRAWN, 1, NULL);
     request.prompt_logprobs = true;
-    recording *scored = run(&f, request);
+    recording *scored = run_request(&f, request);
     assert_memory_equal(scored->prompt_logprobs + N_PROMPT, drawn->choices[0].logprobs, N_DRAWN * sizeof(float));
     recording_free(scored);
     recording_free(drawn);
@@ -176,11 +168,11 @@ static void nothing_ends_before_min_tokens(void **state) {
     for (uint64_t seed = 0; seed < 20; seed++) {
         request.sampling.seed = seed;
         request.min_tokens = 0;
-        recording *r = run(&f, request);
+        recording *r = run_request(&f, request);
         n_early += r->choices[0].n_tokens <= 50;
         recording_free(r);
         request.min_tokens = 50;
-        r = run(&f, request);
+        r = run_request(&f, request);
         const recorded_choice *c = &r->choices[0];
         assert_true(c->finish == CL_ENGINE_STOP && c->n_tokens > 50);
         for (int64_t i = 0; i + 1 < c->n_tokens; i++) assert_true(c->tokens[i] != TOY_END);
@@ -189,7 +181,7 @@ static void nothing_ends_before_min_tokens(void **state) {
 
         request.stop_tokens = &stop_token;
         request.n_stop_tokens = 1;
-        r = run(&f, request);
+        r = run_request(&f, request);
         c = &r->choices[0];
         assert_true(c->n_tokens > 50);
         for (int64_t i = 0; i < 50; i++) assert_true(c->tokens[i] != stop_token && c->tokens[i] != TOY_END);
@@ -200,7 +192,7 @@ static void nothing_ends_before_min_tokens(void **state) {
 
     request.ignore_eos = true; /* an end token does not end the choice, so it may be drawn */
     request.sampling.seed = 0;
-    recording *r = run(&f, request);
+    recording *r = run_request(&f, request);
     static const int32_t end = TOY_END;
     assert_true(contains(&r->choices[0], &end, 1));
     const char *const stop[] = {"a", "b", "c", "d", "e", "f", "g"};
@@ -208,16 +200,16 @@ static void nothing_ends_before_min_tokens(void **state) {
     request.stop = stop;
     request.n_stop = 7;
     request.min_tokens = 0;
-    r = run(&f, request);
+    r = run_request(&f, request);
     const int64_t n_stopped = r->choices[0].n_tokens;
     assert_int_equal(r->choices[0].finish, CL_ENGINE_STOP);
     recording_free(r);
     request.min_tokens = n_stopped - 1;
-    r = run(&f, request);
+    r = run_request(&f, request);
     assert_int_equal(r->choices[0].n_tokens, n_stopped);
     recording_free(r);
     request.min_tokens = n_stopped;
-    r = run(&f, request);
+    r = run_request(&f, request);
     assert_true(r->choices[0].n_tokens > n_stopped);
     recording_free(r);
     fixture_stop(&f);
@@ -226,7 +218,7 @@ static void nothing_ends_before_min_tokens(void **state) {
 /* ---- What is shown ---- */
 
 static void expect_text(fixture *f, cl_engine_request request, const char *text) {
-    recording *r = run(f, request);
+    recording *r = run_request(f, request);
     r->choices[0].text[r->choices[0].text_size] = '\0';
     assert_string_equal(r->choices[0].text, text);
     recording_free(r);
@@ -286,7 +278,7 @@ static int64_t n_cached_of(fixture *f, cl_engine_request request, uint32_t domai
     request.domain = domain;
     request.salt = salt;
     request.salt_size = salt ? strlen(salt) : 0;
-    recording *r = run(f, request);
+    recording *r = run_request(f, request);
     const int64_t n = r->n_cached;
     recording_free(r);
     stats_when_idle(f);
@@ -375,7 +367,7 @@ static void salts_of_pins_stay(void **state) {
     request.pin = true;
     request.salt = "a";
     request.salt_size = 1;
-    recording *r = run(&f, request);
+    recording *r = run_request(&f, request);
     const uint64_t id = r->request;
     recording_free(r);
     request.pin = false;

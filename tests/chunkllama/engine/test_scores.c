@@ -6,14 +6,6 @@
 #include "chunkllama/engine/engine_step.h"
 #include "fixture.h"
 
-static recording *run(fixture *f, cl_engine_request request) {
-    recording *r = recording_create();
-    request.ctx = r;
-    submit(f, &request);
-    recording_wait(r);
-    return r;
-}
-
 /* A request for the logprobs of a prompt from a position on. */
 static cl_engine_request scoring(const int32_t *tokens, int64_t n, int64_t from) {
     cl_engine_request request = make_request(tokens, n, 0, NULL);
@@ -47,12 +39,12 @@ static void scores_have_the_same_bits(void **state) {
         config.prefill_segment = segments[s];
         fixture f;
         fixture_start(&f, &config, 1);
-        recording *whole = run(&f, scoring(tokens, N, 0));
+        recording *whole = run_request(&f, scoring(tokens, N, 0));
         assert_int_equal(whole->n_cached, 0);
         for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
             assert_int_equal(cl_engine_reset_cache(f.engine, NULL), CL_OK);
             for (int warm = 0; warm < 3; warm++) {
-                recording *r = run(&f, warm == 1 ? make_request(tokens, N, 1, NULL) : scoring(tokens, N, starts[i]));
+                recording *r = run_request(&f, warm == 1 ? make_request(tokens, N, 1, NULL) : scoring(tokens, N, starts[i]));
                 if (warm != 1) assert_scores(r, whole, N, starts[i]);
                 if (warm == 2) assert_int_equal(r->n_cached, n_found(N, starts[i]));
                 recording_free(r);
@@ -75,7 +67,7 @@ static void many_continuations_share_their_context(void **state) {
     fixture_start(&f, &config, 1);
     for (int i = 0; i < N; i++) {
         make_prompt(tokens[i], LENGTH, N_CONTEXT, 5, (uint32_t)i);
-        alone[i] = run(&f, scoring(tokens[i], LENGTH, 0));
+        alone[i] = run_request(&f, scoring(tokens[i], LENGTH, 0));
     }
     fixture_stop(&f);
     for (int together = 0; together < 2; together++) {
@@ -101,7 +93,7 @@ static void many_continuations_share_their_context(void **state) {
         assert_int_equal(stats.prefill_tokens_computed, N_CONTEXT - 1 + N * (N_MORE + 1));
         if (together) assert_true(stats.steps <= 8); /* 4 for the context, whose last one has scores, too, and 8 prompts each */
         assert_int_equal(kv_stats_of(&f).tokens_retained, N_CONTEXT - 1);
-        recording *after = run(&f, make_request(tokens[0], LENGTH, 1, NULL));
+        recording *after = run_request(&f, make_request(tokens[0], LENGTH, 1, NULL));
         assert_int_equal(after->n_cached, N_CONTEXT - 1);
         recording_free(after);
         fixture_stop(&f);
@@ -133,7 +125,7 @@ static void a_step_has_a_limit_of_scored_rows(void **state) {
     assert_int_equal(stats.prefill_tokens_computed, 2 + N_CONTEXT - 1 + N * N_SCORED);
     assert_int_equal(stats.steps, 1 + (N * N_SCORED + CL_STEP_SCORED_ROWS - 1) / CL_STEP_SCORED_ROWS);
     for (int i = 0; i < N; i++) {
-        recording *whole = run(&f, scoring(tokens[i], LENGTH, 0));
+        recording *whole = run_request(&f, scoring(tokens[i], LENGTH, 0));
         assert_scores(r[1 + i], whole, LENGTH, N_CONTEXT);
         recording_free(whole);
     }
@@ -153,10 +145,10 @@ static void completions_may_follow(void **state) {
     cl_engine_request request = make_request(tokens, N_PROMPT, N_DRAWN, NULL);
     request.n = N;
     request.sampling.temperature = 1;
-    recording *plain = run(&f, request);
+    recording *plain = run_request(&f, request);
     request.prompt_logprobs = true;
     request.prompt_logprobs_from = 30;
-    recording *scored = run(&f, request);
+    recording *scored = run_request(&f, request);
     assert_int_equal(scored->n_cached, 28);
     assert_int_equal(scored->n_prompt_events, 20);
     for (int i = 0; i < N; i++) {
@@ -204,7 +196,7 @@ static void named_tokens_are_reported(void **state) {
     assert_int_equal(kept.n, N_NAMES);
     for (int i = 0; i < N_NAMES; i++) {
         tokens[N_PROMPT] = names[i];
-        r = run(&f, scoring(tokens, N_PROMPT + 1, N_PROMPT));
+        r = run_request(&f, scoring(tokens, N_PROMPT + 1, N_PROMPT));
         assert_int_equal(kept.top[i].id, names[i]);
         assert_memory_equal(&kept.top[i].logprob, &r->prompt_logprobs[N_PROMPT], sizeof(float));
         recording_free(r);
