@@ -195,6 +195,7 @@ typedef struct lark {
     definition *definitions; /* [n] owned; by name */
     size_t n;
     const char *end;
+    int depth; /* definitions that are being read, each in the one before */
     cl_lark_counts counts;
     void (*on_json)(void *ctx, const char *json, size_t size);
     void *ctx;
@@ -309,8 +310,11 @@ static const char *read_item(lark *l, definition *own, products *p, const char *
 /* Read a definition, whose body is behind the name, unless it was. One that is in itself counts once. */
 static void read_definition(lark *l, definition *own) {
     if (own->known || own->open) return;
+    l->counts.too_deep |= l->depth == CL_MAX_DEPTH;
+    if (l->depth == CL_MAX_DEPTH) return;
     own->open = true;
-    products *p = malloc(sizeof *p); /* definitions may be in each other a thousand times, and a thread's stack is small */
+    l->depth++;
+    products *p = malloc(sizeof *p); /* a thread's stack is small */
     if (p) {
         *p = nothing;
         for (const char *at = own->name.data + own->name.size; at < own->end;) at = read_item(l, own, p, at, own->end);
@@ -319,6 +323,7 @@ static void read_definition(lark *l, definition *own) {
         if (is_terminal(own)) l->counts.pattern = fmax(l->counts.pattern, own->size);
     }
     free(p);
+    l->depth--;
     own->open = false;
     own->known = p;
 }

@@ -168,6 +168,9 @@ static cl_status check_lark(const char *text, size_t size, cl_error *error) {
     if (lark.n_same > CL_MAX_SAME)
         return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "has %zu definitions of one name; it may have %d: use other names",
                              lark.n_same, CL_MAX_SAME);
+    if (lark.too_deep)
+        return cl_fail_field(error, CL_ERR_LIMIT, "grammar",
+                             "has definitions that are in each other more than %d times: simplify it", CL_MAX_DEPTH);
     c.pattern = fmax(c.pattern, lark.pattern);
     c.nested = fmax(c.nested, lark.nested);
     return check_counts(&c, error);
