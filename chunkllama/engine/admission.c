@@ -333,6 +333,7 @@ void cl_admission_leave(cl_admission *a, cl_choice *c) {
     if (n_kept < c->n_tokens) cattn_seq_truncate(a->cache, c->seq, n_kept > 0 ? n_kept : 1, NULL);
     cattn_seq_leave(a->cache, &c->seq, NULL);
     erase(a, c);
+    cl_constraint_go_on(c);
     c->decoding = false;
     a->full = false;
     if (a->n_seqs == 0) use_budget(a, a->budget);

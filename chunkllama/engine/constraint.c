@@ -99,9 +99,11 @@ enum {
     FEW = 512     /* masks with at most so many tokens are lists, so that no draw passes over the whole vocabulary */
 };
 
-static int32_t fail(cl_constraint *con) {
-    con->failed = true;
-    return -1;
+void cl_constraint_init(cl_constraint *con) { *con = (cl_constraint){.drawn = CL_NO_TOKEN}; }
+
+static bool is_late(const cl_constraint *con) {
+    cl_matcher *m = con->matcher;
+    return m && m->is_late && m->is_late(m);
 }
 
 static bool find_forced(cl_constraint *con) {
@@ -112,9 +114,12 @@ static bool find_forced(cl_constraint *con) {
     return false;
 }
 
-static bool start(cl_constraint *con, cl_grammar *grammar) {
-    con->matcher = grammar->start(grammar);
-    return con->matcher && find_forced(con);
+static bool start(cl_constraint *con, cl_grammar *grammar, double until) {
+    if (!con->matcher) con->matcher = grammar->start(grammar);
+    if (!con->matcher) return false;
+    con->matcher->until = until;
+    con->begun = con->begun || find_forced(con);
+    return con->begun;
 }
 
 /* The tokens of a mask in `few` [max], in ascending order. Returns their number; -1: there are more. */
@@ -169,12 +174,13 @@ static int32_t draw_freely(cl_sampler *s, const cl_choice *c, const float *logit
 
 bool cl_constraint_foresees(const cl_choice *c) {
     const cl_constraint *con = c->constraint;
-    return con && con->matcher && con->matcher->foresee && !con->failed && con->n_forced == 0;
+    return con && con->matcher && con->matcher->foresee && con->begun && !con->failed && !con->open && con->n_forced == 0;
 }
 
-bool cl_constraint_foresee(const cl_constraint_scratch *sc, cl_sampler *s, cl_choice *c, const float *logits,
-                           int64_t position) {
+bool cl_constraint_foresee(const cl_constraint_scratch *sc, cl_sampler *s, cl_choice *c, const float *logits, int64_t position,
+                           double until) {
     cl_constraint *con = c->constraint;
+    con->matcher->until = until;
     con->candidate = draw_freely(s, c, logits, position);
     con->foreseen = con->candidate >= 0 && !is_end(sc, con->candidate);
     return con->foreseen;
@@ -210,32 +216,73 @@ static bool ends(const cl_constraint_scratch *sc, const cl_choice *c, int32_t to
     return !c->owner->params.ignore_eos && is_end(sc, token);
 }
 
+/* The next token, which is forced, or ends reasoning, or is drawn. -1: it is not known yet, or the matcher has failed. */
+static int32_t choose(const cl_constraint_scratch *sc, int32_t worker, cl_sampler *s, cl_choice *c, const float *logits,
+                      const int32_t *ending, int32_t n_ending, int64_t position) {
+    cl_constraint *con = c->constraint;
+    con->added = false;
+    if (con->n_forced > 0) {
+        con->n_forced--;
+        return con->forced[con->first_forced++];
+    }
+    if (n_ending > 0 && !con->no_end) {
+        if (con->matcher->count_valid(con->matcher, ending, n_ending) == n_ending) return *ending;
+        con->no_end = !is_late(con);
+        if (!con->no_end) return CL_NO_TOKEN;
+    }
+    return draw(sc, worker, s, c, logits, position, &con->added);
+}
+
+/* Let the matcher have the token that was drawn, and find what is forced after it. */
+static bool follow(cl_constraint *con, bool *completes) {
+    con->added = con->added || con->matcher->advance(con->matcher, con->drawn);
+    if (!con->added) return false;
+    *completes = con->n_forced == 0 && con->matcher->is_complete(con->matcher);
+    return *completes || con->n_forced > 0 || find_forced(con);
+}
+
 int32_t cl_constraint_draw(const cl_constraint_scratch *sc, int32_t worker, cl_sampler *s, cl_choice *c, const float *logits,
-                           const int32_t *ending, int32_t n_ending, int64_t position, bool *completes) {
+                           const int32_t *ending, int32_t n_ending, int64_t position, double until, bool *completes) {
     cl_constraint *con = c->constraint;
     *completes = false;
-    if (con->failed || (!con->matcher && !start(con, c->owner->grammar))) return fail(con);
-    int32_t token;
-    bool added = false;
-    if (con->n_forced > 0) {
-        token = con->forced[con->first_forced++];
-        con->n_forced--;
-    } else if (n_ending > 0 && con->matcher->count_valid(con->matcher, ending, n_ending) == n_ending) {
-        token = *ending;
-    } else {
-        token = draw(sc, worker, s, c, logits, position, &added);
-    }
-    if (token < 0) return fail(con);
-    if (ends(sc, c, token)) return token;
-    if (!added && !con->matcher->advance(con->matcher, token)) return fail(con);
-    *completes = con->n_forced == 0 && con->matcher->is_complete(con->matcher);
-    if (!*completes && con->n_forced == 0 && !find_forced(con)) return fail(con);
+    bool ok = !con->failed && start(con, c->owner->grammar, until);
+    if (ok && con->drawn < 0) con->drawn = choose(sc, worker, s, c, logits, ending, n_ending, position);
+    ok = ok && con->drawn >= 0 && (ends(sc, c, con->drawn) || follow(con, completes));
+    con->open = !ok && !con->failed && is_late(con);
+    if (con->open) return CL_LATE;
+    const int32_t token = ok ? con->drawn : CL_NO_TOKEN;
+    con->failed = !ok;
+    con->no_end = false;
+    con->drawn = CL_NO_TOKEN;
     return token;
+}
+
+/* ---- Sitting out ---- */
+
+void cl_constraint_sit_out(const cl_constraint_scratch *sc, cl_choice *c, const float *logits) {
+    cl_constraint *con = c->constraint;
+    con->kept = calloc((size_t)sc->n_vocab, sizeof *con->kept);
+    if (con->kept && logits) memcpy(con->kept, logits, (size_t)sc->n_vocab * sizeof *logits);
+    if (con->kept) return;
+    cl_constraint_end(c);
+    con->failed = true;
+}
+
+bool cl_constraint_may_go_on(const cl_choice *c) {
+    return cl_constraint_sits_out(c) && c->constraint->matcher->has_answer(c->constraint->matcher);
+}
+
+void cl_constraint_go_on(cl_choice *c) {
+    if (!c->constraint) return;
+    free(c->constraint->kept);
+    c->constraint->kept = NULL;
 }
 
 /* ---- Drafts ---- */
 
-int32_t cl_constraint_n_forced(const cl_choice *c) { return c->constraint ? c->constraint->n_forced : 0; }
+int32_t cl_constraint_n_forced(const cl_choice *c) {
+    return c->constraint && !c->constraint->open ? c->constraint->n_forced : 0;
+}
 
 int32_t cl_constraint_draft(cl_choice *c, cattn_cache *cache, int32_t n_max) {
     const cl_constraint *con = c->constraint;
@@ -250,7 +297,7 @@ int32_t cl_constraint_draft(cl_choice *c, cattn_cache *cache, int32_t n_max) {
 
 int32_t cl_constraint_count_valid(cl_choice *c, const int32_t *tokens, int32_t n) {
     cl_constraint *con = c->constraint;
-    if (!con || n == 0) return n;
+    if (!con || n == 0 || (con->matcher && con->matcher->is_late)) return n;
     return con->matcher && !con->failed ? con->matcher->count_valid(con->matcher, tokens, n) : 0;
 }
 
@@ -266,6 +313,7 @@ void cl_constraint_explain(const cl_choice *c, cl_error *error) {
 
 void cl_constraint_end(cl_choice *c) {
     cl_matcher *m = c->constraint ? c->constraint->matcher : NULL;
+    cl_constraint_go_on(c);
     if (!m) return;
     m->free(m);
     c->constraint->matcher = NULL;

@@ -41,7 +41,7 @@ static cl_draw *add(cl_draw_list *list, cl_choice *c, int64_t position, const fl
     d->choice = c;
     d->logits = logits;
     d->position = position;
-    d->n_ahead = 0;
+    d->n_ahead = d->token = 0;
     d->drafted = d->completes = false;
     d->chosen = (cl_sampler_logprob){.id = -1};
     d->n_top = d->rank = 0;
@@ -73,7 +73,7 @@ static void add_first(cl_draw_list *list, cl_request *r, const float *logits) {
     const int32_t n = r->beams ? 1 : r->params.n; /* all beams continue the first one */
     for (int32_t i = 0; i < n; i++) {
         cl_choice *c = &r->choices[i];
-        if (c->seq != 0 && c->n_tokens == r->params.n_prompt) add_next(list, c, 0, logits);
+        if (c->seq != 0 && c->n_tokens == r->params.n_prompt && !cl_constraint_sits_out(c)) add_next(list, c, 0, logits);
     }
 }
 
@@ -105,6 +105,11 @@ void cl_draw_list_fill(cl_draw_list *list, const cl_step *st) {
         else
             for (int32_t k = 0; k < e->n_drawn; k++) add_next(list, c, k, cl_step_logits(st, e->last_row + k));
     }
+}
+
+void cl_draw_list_resume(cl_draw_list *list, cl_choice *const *choices, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        if (cl_constraint_may_go_on(choices[i])) add_next(list, choices[i], 0, choices[i]->constraint->kept);
 }
 
 /* ---- Computing ---- */
@@ -156,8 +161,11 @@ static int32_t draw_next(const cl_draw_list *list, int32_t worker, cl_draw *d) {
     if (n_ending > 0 && !c->constraint) return *ending;
     const float *logits = logits_of(list, s, d);
     if (d->emptied_by) return -1;
+    /* What is shown to on_logits is shown once. */
+    const double until = c->owner->params.on_logits ? INFINITY : list->until;
     if (c->constraint)
-        return cl_constraint_draw(&list->constraints, worker, s, c, logits, ending, n_ending, d->position, &d->completes);
+        return cl_constraint_draw(&list->constraints, worker, s, c, logits, ending, n_ending, d->position, until,
+                                  &d->completes);
     return draw_free(s, d, logits);
 }
 
@@ -192,7 +200,7 @@ static void foresee_run(void *arg, int32_t task, int32_t worker) {
     const cl_draw *d = &list->draws[list->runs[task]];
     list->foreseen[task] = NULL;
     if (!foresees(list, d) ||
-        !cl_constraint_foresee(&list->constraints, list->samplers[worker], d->choice, d->logits, d->position))
+        !cl_constraint_foresee(&list->constraints, list->samplers[worker], d->choice, d->logits, d->position, list->until))
         return;
     list->foreseen[task] = d->choice->constraint->matcher;
     list->candidates[task] = d->choice->constraint->candidate;
@@ -212,6 +220,19 @@ static void foresee(cl_draw_list *list) {
     if (n > 0) list->foreseen[0]->foresee(list->foreseen, list->candidates, n);
 }
 
+/*
+ * A draw is late. Its choice sits out; or, if tokens of a draft come before it, the draft ends with them, so that the next step
+ * computes the logits again.
+ */
+static void put_off(const cl_draw_list *list, cl_draw *d) {
+    if (d->n_ahead > 0)
+        d[-1].drafted = false;
+    else if (!cl_constraint_sits_out(d->choice)) {
+        cl_constraint_sit_out(&list->constraints, d->choice, d->logits);
+        if (!cl_constraint_sits_out(d->choice)) d->token = CL_NO_TOKEN;
+    }
+}
+
 /* Compute the draws of one run, one after the other as long as they equal the draft. */
 static void compute_run(void *arg, int32_t task, int32_t worker) {
     cl_draw_list *list = arg;
@@ -222,13 +243,18 @@ static void compute_run(void *arg, int32_t task, int32_t worker) {
                      !cl_choice_would_end(d->choice, list->tok, d->n_ahead + 1);
         if (!d->drafted) break;
     }
+    if (!d->prompt && d->token == CL_LATE)
+        put_off(list, d);
+    else if (!d->prompt)
+        cl_constraint_go_on(d->choice);
 }
 
-/* Remove the draws that were not computed. */
+/* Remove the draws that were not computed, or were put off. */
 static void remove_undrawn(cl_draw_list *list) {
     int32_t n = 0;
     for (int32_t i = 0; i < list->n; i++) {
         const cl_draw *d = &list->draws[i];
+        if (!d->prompt && d->n_ahead == 0 && d->token == CL_LATE) continue;
         if (d->n_ahead > 0 && !(n > 0 && list->draws[n - 1].drafted && list->draws[n - 1].choice == d->choice)) continue;
         if (n < i) list->draws[n] = *d;
         n++;
@@ -237,7 +263,8 @@ static void remove_undrawn(cl_draw_list *list) {
     list->n_runs = 0;
 }
 
-void cl_draw_list_run(cl_draw_list *list) {
+void cl_draw_list_run(cl_draw_list *list, double until) {
+    list->until = until;
     foresee(list);
     if (list->n_runs == 1)
         compute_run(list, 0, 0);

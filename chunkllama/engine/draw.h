@@ -18,7 +18,7 @@ typedef struct cl_draw {
     bool prompt;               /* the token is one of the prompt, of which only the logprob is computed */
     int32_t n_ahead;           /* drafted tokens of the choice that come before this one */
     bool drafted;              /* the draft has the same token here, and the choice's next draw follows in the list */
-    int32_t token;             /* -1: there is none; emptied_by says why */
+    int32_t token;             /* CL_NO_TOKEN: emptied_by says why */
     const char *emptied_by;    /* the request's field that leaves no token; NULL: the choice's constraint has failed */
     bool completes;            /* the grammar of the choice ends with it */
     cl_sampler_logprob chosen; /* of the token, if logprobs are wanted; otherwise its id is -1 */
@@ -39,6 +39,7 @@ typedef struct cl_draw_list {
     cl_draw *draws; /* [n] owned */
     int32_t *runs;  /* [n_runs] index of the first draw of each run; owned */
     int32_t n, n_runs;
+    double until;          /* answers of grammars are awaited, by clock_seconds() */
     cl_matcher **foreseen; /* [n_runs] scratch for questions that are asked together, owned; and their tokens */
     int32_t *candidates;
 } cl_draw_list;
@@ -54,10 +55,14 @@ void cl_draw_list_clear(cl_draw_list *list);
  */
 void cl_draw_list_fill(cl_draw_list *list, const cl_step *st);
 
+/* List the draws of those of n choices that sit out (constraint.h), and need not any longer. */
+void cl_draw_list_resume(cl_draw_list *list, cl_choice *const *choices, int32_t n);
+
 /*
- * Compute all draws. A draw after drafted tokens stays in the list only if the draws before it drew these tokens and none of
+ * Compute all draws, but for those whose grammars do not answer by a time, by clock_seconds(): they are removed, and their
+ * choices sit out. A draw after drafted tokens stays in the list only if the draws before it drew these tokens and none of
  * them ends the choice; the others are removed.
  */
-void cl_draw_list_run(cl_draw_list *list);
+void cl_draw_list_run(cl_draw_list *list, double until);
 
 #endif

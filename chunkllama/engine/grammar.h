@@ -20,6 +20,9 @@ enum { CL_FORCED_MAX = 32 }; /* most tokens of a run of forced ones */
 /*
  * A matcher is used by one thread at a time. It is a function of its grammar and of the tokens that it was given: what it
  * answers depends on nothing else. After a function has failed, only explain and free may be called.
+ *
+ * A matcher may be late: a function that needs an answer which does not come by the time `until` fails like any other, but
+ * is_late is true then. The same call is to be made again, until it is not late, before any other but free.
  */
 typedef struct cl_matcher cl_matcher;
 struct cl_matcher {
@@ -47,10 +50,17 @@ struct cl_matcher {
     void (*free)(cl_matcher *m);
     /*
      * Say that the next function called with each of these n matchers, which are all of one library and different, is
-     * try_advance with the token beside it, so that many questions may be asked at once. The array is scratch from then on.
-     * NULL: that would be no faster.
+     * try_advance with the token beside it, so that many questions may be asked at once, and their answers are awaited as
+     * long as any of them may be. The array is scratch from then on. NULL: that would be no faster.
      */
     void (*foresee)(cl_matcher **matchers, const int32_t *tokens, int32_t n);
+    /* Whether the function that was called last is to be called again. NULL: a matcher is never late. */
+    bool (*is_late)(cl_matcher *m);
+    /* Whether the answer is there that it needs, so that it will not be late. */
+    bool (*has_answer)(cl_matcher *m);
+    /* Wait until one of these n >= 1 matchers, which are late and of one library, gets its answer, or until a time. */
+    void (*wait)(cl_matcher *const *matchers, int32_t n, double until);
+    double until; /* by clock_seconds(); INFINITY unless the caller sets it */
 };
 
 /* Any number of threads. */

@@ -341,7 +341,8 @@ static cl_matcher *start(cl_grammar *base) {
     grammar *g = (grammar *)base;
     matcher *m = calloc(1, sizeof *m);
     if (!m) return NULL;
-    m->base = (cl_matcher){get_mask, advance, try_advance, get_forced, count_valid, is_complete, explain, free_matcher, NULL};
+    m->base = (cl_matcher){get_mask, advance, try_advance, get_forced, count_valid, is_complete, explain, free_matcher, NULL,
+                           NULL,     NULL,    NULL,        0};
     m->l = g->l;
     pthread_mutex_lock(&g->mutex);
     m->m = g->l->f.llg_clone_matcher(g->first);

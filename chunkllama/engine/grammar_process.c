@@ -1,7 +1,8 @@
 /* The engine's side of the processes of grammars: see grammar_process.h. */
 #include "grammar_process.h"
 
-#include <assert.h>
+#include <math.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -30,21 +31,29 @@ typedef struct library {
     int32_t n_processes;
     uint64_t memory_bytes; /* by which they have grown */
     uint64_t n_releases;   /* for the order of use */
+    uint64_t n_steps;      /* calls of foresee */
 } library;
+
+/* Where the question of a matcher is. */
+typedef enum stage { ANSWERED, QUEUED, SENT } stage;
 
 typedef struct matcher {
     cl_matcher base;
     process *p;
     uint32_t number;
-    struct matcher *next; /* of those to be freed, or of numbers that are free */
-    bool is_known;        /* the process may have started it */
-    bool is_foreseen;     /* its answer is that to the next try_advance */
-    int32_t foreseen;     /* the token */
+    bool is_posed; /* it has a question, whose answer no function has taken yet: nothing else of it is touched meanwhile */
+
+    /* Guarded by the process's `exchange`, like all that follows while the question is not answered. */
+    struct matcher *next; /* in one of the lists of the process */
+    stage stage;
+    bool is_known; /* the process may have started it */
+    bool is_freed; /* when its question is answered */
+    int32_t tried; /* the token that try_advance asks about */
 
     /* What the process has not got yet: tokens that were added, and what the next question asks. */
     int32_t added[CL_FORCED_MAX];
     uint32_t n_added, asks, n_checked;
-    const int32_t *checked; /* [n_checked] borrowed for the question */
+    const int32_t *checked; /* [n_checked] borrowed until it is sent */
 
     /* What it has answered, as far as it still holds. */
     bool has_state, has_mask;
@@ -68,16 +77,23 @@ struct process {
     uint64_t release; /* the last one's number */
     uint64_t memory_bytes;
     process *next;
+    uint64_t step;      /* the last one that it has answered */
+    double step_s;      /* CPU time that its answers took */
+    double questions_s; /* what its questions add to the limit of its domain */
 
+    atomic_bool exceeds;      /* it must end, since it took most of a step in which its domain took too much */
     atomic_bool has_ended;    /* once `end` says how; never false again */
-    pthread_mutex_t exchange; /* held from a request to its reply; guards everything below */
+    pthread_mutex_t exchange; /* guards everything below */
     cl_started started;       /* its socket is closed once it has ended */
     cl_error end;
-    double step_s;      /* CPU time that its last answers took */
-    uint32_t n_numbers; /* of matchers */
-    matcher *freed;     /* numbers of which the process still has a matcher */
-    matcher *unused;    /* numbers that are free */
-    char *request;      /* [capacity] scratch, owned */
+    uint32_t n_numbers;              /* of matchers */
+    matcher *queued;                 /* whose questions it gets with the next request */
+    matcher *sent;                   /* whose questions it has, in their order */
+    double due;                      /* the time by which it must have answered these */
+    uint64_t queued_step, sent_step; /* the step of these questions, if they were foreseen; otherwise 0 */
+    matcher *freed;                  /* numbers of which the process still has a matcher */
+    matcher *unused;                 /* numbers that are free */
+    char *request;                   /* [capacity] scratch, owned */
     size_t capacity;
 };
 
@@ -105,6 +121,7 @@ static process *take_unused(library *l) {
 static void free_list(matcher *m) {
     for (matcher *next; m; m = next) {
         next = m->next;
+        free(m->mask);
         free(m);
     }
 }
@@ -112,6 +129,7 @@ static void free_list(matcher *m) {
 /* A process that no request uses, and that the library does not list. */
 static void free_process(process *p) {
     cl_starter_end(p->l->starter, &p->started);
+    free_list(p->sent);
     free_list(p->freed);
     free_list(p->unused);
     pthread_mutex_destroy(&p->exchange);
@@ -263,11 +281,11 @@ static bool reserve(process *p, size_t size) {
     return true;
 }
 
-/* Send the questions to n matchers, and to those that were freed. With p->exchange held. */
-static bool send_questions(process *p, cl_matcher *const *matchers, int32_t n, double until, bool *late) {
+/* Send the questions that are queued, and those to matchers that were freed. With p->exchange held. */
+static bool send_questions(process *p, bool *late) {
     cl_wire_request head = {.kind = CL_WIRE_QUESTIONS};
     for (const matcher *m = p->freed; m; m = m->next, head.n++) head.size += question_size(m);
-    for (int32_t i = 0; i < n; i++, head.n++) head.size += question_size((matcher *)matchers[i]);
+    for (const matcher *m = p->queued; m; m = m->next, head.n++) head.size += question_size(m);
     if (!reserve(p, sizeof head + head.size)) return false;
     char *at = put(p->request, &head, sizeof head);
     for (matcher *m; (m = p->freed);) {
@@ -276,8 +294,16 @@ static bool send_questions(process *p, cl_matcher *const *matchers, int32_t n, d
         m->next = p->unused;
         p->unused = m;
     }
-    for (int32_t i = 0; i < n; i++) at = put_question(at, (matcher *)matchers[i]);
-    return cl_wire_write_until(p->started.fd, p->request, sizeof head + head.size, until, late);
+    for (matcher *m = p->queued; m; m = m->next) {
+        at = put_question(at, m);
+        m->stage = SENT;
+    }
+    p->sent = p->queued;
+    p->sent_step = p->queued_step;
+    p->queued = NULL;
+    p->queued_step = 0;
+    p->due = clock_seconds() + p->l->limits.answer_wait_s;
+    return cl_wire_write_until(p->started.fd, p->request, sizeof head + head.size, p->due, late);
 }
 
 /* ---- Answers ---- */
@@ -332,12 +358,44 @@ static bool read_answer(matcher *m, double until, bool *late) {
     return !a->has_mask || read_mask(m, until, late);
 }
 
-static bool read_answers(process *p, cl_matcher *const *matchers, int32_t n, double until, bool *late) {
+/* What the processes of a domain that have answered in a step took for it. */
+typedef struct domain_time {
+    double seconds, limit;
+    process *longest; /* the one that took most */
+} domain_time;
+
+/* With the library's mutex held. */
+static domain_time time_of(const process *like) {
+    domain_time t = {.limit = like->l->limits.domain_s};
+    for (process *p = like->l->first; p; p = p->next) {
+        if (p->domain != like->domain || p->step != like->step || atomic_load(&p->exceeds)) continue;
+        t.seconds += p->step_s;
+        t.limit += p->questions_s;
+        if (!t.longest || p->step_s > t.longest->step_s) t.longest = p;
+    }
+    return t;
+}
+
+/*
+ * Note what answers of a step took. Of its domain, the processes that took most of the step must end, until the others took no
+ * more than they may together.
+ */
+static void note_step(process *p, double seconds, int32_t n_questions) {
+    pthread_mutex_lock(&p->l->mutex);
+    p->step = p->sent_step;
+    p->step_s = seconds > 0 ? seconds : 0;
+    p->questions_s = p->l->limits.question_s * n_questions;
+    for (domain_time t = time_of(p); t.longest && t.seconds > t.limit; t = time_of(p)) atomic_store(&t.longest->exceeds, true);
+    pthread_mutex_unlock(&p->l->mutex);
+}
+
+static bool read_answers(process *p, bool *late) {
     cl_wire_reply end;
-    for (int32_t i = 0; i < n; i++)
-        if (!read_answer((matcher *)matchers[i], until, late)) return false;
-    if (!cl_wire_read_until(p->started.fd, &end, sizeof end, until, late)) return false;
-    p->step_s = end.cpu_s > 0 ? end.cpu_s : 0;
+    int32_t n = 0;
+    for (matcher *m = p->sent; m; m = m->next, n++)
+        if (!read_answer(m, p->due, late)) return false;
+    if (!cl_wire_read_until(p->started.fd, &end, sizeof end, p->due, late)) return false;
+    if (p->sent_step) note_step(p, end.cpu_s, n);
     if (grow(p, end.memory_bytes)) return true;
     end_process(p, false, false);
     cl_fail_field(&p->end, CL_ERR_LIMIT, "grammar",
@@ -351,48 +409,116 @@ static void fail(matcher *m, const cl_error *error) {
     m->has_mask = m->has_state = false;
 }
 
-/* Send what matchers ask their process, which then belongs to the calling thread until receive. */
-static void request(process *p, cl_matcher *const *matchers, int32_t n) {
-    bool late = false;
-    pthread_mutex_lock(&p->exchange);
-    if (!atomic_load(&p->has_ended) && !send_questions(p, matchers, n, clock_seconds() + p->l->limits.answer_wait_s, &late))
-        end_process(p, late, false);
+/* A matcher is not used any more. The process frees its own when it gets the next request; the number is free after that. */
+static void retire(matcher *m) {
+    process *p = m->p;
+    free(m->mask);
+    m->mask = NULL;
+    m->asks = CL_ASK_END;
+    m->n_added = m->n_checked = 0;
+    matcher **list = m->is_known ? &p->freed : &p->unused;
+    m->next = *list;
+    *list = m;
 }
 
-/* Read the answers. What has failed has its error then. */
-static void receive(process *p, cl_matcher *const *matchers, int32_t n) {
+/* The questions of a list were answered, or, if the process has ended, have failed. */
+static void settle(matcher **list) {
+    for (matcher *m; (m = *list);) {
+        *list = m->next;
+        m->stage = ANSWERED;
+        if (atomic_load(&m->p->has_ended)) fail(m, &m->p->end);
+        if (m->is_freed) retire(m);
+    }
+}
+
+static void end_exceeding(process *p) {
+    if (!atomic_load(&p->exceeds) || atomic_load(&p->has_ended)) return;
+    end_process(p, false, false);
+    cl_fail_field(
+        &p->end, CL_ERR_LIMIT, "grammar",
+        "cannot be followed: in a step the grammars of one tenant take more than %g s of CPU time together, with %g s "
+        "more for each token, and this one the most; simplify it",
+        p->l->limits.domain_s, p->l->limits.question_s);
+}
+
+/* Whether a process answers before a time. One that takes too long ends. */
+static bool is_heard(process *p, double until) {
+    if (cl_wire_wait(p->started.fd, fmin(until, p->due))) return true;
+    if (clock_seconds() < p->due && !cl_deadline_passed()) return false;
+    end_process(p, true, false);
+    return true;
+}
+
+/* Send the questions that wait, unless the process has others. With p->exchange held, like the next. */
+static void send_queued(process *p) {
     bool late = false;
-    if (!atomic_load(&p->has_ended) && !read_answers(p, matchers, n, clock_seconds() + p->l->limits.answer_wait_s, &late))
-        end_process(p, late, false);
-    for (int32_t i = 0; atomic_load(&p->has_ended) && i < n; i++) fail((matcher *)matchers[i], &p->end);
-    pthread_mutex_unlock(&p->exchange);
+    end_exceeding(p);
+    if (!p->sent && p->queued && !atomic_load(&p->has_ended) && !send_questions(p, &late)) end_process(p, late, false);
+}
+
+/* Take the answers that come before a time, to all questions. */
+static void take_answers(process *p, double until) {
+    for (send_queued(p); p->sent || p->queued; send_queued(p)) {
+        bool late = false;
+        if (!atomic_load(&p->has_ended) && !is_heard(p, until)) return;
+        if (!atomic_load(&p->has_ended) && !read_answers(p, &late)) end_process(p, late, false);
+        settle(&p->sent);
+        if (atomic_load(&p->has_ended)) settle(&p->queued);
+    }
 }
 
 /* ---- Matchers ---- */
 
-static void prepare(matcher *m, uint32_t asks, const int32_t *checked, uint32_t n_checked) {
+/* Queue a question. With p->exchange held. */
+static void pose(matcher *m, uint32_t asks, const int32_t *checked, uint32_t n_checked) {
+    if (asks & CL_ASK_TRY) {
+        m->tried = *checked;
+        checked = &m->tried;
+    }
     m->asks = asks;
     m->checked = checked;
     m->n_checked = n_checked;
+    m->stage = QUEUED;
+    m->next = m->p->queued;
+    m->p->queued = m;
+    m->is_posed = true;
 }
 
-/* Ask what was prepared. False: it has failed. */
-static bool exchange(matcher *m) {
-    cl_matcher *const base = &m->base;
-    if (m->error.code != CL_OK) return false;
-    request(m->p, &base, 1);
-    receive(m->p, &base, 1);
-    return m->error.code == CL_OK;
-}
-
+/* Ask, or take the answer to what was asked. False: it has failed, or is late. */
 static bool ask(matcher *m, uint32_t asks, const int32_t *checked, uint32_t n_checked) {
-    prepare(m, asks, checked, n_checked);
-    return exchange(m);
+    process *p = m->p;
+    if (!m->is_posed && m->error.code != CL_OK) return false;
+    pthread_mutex_lock(&p->exchange);
+    if (!m->is_posed) pose(m, asks, checked, n_checked);
+    take_answers(p, m->base.until);
+    m->is_posed = m->stage != ANSWERED;
+    pthread_mutex_unlock(&p->exchange);
+    return !m->is_posed && m->error.code == CL_OK;
+}
+
+static bool is_late(cl_matcher *base) { return ((const matcher *)base)->is_posed; }
+
+static bool has_answer(cl_matcher *base) {
+    const matcher *m = (const matcher *)base;
+    pthread_mutex_lock(&m->p->exchange);
+    take_answers(m->p, 0);
+    const bool is_answered = m->stage == ANSWERED;
+    pthread_mutex_unlock(&m->p->exchange);
+    return is_answered;
+}
+
+/* Those that are left out have processes that others have, or are looked at soon. */
+static void wait_for_one(cl_matcher *const *matchers, int32_t n, double until) {
+    struct pollfd files[MAX_PROCESSES];
+    if (n > MAX_PROCESSES) n = MAX_PROCESSES;
+    for (int32_t i = 0; i < n; i++)
+        files[i] = (struct pollfd){.fd = ((const matcher *)matchers[i])->p->started.fd, .events = POLLIN};
+    poll(files, (nfds_t)n, (int)ceil(1e3 * fmax(0, until - clock_seconds())));
 }
 
 static bool get_mask(cl_matcher *base, uint32_t *mask) {
     matcher *m = (matcher *)base;
-    if (!m->has_mask && !ask(m, CL_ASK_MASK, NULL, 0)) return false;
+    if ((m->is_posed || !m->has_mask) && !ask(m, CL_ASK_MASK, NULL, 0)) return false;
     if (!m->has_mask) return false;
     memcpy(mask, m->mask, cl_mask_words(m->p->l->n_vocab) * sizeof *mask);
     return true;
@@ -401,107 +527,53 @@ static bool get_mask(cl_matcher *base, uint32_t *mask) {
 /* The tokens wait for the next question. */
 static bool advance(cl_matcher *base, int32_t token) {
     matcher *m = (matcher *)base;
-    if (m->n_added == CL_FORCED_MAX && !ask(m, 0, NULL, 0)) return false;
+    if ((m->is_posed || m->n_added == CL_FORCED_MAX) && !ask(m, 0, NULL, 0)) return false;
     m->added[m->n_added++] = token;
     m->has_mask = m->has_state = false;
     return m->error.code == CL_OK;
 }
 
-static void prepare_to_try(matcher *m, const int32_t *token) {
-    m->has_state = false;
-    prepare(m, CL_ASK_TRY | CL_ASK_STATE, token, 1);
-}
-
-static bool ask_to_try(matcher *m, const int32_t *token) {
-    prepare_to_try(m, token);
-    return exchange(m);
-}
-
 /* Once a token was refused, the mask answers for others. */
 static bool try_advance(cl_matcher *base, int32_t token, bool *allowed) {
     matcher *m = (matcher *)base;
-    if (m->has_mask && !m->is_foreseen) {
+    if (!m->is_posed && m->has_mask) {
         *allowed = cl_mask_has(m->mask, token);
         return !*allowed || advance(base, token);
     }
-    assert(!m->is_foreseen || m->foreseen == token);
-    const bool ok = m->is_foreseen ? m->error.code == CL_OK : ask_to_try(m, &token);
-    m->is_foreseen = false;
+    const bool ok = ask(m, CL_ASK_TRY | CL_ASK_STATE, &token, 1);
     *allowed = ok && m->answer.allowed;
     return ok;
 }
 
-static process *process_of(const cl_matcher *m) { return ((const matcher *)m)->p; }
-
-static int compare_processes(const void *left, const void *right) {
-    const process *a = process_of(*(cl_matcher *const *)left), *b = process_of(*(cl_matcher *const *)right);
-    return (a > b) - (a < b);
-}
-
-/* The matchers from `first` on that have the same process. */
-static int32_t count_group(cl_matcher *const *first, cl_matcher *const *end) {
-    int32_t n = 1;
-    while (first + n < end && process_of(first[n]) == process_of(first[0])) n++;
-    return n;
-}
-
-/* What the processes of a domain that answered in a step took for it. */
-typedef struct domain_time {
-    double seconds, limit;
-    process *longest; /* the one that took most */
-} domain_time;
-
-static domain_time time_of(cl_matcher *const *first, cl_matcher *const *end, const process *like) {
-    const cl_process_limits *limits = &like->l->limits;
-    domain_time t = {.limit = limits->domain_s};
-    for (cl_matcher *const *at = first; at < end; at += count_group(at, end)) {
-        process *p = process_of(*at);
-        if (p->domain != like->domain || atomic_load(&p->has_ended)) continue;
-        t.seconds += p->step_s;
-        t.limit += limits->question_s * count_group(at, end);
-        if (!t.longest || p->step_s > t.longest->step_s) t.longest = p;
-    }
-    return t;
-}
-
-static void end_longest(process *p) {
-    pthread_mutex_lock(&p->exchange);
-    end_process(p, false, false);
-    cl_fail_field(
-        &p->end, CL_ERR_LIMIT, "grammar",
-        "cannot be followed: in a step the grammars of one tenant take more than %g s of CPU time together, with %g s "
-        "more for each token, and this one the most; simplify it",
-        p->l->limits.domain_s, p->l->limits.question_s);
-    pthread_mutex_unlock(&p->exchange);
-}
-
-/* Of each domain, end the processes that took most of a step, until the others took no more than they may together. */
-static void limit_domains(cl_matcher *const *first, cl_matcher *const *end) {
-    for (cl_matcher *const *at = first; at < end; at += count_group(at, end)) {
-        const process *p = process_of(*at);
-        domain_time t = time_of(first, end, p);
-        for (; t.longest && t.seconds > t.limit; t = time_of(first, end, p)) end_longest(t.longest);
-    }
-}
-
 /* All processes get their questions before the answer of the first one is awaited. */
 static void foresee(cl_matcher **matchers, const int32_t *tokens, int32_t n) {
-    cl_matcher **end = matchers; /* of those that must be asked */
+    library *l = ((matcher *)matchers[0])->p->l;
+    pthread_mutex_lock(&l->mutex);
+    const uint64_t step = ++l->n_steps;
+    pthread_mutex_unlock(&l->mutex);
+    int32_t n_posed = 0;
     for (int32_t i = 0; i < n; i++) {
         matcher *m = (matcher *)matchers[i];
-        if (m->error.code != CL_OK || m->has_mask) continue; /* the answer is known */
-        m->is_foreseen = true;
-        m->foreseen = tokens[i];
-        prepare_to_try(m, &m->foreseen);
-        *end++ = &m->base;
+        if (m->is_posed || m->error.code != CL_OK || m->has_mask) continue; /* the answer is known */
+        pthread_mutex_lock(&m->p->exchange);
+        pose(m, CL_ASK_TRY | CL_ASK_STATE, &tokens[i], 1);
+        m->p->queued_step = step;
+        pthread_mutex_unlock(&m->p->exchange);
+        matchers[n_posed++] = &m->base;
     }
-    qsort((void *)matchers, (size_t)(end - matchers), sizeof *matchers, compare_processes);
-    for (cl_matcher **at = matchers; at < end; at += count_group(at, end)) request(process_of(*at), at, count_group(at, end));
-    for (cl_matcher **at = matchers; at < end; at += count_group(at, end)) receive(process_of(*at), at, count_group(at, end));
-    limit_domains(matchers, end);
+    for (int asks = 1; asks >= 0; asks--)
+        for (int32_t i = 0; i < n_posed; i++) {
+            process *p = ((matcher *)matchers[i])->p;
+            pthread_mutex_lock(&p->exchange);
+            if (asks)
+                send_queued(p);
+            else
+                take_answers(p, matchers[i]->until);
+            pthread_mutex_unlock(&p->exchange);
+        }
 }
 
-static bool has_state(matcher *m) { return m->has_state || (ask(m, CL_ASK_STATE, NULL, 0) && m->has_state); }
+static bool has_state(matcher *m) { return (!m->is_posed && m->has_state) || (ask(m, CL_ASK_STATE, NULL, 0) && m->has_state); }
 
 static int32_t get_forced(cl_matcher *base, int32_t *tokens) {
     matcher *m = (matcher *)base;
@@ -512,7 +584,6 @@ static int32_t get_forced(cl_matcher *base, int32_t *tokens) {
 
 static int32_t count_valid(cl_matcher *base, const int32_t *tokens, int32_t n) {
     matcher *m = (matcher *)base;
-    m->has_state = false; /* the answer has another one's place */
     return ask(m, CL_ASK_VALID, tokens, (uint32_t)n) ? m->answer.n_valid : 0;
 }
 
@@ -527,18 +598,17 @@ static cl_status explain(cl_matcher *base, cl_error *error) {
     return m->error.code;
 }
 
-/* The process frees its own matcher when it gets the next request; the number may only be used again after that. */
 static void free_matcher(cl_matcher *base) {
     matcher *m = (matcher *)base;
     process *p = m->p;
-    free(m->mask);
-    m->mask = NULL;
-    m->asks = CL_ASK_END;
-    m->n_added = m->n_checked = 0;
     pthread_mutex_lock(&p->exchange);
-    matcher **list = m->is_known ? &p->freed : &p->unused;
-    m->next = *list;
-    *list = m;
+    matcher **at = &p->queued;
+    while (*at && *at != m) at = &(*at)->next;
+    if (*at) *at = m->next;
+    if (m->stage == SENT)
+        m->is_freed = true;
+    else
+        retire(m);
     pthread_mutex_unlock(&p->exchange);
 }
 
@@ -552,10 +622,10 @@ static cl_matcher *start(cl_grammar *base) {
     if (m && number == p->n_numbers) p->n_numbers++;
     pthread_mutex_unlock(&p->exchange);
     if (!m) return NULL;
-    *m = (matcher){
-        .base = {get_mask, advance, try_advance, get_forced, count_valid, is_complete, explain, free_matcher, foresee},
-        .p = p,
-        .number = number};
+    *m = (matcher){.base = {get_mask, advance, try_advance, get_forced, count_valid, is_complete, explain, free_matcher,
+                            foresee, is_late, has_answer, wait_for_one, INFINITY},
+                   .p = p,
+                   .number = number};
     return &m->base;
 }
 
@@ -567,11 +637,14 @@ static void release(cl_grammar *base) {
     library *l = p->l;
     pthread_mutex_lock(&l->mutex);
     p->release = ++l->n_releases;
-    const bool ends = --p->n_users == 0 && atomic_load(&p->has_ended);
+    const bool ends = --p->n_users == 0 && (atomic_load(&p->has_ended) || atomic_load(&p->exceeds));
     if (ends) unlist(p);
     pthread_mutex_unlock(&l->mutex);
     if (ends) free_process(p);
 }
+
+/* Whether it can be followed. */
+static bool is_usable(const process *p) { return p->is_compiled && !atomic_load(&p->has_ended) && !atomic_load(&p->exceeds); }
 
 static bool has_text(const process *p, uint32_t domain, cl_grammar_kind kind, const char *text, size_t size) {
     return p->domain == domain && p->kind == kind && p->size == size && memcmp(p->text, text, size) == 0;
@@ -581,7 +654,7 @@ static bool has_text(const process *p, uint32_t domain, cl_grammar_kind kind, co
 static process *find(library *l, uint32_t domain, cl_grammar_kind kind, const char *text, size_t size) {
     pthread_mutex_lock(&l->mutex);
     process *p = l->first;
-    while (p && !(p->is_compiled && !atomic_load(&p->has_ended) && has_text(p, domain, kind, text, size))) p = p->next;
+    while (p && !(is_usable(p) && has_text(p, domain, kind, text, size))) p = p->next;
     if (p) p->n_users++;
     pthread_mutex_unlock(&l->mutex);
     return p;
@@ -605,6 +678,7 @@ static process *create_process(library *l, uint32_t domain, cl_grammar_kind kind
                    .size = size,
                    .n_users = 1,
                    .started.fd = -1};
+    atomic_init(&p->exceeds, false);
     atomic_init(&p->has_ended, false);
     pthread_mutex_init(&p->exchange, NULL);
     return p;

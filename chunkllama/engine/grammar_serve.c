@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,7 +31,9 @@ typedef struct serving {
     cl_grammar *grammar;   /* NULL: not compiled yet */
     cl_matcher **matchers; /* [n_matchers] by number; NULL: none */
     uint32_t n_matchers;
-    uint32_t *mask;       /* scratch */
+    uint32_t *mask; /* scratch */
+    char *reply;    /* [n_reply] what is written of it so far; [capacity], owned */
+    size_t n_reply, capacity;
     uint64_t first_bytes; /* of the process when it began */
     double left_s;        /* CPU time for answers */
 } serving;
@@ -46,10 +49,29 @@ static double cpu_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The end of a reply that was begun when cpu_seconds() was `begin`. */
-static bool write_reply(const serving *s, double begin) {
+/* Add to the reply. False: memory is lacking. */
+static bool write_part(serving *s, const void *bytes, size_t size) {
+    if (s->n_reply + size > s->capacity) {
+        const size_t capacity = 2 * (s->n_reply + size);
+        char *reply = realloc(s->reply, capacity);
+        if (!reply) return false;
+        s->reply = reply;
+        s->capacity = capacity;
+    }
+    memcpy(s->reply + s->n_reply, bytes, size);
+    s->n_reply += size;
+    return true;
+}
+
+/*
+ * Send the reply that was begun when cpu_seconds() was `begin`, all at once: whoever has the first byte does not wait for the
+ * others.
+ */
+static bool send_reply(serving *s, double begin) {
     const cl_wire_reply r = {.memory_bytes = memory_bytes() - s->first_bytes, .cpu_s = cpu_seconds() - begin};
-    return cl_wire_write(s->fd, &r, sizeof r);
+    const bool ok = write_part(s, &r, sizeof r) && cl_wire_write(s->fd, s->reply, s->n_reply);
+    s->n_reply = 0;
+    return ok;
 }
 
 /* ---- Compiling ---- */
@@ -59,7 +81,7 @@ static bool compile(serving *s, const cl_wire_request *r, const char *text) {
     const double begin = cpu_seconds();
     cl_confine_time(s->limits->compile_s);
     error.code = s->library->compile(s->library, 0, (cl_grammar_kind)r->kind, text, r->size, &s->grammar, &error);
-    return cl_wire_write(s->fd, &error, sizeof error) && write_reply(s, begin);
+    return write_part(s, &error, sizeof error) && send_reply(s, begin);
 }
 
 /* ---- Turns ---- */
@@ -115,11 +137,11 @@ static bool answer(serving *s, const cl_wire_question *q, const int32_t *tokens,
     return !(q->asks & CL_ASK_STATE) || a->has_mask || get_state(m, a);
 }
 
-static bool write_failure(const serving *s, cl_matcher *m) {
+static bool write_failure(serving *s, cl_matcher *m) {
     const cl_wire_answer a = {.failed = true};
     cl_error error = {.code = CL_ERR_NOMEM, .message = "no memory for the grammar of a choice"};
     if (m) m->explain(m, &error);
-    return cl_wire_write(s->fd, &a, sizeof a) && cl_wire_write(s->fd, &error, sizeof error);
+    return write_part(s, &a, sizeof a) && write_part(s, &error, sizeof error);
 }
 
 static bool take_question(serving *s, const cl_wire_question *q, const int32_t *tokens) {
@@ -131,7 +153,7 @@ static bool take_question(serving *s, const cl_wire_question *q, const int32_t *
     s->left_s += s->limits->question_s;
     cl_matcher *m = find_matcher(s, q->matcher);
     if (!m || !answer(s, q, tokens, m, &a)) return write_failure(s, m);
-    return cl_wire_write(s->fd, &a, sizeof a) && (!a.has_mask || cl_wire_write(s->fd, s->mask, s->mask_bytes));
+    return write_part(s, &a, sizeof a) && (!a.has_mask || write_part(s, s->mask, s->mask_bytes));
 }
 
 static bool take_questions(serving *s, const cl_wire_request *r, const char *bytes) {
@@ -146,7 +168,7 @@ static bool take_questions(serving *s, const cl_wire_request *r, const char *byt
         bytes = (const char *)(tokens + q->n_added + q->n_checked);
     }
     s->left_s -= cpu_seconds() - begin;
-    return ok && write_reply(s, begin);
+    return ok && send_reply(s, begin);
 }
 
 /* ---- Requests ---- */

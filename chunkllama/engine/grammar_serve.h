@@ -7,8 +7,9 @@
 /*
  * Limits of such a process, and of all together. The CPU time of a grammar's answers, for all of its choices, is limited for
  * each step and over the life of the process, and that of a domain's grammars for each step: so what one tenant can take from
- * the others is bounded, however many choices and grammars it has. Waiting times are by the clock on the wall: a process may
- * hang without using CPU time.
+ * the others is bounded, however many choices and grammars it has. A step is what the engine asks at once, which has its
+ * answers perhaps during later steps of the engine. Waiting times are by the clock on the wall: a process may hang without
+ * using CPU time.
  */
 typedef struct cl_process_limits {
     size_t memory_bytes;      /* by which its data may grow */

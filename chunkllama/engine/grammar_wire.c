@@ -14,12 +14,15 @@ enum { LOOK_MS = 50 }; /* between looks at the deadline of a thread, which anoth
 /* Wait until a socket is ready. False: it is late. */
 static bool wait_for(int fd, short events, double until) {
     struct pollfd p = {.fd = fd, .events = events};
-    while (true) {
-        const double left = until - clock_seconds();
-        if (left <= 0 || cl_deadline_passed()) return false;
-        if (poll(&p, 1, (int)fmin(ceil(1e3 * left), LOOK_MS)) > 0) return true;
-    }
+    double left;
+    do {
+        left = until - clock_seconds();
+        if (poll(&p, 1, (int)fmin(ceil(1e3 * fmax(left, 0)), LOOK_MS)) > 0) return true;
+    } while (left > 0 && !cl_deadline_passed());
+    return false;
 }
+
+bool cl_wire_wait(int fd, double until) { return wait_for(fd, POLLIN, until); }
 
 /* One call of recv or send, which is repeated while the socket would block. Returns the bytes, or 0. */
 static size_t pass(int fd, char *bytes, size_t size, bool writes, double until, bool *late) {

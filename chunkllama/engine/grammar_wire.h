@@ -53,6 +53,9 @@ typedef struct cl_wire_answer {
 bool cl_wire_read(int fd, void *bytes, size_t size);
 bool cl_wire_write(int fd, const void *bytes, size_t size);
 
+/* Whether there is something to read, or the other side has closed the socket, before the time `until` and the deadline. */
+bool cl_wire_wait(int fd, double until);
+
 /*
  * The same on a socket that does not block, but only until the time `until`, by clock_seconds(), or the calling thread's
  * deadline. False also if it has passed, which *late says.

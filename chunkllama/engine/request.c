@@ -86,7 +86,10 @@ bool cl_request_list_ends(cl_request *r, const int32_t *end_tokens, int32_t n_en
 bool cl_request_set_grammar(cl_request *r, cl_grammar *grammar) {
     r->grammar = grammar;
     r->constraints = calloc((size_t)r->params.n, sizeof *r->constraints);
-    for (int32_t i = 0; r->constraints && i < r->params.n; i++) r->choices[i].constraint = &r->constraints[i];
+    for (int32_t i = 0; r->constraints && i < r->params.n; i++) {
+        cl_constraint_init(&r->constraints[i]);
+        r->choices[i].constraint = &r->constraints[i];
+    }
     return r->constraints;
 }
 
@@ -133,7 +136,7 @@ cl_choice *cl_request_first_waiting(const cl_request *r) {
 
 cl_choice *cl_request_leader(const cl_request *r) {
     for (cl_choice *c = r->choices; c < r->choices + r->params.n; c++)
-        if (c->seq != 0 && c->n_tokens == r->params.n_prompt) return c;
+        if (c->seq != 0 && c->n_tokens == r->params.n_prompt && !cl_constraint_sits_out(c)) return c;
     return NULL;
 }
 

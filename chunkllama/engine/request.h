@@ -151,7 +151,7 @@ static inline bool cl_request_is_queued(const cl_request *r) {
 }
 /* The first choice that waits; there must be one. */
 cl_choice *cl_request_first_waiting(const cl_request *r);
-/* The first choice in the cache that has no tokens of its own; NULL: none. */
+/* The first choice in the cache that has no tokens of its own, and does not sit out (constraint.h); NULL: none. */
 cl_choice *cl_request_leader(const cl_request *r);
 
 /*

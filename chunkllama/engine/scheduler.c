@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "beam.h"
+#include "chunkattn/base/clock.h"
 #include "draw.h"
 #include "engine_step.h"
 #include "pace.h"
@@ -14,7 +15,9 @@
 #include "speculation.h"
 #include "turns.h"
 
-static const double MOST_WAIT = 0.01; /* seconds for which a step waits for K/V */
+static const double MOST_WAIT = 0.01; /* seconds for which a step waits for K/V, or for grammars if there is nothing else */
+/* For grammars beside others it waits for this part of the time that it has taken, and at least so many seconds. */
+static const double PATIENCE = 0.25, LEAST_PATIENCE = 0.002;
 /* Bounds of the time to retry, in seconds; the rate may be next to nothing after a step that took long. */
 static const double LEAST_RETRY = 1, MOST_RETRY = 86400;
 
@@ -37,6 +40,8 @@ struct cl_scheduler {
     int32_t n_end_tokens;
     int32_t max_rows;      /* of the current step */
     prefill *prefills;     /* [max_seqs] owned; of a step */
+    cl_matcher **late;     /* [max_seqs] scratch, owned */
+    double patience_s;     /* for which grammars may still be awaited until rows are computed again */
     double recent_seconds; /* of steps: those of the last minute, since older ones decay, as roster.recent_tokens */
     cl_engine_stats stats;
 };
@@ -83,8 +88,9 @@ cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for the logits of %d sequences", config->max_seqs);
     if (status == CL_OK && config->speculate) status = create_speculation(s, pool, config, error);
     s->prefills = calloc((size_t)config->max_seqs, sizeof *s->prefills);
-    if (status == CL_OK &&
-        !(s->prefills && find_end_tokens(s) && cl_roster_init(&s->roster, s->runner.cache, s->speculation, config, &s->stats)))
+    s->late = calloc((size_t)config->max_seqs, sizeof *s->late);
+    if (status == CL_OK && !(s->prefills && s->late && find_end_tokens(s) &&
+                             cl_roster_init(&s->roster, s->runner.cache, s->speculation, config, &s->stats)))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for %d sequences", config->max_seqs);
     if (status == CL_OK)
         *out = s;
@@ -99,6 +105,7 @@ void cl_scheduler_free(cl_scheduler **sp) {
     assert(cl_scheduler_idle(s) && s->roster.finished.n + s->roster.pinned.n == 0);
     cl_roster_free(&s->roster);
     free(s->prefills);
+    free(s->late);
     free(s->end_tokens);
     cl_speculation_free(&s->speculation);
     cl_step_free(&s->step);
@@ -207,10 +214,12 @@ static int64_t prefill_segment(const cl_scheduler *s) {
 }
 
 /* Whether a step computes rows of a choice in the cache, and not its leader for both. */
-static bool computes(const cl_choice *c) { return c->n_tokens > c->owner->params.n_prompt || cl_request_leader(c->owner) == c; }
+static bool computes(const cl_choice *c) {
+    return !cl_constraint_sits_out(c) && (c->n_tokens > c->owner->params.n_prompt || cl_request_leader(c->owner) == c);
+}
 
 /* Whether a step computes only a choice's last token. */
-static bool decodes(const cl_choice *c) { return c->decoding && !cl_beams_awaits(c); }
+static bool decodes(const cl_choice *c) { return c->decoding && !cl_beams_awaits(c) && !cl_constraint_sits_out(c); }
 
 static int32_t count_decoding(const cl_scheduler *s) {
     int32_t n = 0;
@@ -360,8 +369,10 @@ static void settle_draft(cl_scheduler *s, cl_choice *c, const cl_draw *draws, in
         fail_choice(s, c, &cause);
 }
 
-/* Keep the drafted tokens that the draws agree with. */
+/* Keep the drafted tokens that the draws agree with; of choices that sit out, nothing was verified. */
 static void settle_drafts(cl_scheduler *s) {
+    for (int32_t i = 0; i < s->step.n_entries; i++)
+        if (cl_constraint_sits_out(s->step.entries[i].choice)) settle_draft(s, s->step.entries[i].choice, NULL, 0);
     for (int32_t i = 0, n; i < s->draws.n; i += n) {
         for (n = 1; s->draws.draws[i + n - 1].drafted;) n++;
         settle_draft(s, s->draws.draws[i].choice, &s->draws.draws[i], n);
@@ -440,10 +451,14 @@ static void count_step(cl_scheduler *s, double seconds, int32_t n_decoding, int3
     stats->prefill_s += seconds * share;
     stats->decode_s += seconds * (1 - share);
     if (s->step.n_entries > stats->batch_peak) stats->batch_peak = s->step.n_entries;
+}
+
+/* Count the tokens that were drawn. */
+static void count_draws(cl_scheduler *s) {
     for (int32_t i = 0; i < s->draws.n; i++) {
         cl_request *r = s->draws.draws[i].choice->owner;
         if (s->draws.draws[i].prompt || s->draws.draws[i].token < 0) continue;
-        if (!r->beams) stats->completion_tokens++; /* those of beams count when they are reported */
+        if (!r->beams) s->stats.completion_tokens++; /* those of beams count when they are reported */
         cl_tenant_charge(r->tenant, 1);
     }
 }
@@ -470,30 +485,62 @@ static cl_status run_step(cl_scheduler *s) {
     return status;
 }
 
+/* Compute the draws that are listed. */
+static void draw(cl_scheduler *s) {
+    const double start = clock_seconds();
+    cl_draw_list_run(&s->draws, start + s->patience_s);
+    s->patience_s = fmax(0, s->patience_s - (clock_seconds() - start));
+    settle_drafts(s);
+    count_draws(s);
+}
+
+/*
+ * No token can be computed: all that are due are on the way from the file tier, or wait for grammars. Requests that come or are
+ * cancelled meanwhile are seen soon.
+ */
+static void wait_for_any(cl_scheduler *s) {
+    const cl_admission *a = &s->roster.admission;
+    int32_t n = 0;
+    for (int32_t i = 0; i < a->n_seqs; i++)
+        if (cl_constraint_sits_out(a->choices[i])) s->late[n++] = a->choices[i]->constraint->matcher;
+    if (n > 0)
+        s->late[0]->wait(s->late, n, clock_seconds() + MOST_WAIT);
+    else
+        cattn_cache_wait(s->runner.cache, MOST_WAIT, NULL, NULL);
+}
+
+/* Draw the tokens of choices that sit out, and need not any longer, so that the next step computes them. False: there are none.
+ */
+static bool resume(cl_scheduler *s) {
+    cl_draw_list_resume(&s->draws, s->roster.admission.choices, s->roster.admission.n_seqs);
+    if (s->draws.n == 0) return false;
+    draw(s);
+    return true;
+}
+
 void cl_scheduler_step(cl_scheduler *s) {
     cl_step_clear(&s->step);
     cl_draw_list_clear(&s->draws);
     cl_scheduler_admit(s);
-    if (s->roster.admission.n_seqs == 0) return;
+    if (s->roster.admission.n_seqs == 0 || resume(s)) return;
     const double start = cl_now();
     const int32_t n_decoding = count_decoding(s);
     const int32_t n_prompts = count_prompts(s);
     s->max_rows = cl_pace_rows(&s->pace, n_decoding, n_prompts);
     draft_tokens(s, n_decoding);
     list_entries(s);
-    if (run_step(s) != CL_OK) {
+    if (s->step.n_entries > 0 && run_step(s) != CL_OK) {
         cl_step_clear(&s->step);
         return;
     }
-    if (s->step.n_rows == 0) {
-        /* All tokens that are due are on the way from the file tier. Requests that are cancelled meanwhile are seen soon. */
+    if (s->step.n_entries == 0 || s->step.n_rows == 0) {
         cl_step_clear(&s->step);
-        cattn_cache_wait(s->runner.cache, MOST_WAIT, NULL, NULL);
+        wait_for_any(s);
         return;
     }
+    s->patience_s = fmax(PATIENCE * (cl_now() - start), LEAST_PATIENCE);
     cl_draw_list_fill(&s->draws, &s->step);
-    cl_draw_list_run(&s->draws);
-    settle_drafts(s);
+    draw(s);
     advance_beams(s);
     count_step(s, fmax(0, cl_now() - start), n_decoding, n_prompts); /* the clock may go back */
 }

@@ -3,6 +3,9 @@
  *
  * If the budget does not hold a step's workspace, the step becomes smaller; if it still fails, the worst choice is preempted.
  *
+ * The answers of grammars are awaited for a part of the time that the step has taken. A choice whose answer is late sits out:
+ * it gets no rows until the answer is there, and the others go on (constraint.h).
+ *
  * A step gives rows first to the choices that decode, then to prompts in the order of their tenants' counters, then of turns
  * (turns.h), then of rank. Some prompts wait for a prefix that another request is computing: they get no rows until it is
  * ready, or the remaining rows of it if that request ends early.

@@ -5,7 +5,7 @@
  * chunks that the choice has reserved. The step computes it after the choice's last token, in rows that decoding and prefill
  * leave free. Drafted tokens that differ from the draws are truncated before any request joins, leaves or gets an event
  * (scheduler.c). So the output is that of one token a step. A draft ends before the first token that the choice's grammar
- * forbids.
+ * forbids, if that is known without waiting for a process.
  *
  * A row is spent on a drafted token if the token is probable enough, given the cost of rows (cl_engine_config.row_cost).
  */

@@ -8,11 +8,14 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "chunkllama/engine/grammar.h"
-#include "toy_model.h"
+#include "fixture.h"
 
 enum { MAX_ELEMENTS = 60 };
+
+atomic_int *fake_grammar_process;
 
 typedef struct element {
     char c; /* '#' and '.' are classes if `literal` is false */
@@ -155,7 +158,8 @@ static cl_matcher *start(cl_grammar *base) {
     const fake_grammar *g = (fake_grammar *)base;
     fake_matcher *m = g->elements[0].c == '!' ? NULL : malloc(sizeof *m);
     if (!m) return NULL;
-    *m = (fake_matcher){{get_mask, advance, try_advance, get_forced, count_valid, is_complete, explain, free_matcher, NULL},
+    *m = (fake_matcher){{get_mask, advance, try_advance, get_forced, count_valid, is_complete, explain, free_matcher, NULL,
+                         NULL, NULL, NULL, 0},
                         g,
                         reach(g, 0, 0),
                         false};
@@ -171,6 +175,7 @@ static cl_status compile(cl_grammar_library *l, uint32_t domain, cl_grammar_kind
     (void)l;
     (void)kind;
     *grammar = NULL;
+    if (fake_grammar_process) atomic_store(fake_grammar_process, getpid());
     if (text[0] == '(' || size > MAX_ELEMENTS) return cl_refuse(error, "grammar", "is not a pattern, for domain %u", domain);
     fake_grammar *g = calloc(1, sizeof *g);
     if (!g) return cl_fail(error, CL_ERR_NOMEM, "no memory for a grammar");

@@ -2,6 +2,8 @@
 #ifndef TESTS_CHUNKLLAMA_ENGINE_FIXTURE_H
 #define TESTS_CHUNKLLAMA_ENGINE_FIXTURE_H
 
+#include <stdatomic.h>
+
 #include "chunkllama/engine/engine.h"
 #include "recording.h"
 #include "toy_model.h"
@@ -17,6 +19,9 @@ cl_engine_config fixture_config(void);
 
 /* Whether fixture_config gives grammars processes of their own. Tests without grammars need none: false at first. */
 extern bool fixture_has_processes;
+
+/* Where the process of a fake grammar notes its id when it compiles it, in shared memory; NULL: nowhere. */
+extern atomic_int *fake_grammar_process;
 
 /* Settings that do not change what is reported; all other fields are those of fixture_config. */
 typedef struct setting {

@@ -1,15 +1,28 @@
 /*
  * Requests with a grammar, over a fake grammar engine: what is reported matches the grammar and is the same whatever runs
- * beside it, forced tokens are computed together, and failures end their choice only.
+ * beside it, forced tokens are computed together, failures end their choice only, and nobody waits for another one's grammar.
  */
 #include "tests/support/testing.h"
 
 #include <math.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
+#include "chunkllama/engine/draw.h"
 #include "chunkllama/engine/grammar.h"
 #include "fixture.h"
+#include "tests/support/wait.h"
+
+/* For how long steps wait for grammars: without a limit, so that steps can be counted; not at all; or as long as they do. */
+static enum { WAIT_FOR_ALL, WAIT_FOR_NONE, WAIT_AS_USUAL } wait_for = WAIT_FOR_ALL;
+void __real_cl_draw_list_run(cl_draw_list *list, double until);
+void __wrap_cl_draw_list_run(cl_draw_list *list, double until);
+void __wrap_cl_draw_list_run(cl_draw_list *list, double until) {
+    __real_cl_draw_list_run(list, wait_for == WAIT_FOR_ALL ? INFINITY : wait_for == WAIT_FOR_NONE ? 0 : until);
+}
 
 enum { N_KINDS = 30, N_ROUNDS = 2, N_REQUESTS = N_KINDS * N_ROUNDS, MAX_PROMPT = 100 };
 
@@ -148,7 +161,7 @@ static void same_bytes_in_every_setting(void **state) {
     assert_true(n_accepted > 200);
 }
 
-/* Grammars in processes of their own report the same, with and without drafts, and whatever is preempted. */
+/* Grammars in processes of their own report the same, with and without drafts, and whatever is preempted or sits out. */
 static void processes_change_nothing(void **state) {
     (void)state;
     static const setting settings[] = {
@@ -156,14 +169,17 @@ static void processes_change_nothing(void **state) {
         {CATTN_SHARED, CATTN_RETAIN_LRU, 4, 3, 5, 3, MIB / 2, false},
     };
     for (int i = 0; i < 2; i++) {
-        recording *r[2][N_REQUESTS];
-        for (int own = 0; own < 2; own++) {
-            fixture_has_processes = own;
-            run_requests(&settings[i], CATTN_F32, &(drafting){i == 0, NULL}, variety, N_REQUESTS, MAX_PROMPT, r[own]);
+        recording *expected[N_REQUESTS], *got[N_REQUESTS];
+        run_requests(&settings[i], CATTN_F32, &(drafting){i == 0, NULL}, variety, N_REQUESTS, MAX_PROMPT, expected);
+        fixture_has_processes = true;
+        for (int k = 0; k < 6; k++) {
+            wait_for = k / 2;
+            run_requests(&settings[i], CATTN_F32, &(drafting){k % 2 == 0, NULL}, variety, N_REQUESTS, MAX_PROMPT, got);
+            expect_same_reports(expected, got, N_REQUESTS, "in processes");
         }
         fixture_has_processes = false;
-        expect_same_reports(r[0], r[1], N_REQUESTS, "in processes");
-        for (int k = 0; k < N_REQUESTS; k++) recording_free(r[0][k]);
+        wait_for = WAIT_FOR_ALL;
+        for (int k = 0; k < N_REQUESTS; k++) recording_free(expected[k]);
     }
 }
 
@@ -396,6 +412,102 @@ static void cancelled_amid_forced_tokens(void **state) {
     }
 }
 
+/* A grammar whose process is stopped once so many tokens were reported. */
+typedef struct stopper {
+    int process;
+    int64_t n_left;
+} stopper;
+
+static bool is_stopped(int process) {
+    char path[32], state = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", process);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%*d %*s %c", &state), 1);
+    fclose(file);
+    return state == 'T';
+}
+
+static void stop(int process) {
+    kill(process, SIGSTOP);
+    WAIT_UNTIL(is_stopped(process));
+}
+
+static void stop_after(void *ctx, const cl_engine_event *event) {
+    stopper *s = ctx;
+    if (event->kind == CL_EVENT_TOKEN && --s->n_left == 0) stop(s->process);
+}
+
+/*
+ * While the answer of a grammar is held, requests that come then go on to their ends, with and without grammars of their own.
+ * The held one is cancelled, or goes on when the answer comes, with the same tokens.
+ */
+static void nobody_waits_for_the_grammar_of_another(void **state) {
+    (void)state;
+    enum { N = 3, N_PROMPT = 20 }; /* the first one is held */
+    static const char *const grammars[N] = {"#*, a?b?c?d?e?f?.*", ".*END", NULL};
+    static const struct {
+        int n;
+        int64_t n_before; /* tokens before the grammar is held */
+        bool speculates, cancels;
+    } cases[] = {{1, 0, false, false}, {1, 5, true, true}, {3, 0, true, false}, {3, 7, false, true}, {1, 9, true, false}};
+    wait_for = WAIT_AS_USUAL;
+    fixture_has_processes = true;
+    fake_grammar_process = mmap(NULL, sizeof *fake_grammar_process, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(fake_grammar_process, MAP_FAILED);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cl_engine_config config = fixture_config();
+        config.speculate = cases[i].speculates;
+        config.row_cost = 0;
+        fixture f;
+        fixture_start(&f, &config, 2);
+        int32_t tokens[N][N_PROMPT];
+        cl_engine_request requests[N];
+        recording *expected[N], *got[N];
+        stopper s = {0, cases[i].n_before};
+        for (int k = 0; k < N; k++) {
+            make_prompt(tokens[k], N_PROMPT, 8, 0, (uint32_t)k);
+            requests[k] = make_request(tokens[k], N_PROMPT, 60, NULL);
+            requests[k].domain = (uint32_t)k;
+            requests[k].n = k == 0 ? cases[i].n : 1;
+            requests[k].sampling.temperature = 1;
+            if (grammars[k]) set_grammar(&requests[k], grammars[k]);
+            expected[k] = run(&f, requests[k]);
+            if (k == 0) s.process = atomic_load(fake_grammar_process);
+            requests[k].ctx = got[k] = recording_create();
+        }
+        got[0]->hook = stop_after;
+        got[0]->hook_ctx = &s;
+        toy_hold();
+        const uint64_t held = submit(&f, &requests[0]);
+        if (s.n_left == 0) stop(s.process);
+        toy_release();
+        WAIT_UNTIL(is_stopped(s.process));
+        for (int k = 1; k < N; k++) submit(&f, &requests[k]);
+        for (int k = 1; k < N; k++) recording_wait(got[k]);
+        pthread_mutex_lock(&got[0]->mutex);
+        assert_false(got[0]->done);
+        pthread_mutex_unlock(&got[0]->mutex);
+        if (cases[i].cancels) cl_engine_cancel(f.engine, held);
+        if (cases[i].cancels) recording_wait(got[0]);
+        kill(s.process, SIGCONT);
+        if (cases[i].cancels) {
+            assert_int_equal(got[0]->choices[0].finish, CL_ENGINE_CANCELLED);
+            recording_free(got[0]);
+            got[0] = run(&f, requests[0]);
+        }
+        recording_wait(got[0]);
+        assert_int_equal(kv_stats_when_idle(&f).chunks_live, 0);
+        expect_same_reports(expected, got, N, "with a grammar that was held");
+        for (int k = 0; k < N; k++) recording_free(expected[k]);
+        fixture_stop(&f);
+    }
+    munmap(fake_grammar_process, sizeof *fake_grammar_process);
+    fake_grammar_process = NULL;
+    fixture_has_processes = false;
+    wait_for = WAIT_FOR_ALL;
+}
+
 static void expect_refusal(fixture *f, const cl_engine_request *request, cl_status status, const char *one, const char *other) {
     cl_error error = {.message = ""};
     assert_int_equal(cl_engine_submit(f->engine, request, NULL, &error), status);
@@ -442,6 +554,7 @@ int main(void) {
     const struct CMUnitTest once[] = {
         cmocka_unit_test(same_bytes_in_every_setting),
         cmocka_unit_test(processes_change_nothing),
+        cmocka_unit_test(nobody_waits_for_the_grammar_of_another),
         cmocka_unit_test(the_distribution_is_that_of_masks),
     };
     const struct CMUnitTest twice[] = {

@@ -157,8 +157,8 @@ static void free_matcher(cl_matcher *base) { free(base); }
 static cl_matcher *start(cl_grammar *base) {
     (void)base;
     odd_matcher *m = malloc(sizeof *m);
-    *m = (odd_matcher){
-        .base = {get_mask, advance, try_advance, get_forced, count_valid, is_complete, explain, free_matcher, NULL}};
+    *m = (odd_matcher){.base = {get_mask, advance, try_advance, get_forced, count_valid, is_complete, explain, free_matcher,
+                                NULL, NULL, NULL, NULL, 0}};
     return &m->base;
 }
 

@@ -6,8 +6,15 @@
 
 #include <string.h>
 
+#include "chunkllama/engine/draw.h"
 #include "chunkllama/engine/reasoning.h"
 #include "fixture.h"
+
+/* Whether steps wait for grammars. */
+static bool waits = true;
+void __real_cl_draw_list_run(cl_draw_list *list, double until);
+void __wrap_cl_draw_list_run(cl_draw_list *list, double until);
+void __wrap_cl_draw_list_run(cl_draw_list *list, double until) { __real_cl_draw_list_run(list, waits ? until : 0); }
 
 enum { N_PROMPT = 40, MAX_PROMPT = 120, N_KINDS = 36, N_REQUESTS = 2 * N_KINDS };
 enum { THE = 260, HALF_EURO = 258 }; /* " the"; "\xe2\x82" */
@@ -80,6 +87,21 @@ static void same_bytes_with_budgets(void **state) {
     static const cattn_type types[] = {CATTN_F32};
     expect_same_bytes_as_usual(&(series){
         .make = variety, .n = N_REQUESTS, .max_prompt = MAX_PROMPT, .types = types, .n_types = 1, .check_run = check_run});
+}
+
+/* The same of grammars in processes, of which all answers are late. */
+static void late_answers_change_nothing(void **state) {
+    (void)state;
+    static const setting set = {CATTN_SHARED, CATTN_RETAIN_LRU, 16, 7, 33, 2, MIB / 2, false};
+    recording *expected[N_REQUESTS], *got[N_REQUESTS];
+    run_requests(&set, CATTN_F32, &(drafting){false, NULL}, variety, N_REQUESTS, MAX_PROMPT, expected);
+    fixture_has_processes = true;
+    waits = false;
+    run_requests(&set, CATTN_F32, &(drafting){true, NULL}, variety, N_REQUESTS, MAX_PROMPT, got);
+    fixture_has_processes = false;
+    waits = true;
+    expect_same_reports(expected, got, N_REQUESTS, "in processes");
+    for (int i = 0; i < N_REQUESTS; i++) recording_free(expected[i]);
 }
 
 /* ---- Where reasoning ends ---- */
@@ -273,6 +295,7 @@ static void a_line_that_is_indented_less_ends_a_choice(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bytes_with_budgets),
+        cmocka_unit_test(late_answers_change_nothing),
         cmocka_unit_test(reasoning_ends_with_its_budget),
         cmocka_unit_test(other_ends_come_first),
         cmocka_unit_test(grammars_count_more),
