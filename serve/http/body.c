@@ -71,10 +71,16 @@ bool body_add(http_exchange *x, const char *data, size_t size) {
     return true;
 }
 
+/* The most bytes of a body that is kept in memory: a tenant's share holds no more, whenever it is sent. */
+static size_t kept_limit(const http_server *s) {
+    const size_t share = shares_most(&s->memory) + REQUEST_BYTES;
+    return share < s->config.max_body_bytes ? share : s->config.max_body_bytes;
+}
+
 void body_begin(http_exchange *x, const http_route *r, bool wanted) {
     const server_config *c = &x->srv->config;
     const bool upload = r && r->upload && x->srv->files;
-    x->body_limit = upload ? (size_t)c->max_file_bytes + UPLOAD_FORM_BYTES : c->max_body_bytes;
+    x->body_limit = upload ? (size_t)c->max_file_bytes + UPLOAD_FORM_BYTES : kept_limit(x->srv);
     x->droppable = DROPPABLE + (wanted && !upload ? x->body_limit : 0);
     x->body_use = announced_length(x) > x->body_limit ? BODY_TOO_LARGE : wanted ? BODY_READ : BODY_UNWANTED;
     if (upload && x->body_use == BODY_READ) x->body_use = batches_begin_upload(x);

@@ -241,10 +241,20 @@ static size_t bytes_of(const http_generation *g) {
     return n;
 }
 
-/* Count the request in place of its body. False: its tenant has no share left for it. */
+/* Refuse a request that no client may ever send; sent again later, it would need as much. */
+static bool refuse_need(http_generation *g, size_t bytes) {
+    openai_fail(&g->error, NULL,
+                "the request takes about %zu bytes with its answer, and a client may have %zu, with half of --request-memory: "
+                "send fewer or shorter prompts, ask for less of each, or start the server with more",
+                bytes, shares_most(&g->srv->memory) + REQUEST_BYTES);
+    return openai_set_status(&g->error, MHD_HTTP_BAD_REQUEST, "request_memory");
+}
+
+/* Count the request in place of its body. False: its tenant has no share left for it, or never has one that large. */
 static bool count_request(http_generation *g) {
     http_shares *memory = &g->srv->memory;
     const size_t bytes = bytes_of(g), counted = bytes > REQUEST_BYTES ? bytes - REQUEST_BYTES : 0;
+    if (counted > shares_most(memory)) return refuse_need(g, bytes);
     if (counted > g->counted && !shares_take(memory, g->task.domain, counted - g->counted)) {
         generation_share_error(g->srv, &g->error);
         return false;

@@ -303,8 +303,9 @@ static enum MHD_Result refuse_coding(http_exchange *x, const char *coding) {
 
 static enum MHD_Result refuse_size(http_exchange *x) {
     char message[256];
-    snprintf(message, sizeof message, "the body is larger than %zu bytes, the limit of this server; send a smaller one",
-             x->body_limit);
+    const bool by_share = x->body_limit == shares_most(&x->srv->memory) + REQUEST_BYTES;
+    snprintf(message, sizeof message, "the body is larger than %zu bytes, the limit of this server%s; send a smaller one",
+             x->body_limit, by_share ? " by half of --request-memory" : "");
     return refuse(x, MHD_HTTP_CONTENT_TOO_LARGE, "request_too_large", message);
 }
 

@@ -53,7 +53,8 @@ typedef struct server_config {
     size_t max_body_bytes; /* larger requests are refused with status 413; default 16 MiB */
     /*
      * Bytes that bodies which arrive, and requests which wait or run, take together, beyond REQUEST_BYTES of each; of a tenant
-     * at most as much as it leaves free (shares.h). Beyond that large requests are refused with status 503; default 512 MiB.
+     * at most as much as it leaves free (shares.h). Beyond that large requests are refused with status 503, and those that
+     * never fit with 400 or 413; default 512 MiB.
      */
     size_t request_memory;
     /*

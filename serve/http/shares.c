@@ -62,6 +62,8 @@ void shares_give_back(http_shares *s, uint32_t domain, size_t amount) {
     pthread_mutex_unlock(&s->lock);
 }
 
+size_t shares_most(const http_shares *s) { return s->limit / 2; }
+
 size_t shares_amount(http_shares *s) {
     pthread_mutex_lock(&s->lock);
     const size_t amount = s->amount;

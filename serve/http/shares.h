@@ -37,6 +37,9 @@ bool shares_take(http_shares *s, uint32_t domain, size_t amount);
 /* Let it hold less. amount: at most what it holds. */
 void shares_give_back(http_shares *s, uint32_t domain, size_t amount);
 
+/* The most that a tenant may hold: what it may while nobody else holds any. */
+size_t shares_most(const http_shares *s);
+
 /* What all tenants hold. */
 size_t shares_amount(http_shares *s);
 

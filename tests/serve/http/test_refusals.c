@@ -168,6 +168,7 @@ static int set_up_bytes(void **state, size_t request_memory) {
     return set_up_config(state, f, &config);
 }
 static int set_up_memory(void **state) { return set_up_bytes(state, 4 * MIB); }
+static int set_up_little_memory(void **state) { return set_up_bytes(state, MIB); }
 static int set_up_no_memory(void **state) { return set_up_bytes(state, 0); }
 
 /* The counted bytes, for which a key is needed. */
@@ -301,6 +302,17 @@ static void lists_count_for_each_prompt(void **state) {
     }
 }
 
+/* What a client may never send gets no 503, after which it would be sent again: neither a request, nor its body alone. */
+static void what_never_fits_is_refused_for_good(void **state) {
+    const fixture *f = *state;
+    assert_ends(send_completion(f->port, "alice", "{\"prompt\":[\"a\",\"b\",\"c\",\"d\",\"e\"],\"max_tokens\":1,\"n\":128}"),
+                "HTTP/1.1 400", "a client may have 589824, with half of --request-memory");
+    assert_ends(begin_request(f->port, "alice", 589825, 589825), "HTTP/1.1 413",
+                "larger than 589824 bytes, the limit of this server by half of --request-memory");
+    assert_ends(begin_request(f->port, "alice", 580000, 580000), "HTTP/1.1 200", "\"text\":\"a\"");
+    WAIT_UNTIL(counted_bytes(f->port) == 0);
+}
+
 static atomic_int n_returned;
 int __wrap_malloc_trim(size_t pad);
 int __wrap_malloc_trim(size_t pad) {
@@ -333,7 +345,7 @@ static void long_answers_are_bounded(void **state) {
             snprintf(body, sizeof body, "{\"content\":\"%s\",\"with_pieces\":%s}", content, is_long ? "true" : "false");
         snprintf(text, sizeof text, "POST /tokenize HTTP/1.1\r\n" END "x-api-key: alice\r\nContent-Length: %d\r\n\r\n%s", size,
                  body);
-        char *answer = answer_of(f->port, text, is_long ? 503 : 200);
+        char *answer = answer_of(f->port, text, is_long ? 400 : 200);
         assert_non_null(strstr(answer, is_long ? "--request-memory" : "[97,97,"));
         free(answer);
     }
@@ -437,6 +449,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(unfinished_bodies_are_bounded, set_up_memory, tear_down),
         cmocka_unit_test_setup_teardown(requests_that_wait_are_bounded, set_up_memory, tear_down),
         cmocka_unit_test_setup_teardown(lists_count_for_each_prompt, set_up_memory, tear_down),
+        cmocka_unit_test_setup_teardown(what_never_fits_is_refused_for_good, set_up_little_memory, tear_down),
         cmocka_unit_test_setup_teardown(memory_of_small_bodies_is_returned, set_up_memory, tear_down),
         cmocka_unit_test_setup_teardown(long_answers_are_bounded, set_up_no_memory, tear_down),
         cmocka_unit_test_setup_teardown(refused_requests_fill_no_log, set_up_log, tear_down_log),
