@@ -250,10 +250,10 @@ static bool refuse_need(http_generation *g, size_t bytes) {
     return openai_set_status(&g->error, MHD_HTTP_BAD_REQUEST, "request_memory");
 }
 
-/* Count the request in place of its body. False: its tenant has no share left for it, or never has one that large. */
-static bool count_request(http_generation *g) {
+/* Let a request count with this many bytes. False: its tenant has no share left for it, or never has one that large. */
+static bool count_bytes(http_generation *g, size_t bytes) {
     http_shares *memory = &g->srv->memory;
-    const size_t bytes = bytes_of(g), counted = bytes > REQUEST_BYTES ? bytes - REQUEST_BYTES : 0;
+    const size_t counted = bytes > REQUEST_BYTES ? bytes - REQUEST_BYTES : 0;
     if (counted > shares_most(memory)) return refuse_need(g, bytes);
     if (counted > g->counted && !shares_take(memory, g->task.domain, counted - g->counted)) {
         generation_share_error(g->srv, &g->error);
@@ -263,6 +263,9 @@ static bool count_request(http_generation *g) {
     g->counted = counted;
     return true;
 }
+
+/* Count the request in place of its body. */
+static bool count_request(http_generation *g) { return count_bytes(g, bytes_of(g)); }
 
 static int64_t count_tokens(const openai_request *r) {
     int64_t n = 0;
@@ -466,8 +469,18 @@ static bool write_dialect(http_generation *g, openai_writer *w) {
 
 const generation_kind generation_computed = {.prepare = prepare_dialect, .write = write_dialect};
 
+/* Count an answer beside the body from which it is made. The error is g's. */
+static bool count_answer(void *owner, size_t bytes, openai_error *error) {
+    http_generation *g = owner;
+    (void)error;
+    return count_bytes(g, g->body_size + bytes);
+}
+
 static bool prepare_answer(http_generation *g, const json_t *body) {
-    return g->kind->answer(&g->srv->context, body, &g->answer, &g->error);
+    openai_context context = g->srv->context;
+    context.count_answer = count_answer;
+    context.owner = g;
+    return g->kind->answer(&context, body, &g->answer, &g->error);
 }
 
 const generation_kind generation_tokenize = {.prepare = prepare_answer, .answer = openai_tokenize};

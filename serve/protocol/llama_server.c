@@ -271,7 +271,7 @@ bool llama_server_apply_template(const openai_context *context, const json_t *bo
     cl_prompt text = {0};
     const bool ok = openai_check_body(context, body, error) && openai_check_offered(OPENAI_CHAT, body, error) &&
                     openai_check_texts(context, body, error) && openai_parse_tools(body, OPENAI_MAX_TOOL_NAME, &r, error) &&
-                    openai_render_messages(context, body, &r, &text, error);
+                    openai_render_messages(context, body, &r, &text, error) && openai_count_answer(context, text.size, error);
     if (ok) {
         const size_t n_bos = size_of_bos(context->model->tok);
         writer_open(w, NULL, '{');

@@ -181,6 +181,12 @@ typedef struct openai_context {
     openai_defaults local;     /* of requests by llama-server's names, and of the page */
     const json_t *chat_kwargs; /* an object: variables of the template that requests do not set; NULL: none */
     bool can_pin;              /* requests may pin the prefixes that they mark; otherwise marks have no effect */
+    /*
+     * Counts about as many bytes as an answer will take that needs no engine, before it is made. False with *error filled: the
+     * request is refused. NULL: nobody counts.
+     */
+    bool (*count_answer)(void *owner, size_t bytes, openai_error *error);
+    void *owner; /* its argument */
 } openai_context;
 
 enum {

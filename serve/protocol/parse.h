@@ -120,6 +120,11 @@ bool openai_check_size(const openai_context *context, const char *where, size_t 
 /* Refuse more tokens than the context holds, before they are copied. where: the field that they come from. */
 bool openai_check_count(const openai_context *context, const char *where, size_t n_tokens, openai_error *error);
 
+/* Count the bytes of an answer that needs no engine, before it is made: see openai_context. */
+static inline bool openai_count_answer(const openai_context *context, size_t bytes, openai_error *error) {
+    return !context->count_answer || context->count_answer(context->owner, bytes, error);
+}
+
 /* Refuse token ids whose text has too many bytes for an answer, before it is allocated. where: the field of the ids. */
 bool openai_check_detokenized(const char *where, size_t size, openai_error *error);
 

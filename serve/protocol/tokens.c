@@ -49,11 +49,16 @@ static bool encode(const openai_context *context, const json_t *body, const text
     return status == CL_OK || openai_fail_from(error, form->name, &cause);
 }
 
-/* Refuse more tokens than an answer may list: it has the values and objects at most that a body may have. */
-static bool check_list(const text_form *form, const cl_token_list *tokens, size_t most, openai_error *error) {
-    return tokens->n <= most ||
-           openai_refuse(error, form->name, "has %zu tokens; in this form an answer lists at most %zu: shorten it", tokens->n,
-                         most);
+/*
+ * Refuse more tokens than an answer may list: it has the values and objects at most that a body may have. n_values: of each
+ * token.
+ */
+static bool check_list(const openai_context *context, const text_form *form, const cl_token_list *tokens, size_t most,
+                       size_t n_values, openai_error *error) {
+    if (tokens->n > most)
+        return openai_refuse(error, form->name, "has %zu tokens; in this form an answer lists at most %zu: shorten it",
+                             tokens->n, most);
+    return openai_count_answer(context, tokens->n * n_values * OPENAI_VALUE_BYTES, error);
 }
 
 /* A token with its text, in llama-server's form: text that is not UTF-8 is an array of bytes. */
@@ -79,7 +84,8 @@ static bool tokenize_content(const openai_context *context, const json_t *body, 
     bool with_pieces = false;
     if (!field_bool(body, "add_special", &form.around, error) || !field_bool(body, "parse_special", &form.special, error) ||
         !field_bool(body, "with_pieces", &with_pieces, error) || !encode(context, body, &form, tokens, error) ||
-        !check_list(&form, tokens, with_pieces ? OPENAI_JSON_MAX_CONTAINERS : OPENAI_JSON_MAX_VALUES, error))
+        !check_list(context, &form, tokens, with_pieces ? OPENAI_JSON_MAX_CONTAINERS : OPENAI_JSON_MAX_VALUES,
+                    with_pieces ? 3 : 1, error))
         return false;
     writer_open(w, NULL, '{');
     if (with_pieces) {
@@ -124,7 +130,7 @@ static bool tokenize_prompt(const openai_context *context, const json_t *body, c
         return false;
     const bool chat = field_get(body, "messages");
     if (!(chat ? encode_messages(context, body, tokens, error) : encode(context, body, &form, tokens, error)) ||
-        !check_list(&form, tokens, OPENAI_JSON_MAX_VALUES / (1 + with_strings), error))
+        !check_list(context, &form, tokens, OPENAI_JSON_MAX_VALUES / (1 + with_strings), 1 + with_strings, error))
         return false;
     writer_open(w, NULL, '{');
     writer_integer(w, "count", (int64_t)tokens->n);
@@ -155,7 +161,9 @@ static bool read_ids(const openai_context *context, const json_t *value, int32_t
     for (size_t i = 0; i < n; i++)
         if (!field_token(json_array_get(value, i), path_of("tokens[%zu]", i).text, context->model, &ids[i], error))
             return false;
-    return openai_check_detokenized("tokens", openai_text_size(context->model->tok, ids, n), error);
+    const size_t size = openai_text_size(context->model->tok, ids, n);
+    return openai_check_detokenized("tokens", size, error) &&
+           openai_count_answer(context, 3 * size, error); /* the answer has it twice */
 }
 
 bool openai_detokenize(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
@@ -250,16 +258,18 @@ static void write_sampling(openai_writer *w, const openai_context *context, cons
  * Refuse to write more than other answers may repeat: the parameters stand beside each prompt. Their names and numbers are
  * those of a short request; what may be long is counted.
  */
-static bool check_rendered(const openai_request *r, openai_error *error) {
+static bool check_rendered(const openai_context *context, const openai_request *r, openai_error *error) {
     const cl_engine_request *p = &r->params;
     size_t n = 0, n_values = 64 + (size_t)p->n_logit_bias + (size_t)p->n_allowed_tokens + (size_t)p->n_bad_words;
     for (size_t i = 0; i < r->n_prompts; i++) n += r->prompts[i].tokens.n + n_values;
     const size_t size = n * OPENAI_VALUE_BYTES + r->n_prompts * (p->grammar_size + r->rules.n_bytes);
-    return size <= OPENAI_MAX_REPEATED ||
-           openai_refuse(error, "prompt",
-                         "takes %zu bytes with the parameters of each prompt; at most %d are possible: send fewer or shorter "
-                         "prompts",
-                         size, OPENAI_MAX_REPEATED);
+    if (size > OPENAI_MAX_REPEATED)
+        return openai_refuse(
+            error, "prompt",
+            "takes %zu bytes with the parameters of each prompt; at most %d are possible: send fewer or shorter "
+            "prompts",
+            size, OPENAI_MAX_REPEATED);
+    return openai_count_answer(context, size, error);
 }
 
 /* Write prompt i. body: of the request that would be sent; id: its id. */
@@ -282,7 +292,7 @@ static bool render(const openai_context *context, openai_endpoint endpoint, cons
     openai_request r;
     openai_result result; /* for the id */
     if (!openai_request_parse(context, endpoint, body, &r, error)) return false;
-    const bool fits = check_rendered(&r, error), ok = fits && openai_result_init(&result, context, &r);
+    const bool fits = check_rendered(context, &r, error), ok = fits && openai_result_init(&result, context, &r);
     if (ok) {
         if (endpoint == OPENAI_COMPLETION) writer_open(w, NULL, '[');
         for (size_t i = 0; i < r.n_prompts; i++) write_rendered(w, context, body, &r, i, result.id);

@@ -6,6 +6,7 @@
 
 #include "fake.h"
 #include "openai_fixture.h"
+#include "serve/protocol/dialect.h"
 
 typedef bool handler(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error);
 
@@ -119,6 +120,55 @@ static void requests_are_rendered_as_the_engine_would_get_them(void **state) {
     expect_refused(openai_render_completion, "{\"prompt\":\"a\",\"n\":0}", "n", "from 1");
 }
 
+static size_t counted;
+
+/* Count bytes, of which there are as many as the owner, a number, says. */
+static bool count(void *owner, size_t bytes, openai_error *error) {
+    counted += bytes;
+    return bytes <= *(const size_t *)owner || openai_fail(error, NULL, "too much");
+}
+
+/* Handle a body while there are this many bytes for the answer. */
+static bool handle_counted(handler *h, const char *body, size_t most, openai_writer *w, openai_error *error) {
+    openai_context c = fake_context();
+    c.count_answer = count;
+    c.owner = &most;
+    json_t *json = json_loads(body, 0, NULL);
+    *w = (openai_writer){0};
+    counted = 0;
+    const bool ok = h(&c, json, w, error);
+    json_decref(json);
+    return ok;
+}
+
+/* About the bytes that an answer takes are counted before any of it is written. */
+static void answers_count_before_they_are_made(void **state) {
+    (void)state;
+    static const struct {
+        handler *h;
+        const char *body;
+    } cases[] = {
+        {openai_tokenize, "{\"content\":\"abcdefghijklmnop\"}"},
+        {openai_tokenize, "{\"content\":\"abcdefghijklmnop\",\"with_pieces\":true}"},
+        {openai_tokenize, "{\"prompt\":\"abcdefghijklmnop\"}"},
+        {openai_tokenize, "{\"prompt\":\"abcdefghijklmnop\",\"return_token_strs\":true}"},
+        {openai_detokenize, "{\"tokens\":[257,257,257,257,257,257,257,257,257,257,257,257,257,257,257]}"},
+        {openai_render_completion, "{\"prompt\":[\"a\",\"b\",\"c\"],\"logit_bias\":{\"1\":1,\"2\":-1}}"},
+        {openai_render_chat, CHAT("\"logit_bias\":{\"1\":1,\"2\":-1}")},
+        {llama_server_apply_template, CHAT("\"n\":1")},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openai_writer w;
+        openai_error error;
+        if (handle_counted(cases[i].h, cases[i].body, 0, &w, &error)) fail_msg("%s is not counted", cases[i].body);
+        assert_string_equal(error.message, "too much");
+        if (w.text || w.depth > 0) fail_msg("%s is written first", cases[i].body);
+        assert_true(handle_counted(cases[i].h, cases[i].body, SIZE_MAX, &w, &error));
+        if (counted + 64 < w.size) fail_msg("%s: %zu bytes are counted, and the text has %zu", cases[i].body, counted, w.size);
+        writer_free(&w);
+    }
+}
+
 /* All that decides on the next token has vLLM's name. */
 static void rules_are_rendered(void **state) {
     (void)state;
@@ -214,6 +264,7 @@ int main(void) {
         cmocka_unit_test(tokenize_refuses),
         cmocka_unit_test(detokenize_gives_the_text_under_both_names),
         cmocka_unit_test(requests_are_rendered_as_the_engine_would_get_them),
+        cmocka_unit_test(answers_count_before_they_are_made),
         cmocka_unit_test(rules_are_rendered),
         cmocka_unit_test(the_tokenizer_is_described),
         cmocka_unit_test(a_suffix_goes_behind_the_prompt),
