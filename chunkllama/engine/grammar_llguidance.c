@@ -10,6 +10,7 @@
 #include "grammar.h"
 
 #include <dlfcn.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,20 +224,58 @@ static cl_status make_tokenizer(library *l, const vocabulary *v, cl_error *error
     return l->tokenizer ? CL_OK : cl_fail(error, CL_ERR_UNSUPPORTED, "llguidance does not accept the vocabulary: %s", message);
 }
 
+/* ---- Limits ---- */
+
+/*
+ * Real grammars keep these limits. They differ from llguidance's own:
+ *   - row_items: each property of an object takes up to four; objects have CL_LIMIT_MEMBERS properties at most.
+ *   - compile_fuel, mask_fuel: a mask of a hostile grammar takes a tenth of a second instead of seconds.
+ *   - lexer_states: a state takes one or two kB, in each choice.
+ *   - precompute: what it computes beforehand for large patterns takes seconds for hostile ones.
+ *   - verbose_errors: messages would contain the text that a model has written so far.
+ */
+static const llg_limits limits = {
+    .row_items = 5 * CL_LIMIT_MEMBERS,
+    .compile_fuel = 300000,
+    .mask_fuel = 20000,
+    .mask_items = 50000,
+    .lexer_states = 50000,
+    .grammar_symbols = 500000,
+    .precompute = false,
+    .verbose_errors = false,
+};
+
+/* They do not count the bytes of a text that is forced: calls are limited by time, too. */
+static const double FIRST_MASK_SECONDS = 2, CALL_SECONDS = 0.25;
+
+/* Of the schemas in a schema, with those that it makes of alternatives and references: llguidance's own, which is no option. */
+enum { MAX_SCHEMAS = 50000 };
+
 /* ---- Errors ---- */
 
-/* A word of llguidance's message where a grammar exceeds its limits, and the message in its place; NULL: the same. */
-static const struct {
-    const char *word, *message;
-} limit_messages[] = {
-    {"cancelled", "it takes too much time; simplify it"},
-    {"too big", NULL},
-    {"too large", NULL},
-    {"too complex", NULL},
-    {"too many", NULL},
-    {"limit", NULL},
-    {"fuel", NULL},
-};
+/* Words of llguidance's messages where a grammar exceeds a limit. */
+static const char *const limit_words[] = {"cancelled", "too big", "too large", "too complex", "too many", "limit", "fuel"};
+
+/* Where llguidance's message does not name the limit, another one does. */
+static cl_status fail_limit(const char *what, const char *text, cl_error *error) {
+    const bool compiles = strcmp(what, "compiled") == 0;
+    if (strstr(text, "cancelled"))
+        return cl_fail_field(error, CL_ERR_LIMIT, "grammar",
+                             "cannot be %s: %s takes more than the %g s that it may; simplify it", what,
+                             compiles ? "it" : "a step of it", compiles ? FIRST_MASK_SECONDS : CALL_SECONDS);
+    if (strstr(text, "schema too large"))
+        return cl_fail_field(
+            error, CL_ERR_LIMIT, "grammar",
+            "cannot be %s: more than %d schemas are in it, with those that alternatives, 'allOf' and references "
+            "make; use fewer of them",
+            what, MAX_SCHEMAS);
+    if (strstr(text, "too many expressions"))
+        return cl_fail_field(error, CL_ERR_LIMIT, "grammar",
+                             "cannot be %s: its regular expressions take more than %" PRIu64
+                             " steps of work at first, or %" PRIu64 " for a token; use shorter ones, or smaller counts",
+                             what, limits.compile_fuel, limits.mask_fuel);
+    return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "cannot be %s: %s", what, text);
+}
 
 /* Make an error of llguidance's message, whose first paragraph is for people. what: the grammar cannot be "compiled", ... */
 static cl_status fail(const char *what, const char *message, cl_error *error) {
@@ -248,10 +287,9 @@ static cl_status fail(const char *what, const char *message, cl_error *error) {
     }
     text[n] = 0;
     if (strcmp(text, "NoExtensionBias") == 0) return cl_refuse(error, "grammar", "matches no text");
-    for (size_t i = 0; i < sizeof limit_messages / sizeof *limit_messages; i++)
-        if (strstr(text, limit_messages[i].word))
-            return cl_fail_field(error, CL_ERR_LIMIT, "grammar", "cannot be %s: %s", what,
-                                 limit_messages[i].message ? limit_messages[i].message : text);
+    bool is_limit = false;
+    for (size_t i = 0; i < sizeof limit_words / sizeof *limit_words; i++) is_limit |= strstr(text, limit_words[i]) != NULL;
+    if (is_limit) return fail_limit(what, text, error);
     return cl_refuse(error, "grammar", "cannot be %s: %s", what, text);
 }
 
@@ -354,28 +392,6 @@ static cl_matcher *start(cl_grammar *base) {
 }
 
 /* ---- Grammars ---- */
-
-/*
- * Real grammars keep these limits. They differ from llguidance's own:
- *   - row_items: each property of an object takes up to four; objects have CL_LIMIT_MEMBERS properties at most.
- *   - compile_fuel, mask_fuel: a mask of a hostile grammar takes a tenth of a second instead of seconds.
- *   - lexer_states: a state takes one or two kB, in each choice.
- *   - precompute: what it computes beforehand for large patterns takes seconds for hostile ones.
- *   - verbose_errors: messages would contain the text that a model has written so far.
- */
-static const llg_limits limits = {
-    .row_items = 5 * CL_LIMIT_MEMBERS,
-    .compile_fuel = 300000,
-    .mask_fuel = 20000,
-    .mask_items = 50000,
-    .lexer_states = 50000,
-    .grammar_symbols = 500000,
-    .precompute = false,
-    .verbose_errors = false,
-};
-
-/* They do not count the bytes of a text that is forced: calls are limited by time, too. */
-static const double FIRST_MASK_SECONDS = 2, CALL_SECONDS = 0.25;
 
 static void free_grammar(cl_grammar *base) {
     grammar *g = (grammar *)base;

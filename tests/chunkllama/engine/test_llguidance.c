@@ -378,7 +378,21 @@ static void expect_end(const scene *s, cl_grammar_kind kind, char *text, const c
         g->free(g);
     }
     print_message("%-28s %.90s\n", name, error.message);
+    if (error.code == CL_ERR_LIMIT && !strpbrk(error.message, "0123456789")) fail_msg("%s: no limit is named", name);
     free(text);
+}
+
+/* Where llguidance says no more than that there is too much. */
+static void limits_are_named(void **state) {
+    const scene *s = *state;
+    if (!s->path) skip();
+    char *schemas = repeated("{\"anyOf\":[{}", ",{\"properties\":{\"a\":{\"minimum\":1}}}", 6000, "]}"),
+         *options = repeated("", "(?:a|b)?", 511, "");
+    expect_refusal(s, CL_GRAMMAR_JSON_SCHEMA, schemas, CL_ERR_LIMIT, "more than 50000 schemas");
+    expect_refusal(s, CL_GRAMMAR_REGEX, options, CL_ERR_LIMIT, "more than 300000 steps of work at first, or 20000 for a token");
+    expect_refusal(s, CL_GRAMMAR_REGEX, "a{1000000000}", CL_ERR_LIMIT, "it takes more than the 2 s that it may");
+    free(schemas);
+    free(options);
 }
 
 static void hostile_grammars_end(void **state) {
@@ -526,6 +540,7 @@ int main(void) {
         cmocka_unit_test(matchers_depend_on_their_tokens_only),
         cmocka_unit_test(forced_tokens_are_the_tokenizers),
         cmocka_unit_test(what_is_no_grammar_is_refused),
+        cmocka_unit_test(limits_are_named),
         cmocka_unit_test(hostile_grammars_end),
         cmocka_unit_test(the_largest_object_is_followed),
         cmocka_unit_test(processes_answer_alike),
