@@ -35,10 +35,9 @@ export CATTN_TEST_DAY
 
 # build_strict PRESET [ARGS]: configure and build with warnings as errors. ARGS are for cmake.
 build_strict() { cmake --preset "$1" -DCATTN_WERROR=ON "${@:2}" && cmake --build --preset "$1"; }
-# build_tests PRESET LEVELS ARGS: the same for the programs of the tests that ctest chooses with ARGS. Kernels are sanitized only at
-# LEVELS.
+# build_tests PRESET LEVEL ARGS: the same for the programs of the tests that ctest chooses with ARGS, with kernels up to LEVEL.
 build_tests() {
-    cmake --preset "$1" -DCATTN_WERROR=ON -DCATTN_SANITIZED_LEVELS="$2" || return
+    cmake --preset "$1" -DCATTN_WERROR=ON -DCATTN_HIGHEST_LEVEL="$2" || return
     # ctest itself names no program that does not exist yet.
     local tests
     tests=$(ctest --test-dir "build/$1" -N "${@:3}" | sed -n 's/^ *Test *#[0-9]*: //p')
@@ -133,10 +132,10 @@ all() {
         CATTN_LEVEL=$level run_pytest "end to end, level $level" -m "not long" "${e2e[@]}"
     done
     check "aarch64 build" build_strict aarch64
-    check "asan build" build_strict asan -DCATTN_SANITIZED_LEVELS="${levels// /;}"
+    check "asan build" build_strict asan -DCATTN_HIGHEST_LEVEL="${levels##* }"
     run_ctest "tests, ASan and UBSan" asan -LE no_sanitizer
     CHUNKLLAMA_BIN_DIR=$PWD/build/asan/bin CHUNKLLAMA_HOSTILE_STEP=4 run_pytest "hostile bodies, ASan" tests/e2e/test_hostile.py
-    check "tsan build" build_tests tsan "${levels// /;}" -L threads
+    check "tsan build" build_tests tsan "${levels##* }" -L threads
     run_ctest "concurrent tests, TSan" tsan -L threads
     check "fuzz build" build_strict fuzz
     check "fuzz, 20 s each" tests/fuzz/run.sh 20

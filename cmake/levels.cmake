@@ -9,11 +9,12 @@ set(CA_FLAGS_avx512_vnni ${CA_AVX512} -mavx512vnni)
 set(CA_FLAGS_avx512_bf16 ${CA_AVX512} -mavx512vnni -mavx512bf16)
 set(CA_FLAGS_amx ${CA_FLAGS_avx512_bf16} -mamx-tile -mamx-bf16 -mamx-int8)
 
-# Sanitized kernels take the compiler a minute a file, and many CPUs run few of them.
-set(CATTN_SANITIZED_LEVELS "" CACHE STRING "Levels that CATTN_SANITIZE applies to; empty: all")
+# Sanitized kernels take the compiler a minute a file, and no test runs those above its CPU's level or CATTN_LEVEL.
+set(CATTN_HIGHEST_LEVEL "" CACHE STRING "The highest level that is built; empty: the list's highest")
 
 # The list's levels but "ref", which is plain C; none where the CPU is not x86-64.
 set(CA_X86_LEVELS)
+set(is_above OFF)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/chunkattn/base/levels.def)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   file(STRINGS ${PROJECT_SOURCE_DIR}/chunkattn/base/levels.def rows REGEX "^CA_LEVEL\\(")
@@ -25,8 +26,18 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     if(NOT CA_FLAGS_${level})
       message(FATAL_ERROR "chunkattn/base/levels.def has the level ${level}; set CA_FLAGS_${level} in cmake/levels.cmake")
     endif()
-    list(APPEND CA_X86_LEVELS ${level})
+    if(is_above)
+      add_compile_definitions(CA_WITHOUT_${level})
+    else()
+      list(APPEND CA_X86_LEVELS ${level})
+    endif()
+    if(level STREQUAL CATTN_HIGHEST_LEVEL)
+      set(is_above ON)
+    endif()
   endforeach()
+  if(CATTN_HIGHEST_LEVEL AND NOT is_above)
+    message(FATAL_ERROR "CATTN_HIGHEST_LEVEL is ${CATTN_HIGHEST_LEVEL}; it must be one of ${CA_X86_LEVELS}")
+  endif()
 endif()
 
 # Add a source to target that only CPUs of a level run; nothing where the list lacks the level.
@@ -36,8 +47,6 @@ function(ca_add_level_source target level source)
     set(flags ${CA_FLAGS_${level}})
     if(CATTN_SANITIZE MATCHES fuzzer)
       list(APPEND flags -O0 -fno-sanitize=all) # clang needs up to minutes for these files otherwise
-    elseif(CATTN_SANITIZE AND CATTN_SANITIZED_LEVELS AND NOT level IN_LIST CATTN_SANITIZED_LEVELS)
-      list(APPEND flags -Og -fno-sanitize=all)
     endif()
     set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/${source} PROPERTIES COMPILE_OPTIONS "${flags}")
   endif()
