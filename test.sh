@@ -49,14 +49,14 @@ build_tests() {
 c_files() { git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cpp' '*.cu' '*.cuh'; }
 format() { c_files | xargs clang-format --dry-run -Werror; }
 compiled_files() { sed -n "s|^ *\"file\": \"$PWD/\(.*\)\",*\$|\1|p" build/release/compile_commands.json | sort -u; }
-# The hundred compiled files that changed last, those with uncommitted changes first. They are that few also after a merge of many
+# The fifty compiled files that changed last, those with uncommitted changes first. They are that few also after a merge of many
 # changes, so that the gate takes as long as ever. A file that was moved and hardly changed is none of them.
 changed_files() {
     {
         git ls-files --others --exclude-standard
         git diff --name-only -M90% --diff-filter=AM HEAD
         git log --first-parent -m -M90% --diff-filter=AM --name-only --format=
-    } | awk 'NF && !seen[$0]++' | grep -Fxf <(compiled_files) | head -n 100
+    } | awk 'NF && !seen[$0]++' | grep -Fxf <(compiled_files) | head -n 50
 }
 # tidy FILE ...: clang-tidy on each file once; run-clang-tidy would repeat a file that is in several programs. Only findings are
 # printed: the "N warnings generated." of every file counts what the configuration ignores.
