@@ -2,7 +2,7 @@
 # Sourced by test.sh in the project's root: stages, each of which runs one command, and the table of what they counted.
 #
 #   check NAME COMMAND ...            passes or fails as a whole
-#   run_ctest NAME PRESET [ARGS]      the C tests of a build folder
+#   run_ctest NAME PRESET [ARGS]      the C tests of a build folder, three at a time, since some wait for seconds
 #   run_pytest NAME [ARGS] FOLDER ... Python tests; a test that fails is run once more alone (run_pytest.py)
 #   summary                           prints the table; returns whether nothing failed
 n_passed=0 n_failed=0 flaky='' table=''
@@ -31,7 +31,7 @@ check() {
 
 run_ctest() {
     heading "$1"
-    ctest --test-dir "build/$2" --output-on-failure -j2 "${@:3}" 2>&1 | tee $log
+    ctest --test-dir "build/$2" --output-on-failure -j3 "${@:3}" 2>&1 | tee $log
     local totals
     totals=$(sed -n 's/.*tests passed, \([0-9]*\) tests* failed out of \([0-9]*\)$/\1 \2/p' $log)
     # shellcheck disable=SC2086
