@@ -23,7 +23,7 @@ typedef struct cl_lark_counts {
 /* Grammars that stand in each other may define a name several times, and each use of it is one of all of these. */
 enum { CL_MAX_SAME = 64 }; /* if there are more, nothing else is counted */
 /* Each of such definitions is a call within the last one, for which a thread's stack may have 128 KiB (musl). */
-enum { CL_MAX_DEPTH = 1000 };
+enum { CL_MAX_DEPTH = 300 };
 
 /* on_json is called with what follows each %json, up to the end of its definition. False: memory is lacking. */
 bool cl_count_lark(const char *text, size_t size, void (*on_json)(void *ctx, const char *json, size_t size), void *ctx,

@@ -472,7 +472,7 @@ static void nobody_waits_for_the_grammar_of_another(void **state) {
             requests[k].n = k == 0 ? cases[i].n : 1;
             requests[k].sampling.temperature = 1;
             if (grammars[k]) set_grammar(&requests[k], grammars[k]);
-            expected[k] = run(&f, requests[k]);
+            expected[k] = run_request(&f, requests[k]);
             if (k == 0) s.process = atomic_load(fake_grammar_process);
             requests[k].ctx = got[k] = recording_create();
         }
@@ -494,7 +494,7 @@ static void nobody_waits_for_the_grammar_of_another(void **state) {
         if (cases[i].cancels) {
             assert_int_equal(got[0]->choices[0].finish, CL_ENGINE_CANCELLED);
             recording_free(got[0]);
-            got[0] = run(&f, requests[0]);
+            got[0] = run_request(&f, requests[0]);
         }
         recording_wait(got[0]);
         assert_int_equal(kv_stats_when_idle(&f).chunks_live, 0);

@@ -160,11 +160,11 @@ static void odd_texts_end(void **state) {
     stpcpy(stpcpy(at, "(\"a\"{400}){300}"), ")");
     expect(lark, deep, "120000");
     at = chain;
-    for (int i = 0; i < 999; i++) at += sprintf(at, "r%d: r%d\n", i, i + 1);
-    sprintf(at, "r999: (\"a\"{400}){300} | r0");
+    for (int i = 0; i < 299; i++) at += sprintf(at, "r%d: r%d\n", i, i + 1);
+    sprintf(at, "r299: (\"a\"{400}){300} | r0");
     expect(lark, chain, "120000");
-    sprintf(at, "r999: r1000\nr1000: \"a\"");
-    expect(lark, chain, "has definitions that are in each other more than 1000 times: simplify it");
+    sprintf(at, "r299: r300\nr300: \"a\"");
+    expect(lark, chain, "has definitions that are in each other more than 300 times: simplify it");
     static const char *const cut[] = {"start: \"a",    "start: /a",     "start: %json {", "start: %",
                                       "start: \"a\"{", "start: \"a\"~", "a: b\nb: a",     "start: %json {\"a\":\"",
                                       "start",         "{1,2}",         "x: x{3}{4}"};
