@@ -257,6 +257,37 @@ static void zero_characters_are_refused(void **state) {
         assert_bytes_answered(f->port, good[i].request, good[i].size, "HTTP/1.1 200", "{");
 }
 
+/* The error has the form of the path's API, where the server itself reads the head; the library's answer is a page. */
+static void what_cannot_be_read_is_answered(void **state) {
+    const fixture *f = *state;
+#define BODY      "\r\nHost: x\r\nContent-Length: 3\r\nConnection: close\r\n\r\n{\"a"
+#define TWO_HOSTS "\r\nHost: x\r\nHost: y\r\n\r\n"
+    static const struct {
+        const char *request, *status, *has;
+    } cases[] = {
+        {"POST /v1/completions HTTP/1.1" BODY, "HTTP/1.1 400", "\r\n\r\n{\"error\":{\"message\":\"the body is not valid JSON"},
+        {"POST /v1/messages HTTP/1.1" BODY, "HTTP/1.1 400", "\r\n\r\n{\"type\":\"error\",\"error\":{"},
+        {"POST /api/chat HTTP/1.1" BODY, "HTTP/1.1 400", "\r\n\r\n{\"error\":\"the body is not valid JSON"},
+        {"POST /v1/completions HTTP/1.1" TWO_HOSTS, "HTTP/1.1 400", "\"code\":\"ambiguous_host\""},
+        {"POST /v1/messages HTTP/1.1" TWO_HOSTS, "HTTP/1.1 400", "\r\n\r\n{\"type\":\"error\",\"error\":{"},
+        {"POST /api/chat HTTP/1.1" TWO_HOSTS, "HTTP/1.1 400", "\r\n\r\n{\"error\":\"the headers name the host twice"},
+        {"POST /v1/messages HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n", "HTTP/1.1 400", "<html>"},
+        {"POST /v1/messages HTTP/1.1\r\n\r\n", "HTTP/1.1 400", "<html>"},
+        {"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: y\r\n\r\n", "HTTP/1.1 400", "<html>"},
+        {"POST /v1/messages HTTP/3.0\r\nHost: x\r\n\r\n", "HTTP/1.1 505", "<html>"},
+    };
+#undef BODY
+#undef TWO_HOSTS
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_answered(f->port, cases[i].request, cases[i].status, cases[i].has);
+    const int fd = client_connect(f->port);
+    assert_int_equal(write(fd, "hello\r\n\r\n", 9), 9);
+    char *text = client_read_all(fd);
+    assert_string_equal(text, "");
+    free(text);
+    close(fd);
+}
+
 /* A head of any length, in many pieces, has no zero character. */
 static void a_long_head_is_read(void **state) {
     const fixture *f = *state;
@@ -398,6 +429,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(keys_have_two_headers, set_up_guarded, tear_down),
         cmocka_unit_test_setup_teardown(ambiguous_requests_are_refused, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(zero_characters_are_refused, set_up_guarded, tear_down),
+        cmocka_unit_test_setup_teardown(what_cannot_be_read_is_answered, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_long_head_is_read, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(the_answer_to_a_broken_body_reaches_the_client, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(chunked_bodies_are_read_strictly, set_up_fast, tear_down),
