@@ -24,7 +24,7 @@ EXCLUDED_CHECKS = ["positive_data_acceptance"]
 @pytest.fixture(scope="module")
 def url(chunkllama_bin, model_path, tmp_path_factory):
     """A server of few tokens, so that no request takes long."""
-    args = ["--port", "0", "-c", "64", "--max-tokens", "4", "--pin-budget", "8M", "--kv-budget", "64M", "--timeout", "20",
+    args = ["--port", "0", "-c", "64", "--max-tokens", "4", "--pin-budget", "8M", "--kv-budget", "64M", "--timeout", str(LIMIT_S),
             "--files-dir", str(tmp_path_factory.mktemp("files"))]
     server = subprocess.Popen([chunkllama_bin, "serve", "-m", model_path, *args], stdout=subprocess.PIPE, text=True)
     yield re.search(r"at (http://\S+)", server.stdout.readline())[1]
