@@ -77,8 +77,8 @@ struct process {
     uint64_t release; /* the last one's number */
     uint64_t memory_bytes;
     process *next;
-    uint64_t step;      /* the last one that it has answered */
-    double step_s;      /* CPU time that its answers took */
+    uint64_t step;      /* the last one of which it has questions */
+    double step_s;      /* CPU time that its answers took; 0: they are not there yet */
     double questions_s; /* what its questions add to the limit of its domain */
 
     atomic_bool exceeds;      /* it must end, since it took most of a step in which its domain took too much */
@@ -281,12 +281,24 @@ static bool reserve(process *p, size_t size) {
     return true;
 }
 
+/* Note that the questions of a step are asked. All of a step are, before the first answer is awaited. */
+static void begin_step(process *p) {
+    int32_t n = 0;
+    for (const matcher *m = p->queued; m; m = m->next) n++;
+    pthread_mutex_lock(&p->l->mutex);
+    p->step = p->queued_step;
+    p->step_s = 0;
+    p->questions_s = p->l->limits.question_s * n;
+    pthread_mutex_unlock(&p->l->mutex);
+}
+
 /* Send the questions that are queued, and those to matchers that were freed. With p->exchange held. */
 static bool send_questions(process *p, bool *late) {
     cl_wire_request head = {.kind = CL_WIRE_QUESTIONS};
     for (const matcher *m = p->freed; m; m = m->next, head.n++) head.size += question_size(m);
     for (const matcher *m = p->queued; m; m = m->next, head.n++) head.size += question_size(m);
     if (!reserve(p, sizeof head + head.size)) return false;
+    if (p->queued_step) begin_step(p);
     char *at = put(p->request, &head, sizeof head);
     for (matcher *m; (m = p->freed);) {
         at = put_question(at, m);
@@ -380,22 +392,19 @@ static domain_time time_of(const process *like) {
  * Note what answers of a step took. Of its domain, the processes that took most of the step must end, until the others took no
  * more than they may together.
  */
-static void note_step(process *p, double seconds, int32_t n_questions) {
+static void end_step(process *p, double seconds) {
     pthread_mutex_lock(&p->l->mutex);
-    p->step = p->sent_step;
     p->step_s = seconds > 0 ? seconds : 0;
-    p->questions_s = p->l->limits.question_s * n_questions;
     for (domain_time t = time_of(p); t.longest && t.seconds > t.limit; t = time_of(p)) atomic_store(&t.longest->exceeds, true);
     pthread_mutex_unlock(&p->l->mutex);
 }
 
 static bool read_answers(process *p, bool *late) {
     cl_wire_reply end;
-    int32_t n = 0;
-    for (matcher *m = p->sent; m; m = m->next, n++)
+    for (matcher *m = p->sent; m; m = m->next)
         if (!read_answer(m, p->due, late)) return false;
     if (!cl_wire_read_until(p->started.fd, &end, sizeof end, p->due, late)) return false;
-    if (p->sent_step) note_step(p, end.cpu_s, n);
+    if (p->sent_step) end_step(p, end.cpu_s);
     if (grow(p, end.memory_bytes)) return true;
     end_process(p, false, false);
     cl_fail_field(&p->end, CL_ERR_LIMIT, "grammar",
