@@ -12,6 +12,7 @@
 #include "chunkattn/tier/tier_internal.h"
 #include "tests/support/child.h"
 #include "tests/support/folder.h"
+#include "tests/support/sleeping.h"
 #include "tests/support/status.h"
 #include "tests/support/thread_names.h"
 
@@ -228,6 +229,7 @@ static void a_forked_child_may_destroy(void **state) {
         compute(cache, seq);
         wait_for_threads("cattn-worker", 3);
         wait_for_threads("cattn-tier", with_tier ? CA_TIER_THREADS : 0);
+        WAIT_UNTIL(others_sleep()); /* none has a lock that the child would inherit */
         EXPECT_IN_CHILD(behaves_in_a_child(cache, seq));
         assert_int_equal(cattn_seq_append(cache, seq, count_up(), 20, NULL), CATTN_OK); /* nothing has changed here */
         compute(cache, seq);

@@ -6,6 +6,7 @@
 
 #include "chunkattn_cuda.h"
 #include "tests/support/child.h"
+#include "tests/support/sleeping.h"
 #include "tests/support/thread_names.h"
 
 enum { D = 64, HEADS = 2, KV_HEADS = 2, C = 16, N_PAGES = 8 };
@@ -274,6 +275,7 @@ static void test_guard(void **state) {
     config.common.n_threads = 3;
     cattn_pages *pages = create(&config);
     wait_for_threads("cattn-worker", 2);
+    WAIT_UNTIL(others_sleep()); /* none has a lock that the child would inherit */
     EXPECT_IN_CHILD(behaves_in_a_child(pages));
     assert_int_equal(cattn_pages_plan(pages, &batch, NULL), CATTN_OK);
     cattn_pages_destroy(&pages);

@@ -17,6 +17,7 @@
 #include "fixture.h"
 #include "tests/support/blob.h"
 #include "tests/support/child.h"
+#include "tests/support/sleeping.h"
 #include "tests/support/thread_names.h"
 
 enum { N_PROMPT = 50, N_COMPLETION = 20 };
@@ -447,6 +448,7 @@ static void a_forked_child_may_destroy(void **state) {
     recording_free(run_request(&f, make_request(a_prompt(), N_PROMPT, 3, NULL)));
     wait_for_threads("cattn-worker", 1);
     assert_int_equal(stats_when_idle(&f).requests_finished, 1);
+    WAIT_UNTIL(others_sleep()); /* none has a lock that the child would inherit */
     EXPECT_IN_CHILD(behaves_in_a_child(&f));
     recording_free(run_request(&f, make_request(a_prompt(), N_PROMPT, 3, NULL))); /* nothing has changed here */
     fixture_stop(&f);
