@@ -16,7 +16,8 @@
  *
  * fork(2): a child has a copy of each engine, and none of its threads. It may destroy the copy, which reports no events and
  * frees the memory of the K/V cache if no step ran at the fork; all other calls on it are refused with CL_ERR_UNSUPPORTED, or
- * ignored where they return nothing. Models work as before, and the child may create engines of its own.
+ * ignored where they return nothing. Models work as before, and the child may create engines of its own. But no child may use a
+ * model that was forked while another thread created an engine of the model with a grammar_library: it has no weights.
  *
  * Platforms and the environment variable CATTN_LEVEL are those of chunkattn.h. The library neither prints nor exits.
  *
