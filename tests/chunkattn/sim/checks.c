@@ -182,8 +182,8 @@ static void check_cache(const world *w, cattn_cache *cache) {
     const uint64_t spare_bytes = slab_bytes > used_bytes ? slab_bytes - used_bytes : 0;
     uint64_t limit = s.budget_bytes;
     const uint64_t lower_bytes = w->lower_bytes[cache != sim_caches()[0]];
-    if (lower_bytes > limit) /* and the table of sequences may double before a refusal */
-        limit = lower_bytes + cache->tree->seqs_capacity * sizeof(ca_seq_ref);
+    const uint64_t table_bytes = cache->tree->seqs_capacity * sizeof(ca_seq_ref); /* which may double before a refusal */
+    if (lower_bytes > 0 && lower_bytes + table_bytes > limit) limit = lower_bytes + table_bytes;
     if (cache == sim_caches()[0] && w->engine_lowered && w->config.kv_budget_bytes > limit) limit = w->config.kv_budget_bytes;
     if (s.bytes_in_use > limit + spare_bytes + 2 * s.n_seqs * node_bytes)
         sim_fail(w, "the cache has %llu bytes, and its budget is %llu", (unsigned long long)s.bytes_in_use,
