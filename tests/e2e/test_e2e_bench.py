@@ -11,7 +11,7 @@ from waiting import LIMIT_S
 
 pytestmark = pytest.mark.long
 
-N_ROWS = {"table4": 4, "fig5": 6, "workloads": 2, "budget": 6, "bars": 10, "big": 2, "never_worse": 27, "memory": 11, "cost": 6, "soak": 2,
+N_ROWS = {"table4": 4, "fig5": 6, "workloads": 2, "budget": 6, "bars": 10, "big": 2, "never_worse": 27, "memory": 12, "cost": 6, "soak": 2,
           "routers": 5, "offline": 3}  # fmt: skip
 
 
@@ -41,6 +41,8 @@ def test_study(study, results, request):
     n_rows = N_ROWS[study]
     if study == "fig5":  # a system that is slower than the limit at 2 requests/s is not measured at 8
         n_rows -= sum(row["rate"] == 2 and row["normalized_ms"] > row["limit_ms"] for row in found)
+    if study == "memory":  # some rounds may have been deep in a prompt, which have rows of their own
+        n_rows += sum(row["work"].startswith("the same, from token") for row in found)
     assert len(found) == n_rows and head["threads"] == 2 and head["quick"]
     assert head["command"] == f"bench/e2e/run.py --only {study} --quick"
 
