@@ -177,7 +177,8 @@ cl_engine_stats run_requests(const setting *set, cattn_type kv_type, const draft
 
 void expect_same_reports(recording *const *expected, recording **got, int n, const char *text) {
     for (int i = 0; i < n; i++) {
-        if (!recording_equal(expected[i], got[i])) fail_msg("%s, request %d: something else was reported: %s", text, i, got[i]->error);
+        if (!recording_equal(expected[i], got[i]))
+            fail_msg("%s, request %d: something else was reported: %s", text, i, got[i]->error);
         assert_int_equal(got[i]->n_completion, expected[i]->n_completion);
         recording_free(got[i]);
     }
