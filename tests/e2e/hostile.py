@@ -120,7 +120,8 @@ VALUES = [b"true", b"-1", b"0", b"1.5", b"1e308", b"-1e308", b"5e-324", b"922337
 
 
 # Fields of which huge numbers are no limit, and -1 in chats and completions: an answer takes as long as the context.
-LIMITS, NO_LIMIT = {"max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens"}, {b"1e308", b"9223372036854775807", b"18446744073709551616"}
+LIMITS = {"max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens"}
+NO_LIMIT = {b"1e308", b"4294967297", b"9223372036854775807", b"18446744073709551616"}
 
 
 def fields(every=os.environ.get("CHUNKLLAMA_TEST_LONG")):
