@@ -32,17 +32,20 @@ int32_t cl_pace_rows(const cl_pace *p, int32_t n_decoding, int32_t n_prompts) {
 
 static double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 
+/* The time that a step has for the rows of one prompt. */
+static double room(const cl_pace *p) { return target(p, 1) - p->decode_s; }
+
 /*
- * The last steps without prefill count most, but a single slow one cannot double the time. With another number of choices the
- * time is another one, and with it what it leaves for rows.
+ * The last steps without prefill count most, but a single slow one cannot double the time. With the time changes what it leaves
+ * for rows, whether the number of choices has changed at once or little by little.
  */
 static void learn_decoding(cl_pace *p, double seconds, int32_t n_decoding) {
-    if (p->n_timed > 0 && is_untimed(p, n_decoding))
-        p->rows = clamp(p->rows * seconds / p->decode_s, CL_PACE_MIN_ROWS, p->max_rows);
+    const double before = room(p);
     if (is_untimed(p, n_decoding))
         p->decode_s = seconds;
     else
         p->decode_s += (clamp(seconds, 0, 2 * p->decode_s) - p->decode_s) / 2;
+    if (p->n_timed > 0) p->rows = clamp(p->rows * room(p) / before, CL_PACE_MIN_ROWS, p->max_rows);
     p->n_timed = n_decoding;
     p->n_mixed = 0;
 }

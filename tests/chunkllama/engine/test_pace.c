@@ -112,6 +112,29 @@ static void by_default_decoding_is_the_measure(void **state) {
     }
 }
 
+/* A step of 16 choices beside a prompt. Returns the prompt's rows. */
+static int32_t take_step(cl_pace *p) {
+    const int32_t n_prefill = cl_pace_rows(p, 16, 1) - 16;
+    cl_pace_learn(p, step_s(0.004, 0.0005, 0, 16) + 0.0003 * n_prefill, 16, 1, n_prefill);
+    return n_prefill;
+}
+
+/* The choices end one after the other, and as many come at once: a prompt has about as many rows beside these as beside the
+ * first. */
+static void choices_that_end_slowly_leave_no_rows(void **state) {
+    (void)state;
+    static const double targets[] = {-1, 0.04};
+    for (int i = 0; i < 2; i++) {
+        cl_pace p;
+        cl_pace_init(&p, targets[i], MAX_ROWS);
+        int32_t before = 0;
+        for (int step = 0; step < 30; step++) before = take_step(&p);
+        for (int32_t n = 16; n > 0; n--) cl_pace_learn(&p, step_s(0.004, 0.0005, 0, n), n, 1, 0);
+        assert_int_equal(take_step(&p), 0); /* decoding is timed */
+        assert_in_range(take_step(&p), before * 9 / 10, before * 11 / 10);
+    }
+}
+
 /* A time that is set is that of any number of prompts. */
 static void a_target_holds_for_all_prompts(void **state) {
     (void)state;
@@ -147,7 +170,7 @@ int main(void) {
         cmocka_unit_test(steps_take_the_target),          cmocka_unit_test(deep_rows_are_few),
         cmocka_unit_test(decoding_exceeds_the_target),    cmocka_unit_test(no_target_no_limit),
         cmocka_unit_test(prefill_always_progresses),      cmocka_unit_test(by_default_decoding_is_the_measure),
-        cmocka_unit_test(a_target_holds_for_all_prompts),
+        cmocka_unit_test(a_target_holds_for_all_prompts), cmocka_unit_test(choices_that_end_slowly_leave_no_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
