@@ -138,7 +138,7 @@ static void json_is_copied_whole_or_not(void **state) {
     (void)state;
     json_t *values[] = {json_object(), json_array()};
     for (int i = 0; i < 20; i++) {
-        char name[8];
+        char name[12];
         snprintf(name, sizeof name, "%d", i);
         json_object_set_new(values[0], name, json_integer(i));
         json_array_append_new(values[1], json_integer(i));
