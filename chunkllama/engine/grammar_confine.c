@@ -131,7 +131,7 @@ static void begin(program *p) {
 static void install(program *p) {
     refuse(p);
     const struct sock_fprog filter = {.len = p->n, .filter = p->code};
-    if (ARCH && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter);
+    if (ARCH != 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter);
 }
 
 /* ---- Resources ---- */
