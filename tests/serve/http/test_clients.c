@@ -274,7 +274,8 @@ static void stopping_reports_an_error_to_requests_that_are_not_prepared(void **s
     int fds[N_HELD];
     pthread_t stopper;
     send_held(f->port, fds);
-    fake_wait_for_text(); /* one is being prepared: the server waits for it, and the others arrive meanwhile */
+    fake_wait_for_text();                                /* one is being prepared */
+    WAIT_UNTIL(server_n_requests(f->running) == N_HELD); /* and the others have arrived */
     pthread_create(&stopper, NULL, stop, &f->running);
     for (int i = 0; i < N_HELD; i++) {
         char *text = client_read_all(fds[i]);
