@@ -5,8 +5,9 @@
  *
  * Templates differ in what they can express. When a chat is created, its template renders sample chats, which show what it
  * cannot write (chat_probe.h). That is rewritten for it in each chat (chat_messages.h), so every template takes system
- * messages, content in parts, tools, calls and their results. What the samples do not show, such as where system messages may
- * stand without being refused or left out, is tried on the chat at hand before it is written (chat_arrange.c).
+ * messages, content in parts, tools, calls and their results. Some abilities depend on the chat: a template may
+ * accept a system message in one place, and refuse or leave it out in another. These are tried on the chat itself before it is
+ * written (chat_arrange.c).
  */
 #ifndef CHUNKLLAMA_CHAT_CHAT_H
 #define CHUNKLLAMA_CHAT_CHAT_H

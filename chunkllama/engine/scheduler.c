@@ -15,8 +15,9 @@
 #include "speculation.h"
 #include "turns.h"
 
-static const double MOST_WAIT = 0.01; /* seconds for which a step waits for K/V, or for grammars if there is nothing else */
-/* For grammars beside others it waits for this part of the time that it has taken, and at least so many seconds. */
+/* Seconds for which a step waits for K/V from the file tier, or for grammars, if no choice can go on without them. */
+static const double MOST_WAIT = 0.01;
+/* If other choices can go on, a step waits for grammars for a quarter of the time that it has taken, and for at least 2 ms. */
 static const double PATIENCE = 0.25, LEAST_PATIENCE = 0.002;
 /* Bounds of the time to retry, in seconds; the rate may be next to nothing after a step that took long. */
 static const double LEAST_RETRY = 1, MOST_RETRY = 86400;

@@ -412,7 +412,7 @@ static void cancelled_amid_forced_tokens(void **state) {
     }
 }
 
-/* A grammar whose process is stopped once so many tokens were reported. */
+/* Stops the process of a grammar with SIGSTOP when n_left more tokens have been reported. */
 typedef struct stopper {
     int process;
     int64_t n_left;
