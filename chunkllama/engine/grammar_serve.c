@@ -84,7 +84,7 @@ static bool compile(serving *s, const cl_wire_request *r, const char *text) {
     return write_part(s, &error, sizeof error) && send_reply(s, begin);
 }
 
-/* ---- Turns ---- */
+/* ---- Questions ---- */
 
 /* The matcher of a number, which is started if it is new; NULL: memory is lacking. */
 static cl_matcher *find_matcher(serving *s, uint32_t number) {
