@@ -516,12 +516,20 @@ static bool has_answer(cl_matcher *base) {
     return is_answered;
 }
 
+/* -1: it has ended. */
+static int socket_of(process *p) {
+    pthread_mutex_lock(&p->exchange);
+    const int fd = p->started.fd;
+    pthread_mutex_unlock(&p->exchange);
+    return fd;
+}
+
 /* Those that are left out have processes that others have, or are looked at soon. */
 static void wait_for_one(cl_matcher *const *matchers, int32_t n, double until) {
     struct pollfd files[MAX_PROCESSES];
     if (n > MAX_PROCESSES) n = MAX_PROCESSES;
     for (int32_t i = 0; i < n; i++)
-        files[i] = (struct pollfd){.fd = ((const matcher *)matchers[i])->p->started.fd, .events = POLLIN};
+        files[i] = (struct pollfd){.fd = socket_of(((const matcher *)matchers[i])->p), .events = POLLIN};
     poll(files, (nfds_t)n, (int)ceil(1e3 * fmax(0, until - clock_seconds())));
 }
 

@@ -229,8 +229,9 @@ static int32_t count_decoding(const cl_scheduler *s) {
 }
 
 /*
- * The prompts for which the choices that decode may wait: those of their tenant, or the one to which another tenant has a turn.
- * Of several such tenants the one with the fewest decides, so that no flood of prompts delays the tokens of others.
+ * The number of prompts by which the step may become longer (pace.h). A tenant's own prompts may delay its choices that decode,
+ * and those of all other tenants count as one. The tenant that allows the fewest decides, so that no flood of prompts delays
+ * the tokens of others.
  */
 static int32_t count_prompts(cl_scheduler *s) {
     cl_choice *const *choices = s->roster.admission.choices;
@@ -510,8 +511,7 @@ static void wait_for_any(cl_scheduler *s) {
         cattn_cache_wait(s->runner.cache, MOST_WAIT, NULL, NULL);
 }
 
-/* Draw the tokens of choices that sit out, and need not any longer, so that the next step computes them. False: there are none.
- */
+/* Draw the tokens of choices whose late answers are there, so that the next step computes them. False: there are none. */
 static bool resume(cl_scheduler *s) {
     cl_draw_list_resume(&s->draws, s->roster.admission.choices, s->roster.admission.n_seqs);
     if (s->draws.n == 0) return false;
