@@ -96,7 +96,8 @@ static const char *const system_paths[] = {
 static const uint64_t tier_access = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR | LANDLOCK_ACCESS_FS_WRITE_FILE |
                                     LANDLOCK_ACCESS_FS_MAKE_REG | ACCESS_FS_TRUNCATE;
 
-/* What may be done in the folder of clients' files, in which what is damaged is renamed, and be it no file. */
+/* What may be done in the folder of clients' files. What is damaged there is renamed, also if it is a pipe, a link or a folder.
+ */
 static const uint64_t files_access =
     LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG |
     LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_SYM |
