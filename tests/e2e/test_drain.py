@@ -5,6 +5,7 @@ import ctypes
 import http.client
 import json
 import os
+import pathlib
 import pty
 import re
 import resource
@@ -213,6 +214,14 @@ STUCK = {
 }
 
 
+def thread_names(process):
+    names = set()
+    for comm in pathlib.Path(f"/proc/{process.pid}/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            names.add(comm.read_text().strip())
+    return names
+
+
 @pytest.mark.parametrize("point", STUCK)
 def test_it_ends_whatever_a_thread_waits_for(start, hold, tmp_path, point):
     """A request that is being prepared for ever, or a disk that is stuck. It ends when --shutdown-timeout has passed, not later."""
@@ -228,6 +237,8 @@ def test_it_ends_whatever_a_thread_waits_for(start, hold, tmp_path, point):
         with hold("clock", reached=False):
             server.send_signal(signal.SIGTERM)
             wait_until(lambda: not is_healthy(url), "the server to shut down")
+            if point == "pwrite":
+                wait_until(lambda: "cl-engine" not in thread_names(server), "the engine's thread to end")
             assert server.poll() is None
             with hold("hour", reached=False):
                 assert server.wait(LIMIT_S) == 124
