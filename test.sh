@@ -134,7 +134,9 @@ all() {
     check "aarch64 build" build_strict aarch64
     check "asan build" build_strict asan -DCATTN_HIGHEST_LEVEL="${levels##* }"
     run_ctest "tests, ASan and UBSan" asan -LE no_sanitizer
-    CHUNKLLAMA_BIN_DIR=$PWD/build/asan/bin CHUNKLLAMA_HOSTILE_STEP=4 run_pytest "hostile bodies, ASan" tests/e2e/test_hostile.py
+    # A grammar's process runs out of memory by design, which is an error of its own and not one for ASan to end it at.
+    ASAN_OPTIONS=allocator_may_return_null=1 CHUNKLLAMA_BIN_DIR=$PWD/build/asan/bin CHUNKLLAMA_HOSTILE_STEP=4 \
+        run_pytest "hostile bodies, ASan" tests/e2e/test_hostile.py
     check "tsan build" build_tests tsan "${levels##* }" -L threads
     run_ctest "concurrent tests, TSan" tsan -L threads
     check "fuzz build" build_strict fuzz

@@ -67,6 +67,12 @@ class Server:
         self.wait_for(running=0, waiting=0, sequences=0, live=0, reserved=0)
 
 
+def without_lacks(errors):
+    """Standard error without what llguidance says where a grammar's process has no memory; sanitized builds have it there, too."""
+    lack = r"memory allocation of \d+ bytes failed|stack backtrace:|note: Some details are omitted, run with `RUST_BACKTRACE=full`.*"
+    return "".join(line for line in errors.splitlines(True) if not re.fullmatch(lack, line.rstrip()))
+
+
 @contextlib.contextmanager
 def serving(binary, model_path, *args, key="none", hold=None):
     """A server, which ends in order afterwards, unless the test has ended it and waited for that. Requests may name any model. A
@@ -84,7 +90,7 @@ def serving(binary, model_path, *args, key="none", hold=None):
         if process.returncode is None:
             process.terminate()
             assert process.wait(LIMIT_S) == 0
-            assert process.stderr.read() == ""
+            assert without_lacks(process.stderr.read()) == ""
     finally:
         process.kill()
         process.communicate()
