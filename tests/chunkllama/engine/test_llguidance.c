@@ -501,8 +501,8 @@ static void bombs_end_with_their_processes(void **state) {
 /* llguidance ends its process if memory is lacking, as Rust programs do. */
 static void a_lack_of_memory_ends_the_process_alone(void **state) {
     const scene *s = *state;
-#ifdef __SANITIZE_ADDRESS__
-    skip(); /* its allocator ends the process in a way of its own */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* their allocators end the process in a way of their own */
 #endif
     if (!s->path) skip();
     cl_process_limits limits = cl_process_defaults;
