@@ -175,10 +175,11 @@ def test_a_line_tells_with_how_many_a_request_shared(server, hold):
     assert max(line["completion_tokens_per_s"] for line in loads) > 0 and 0 < max(line.get("hit_rate", 0) for line in loads) <= 1
 
 
-@pytest.mark.parametrize("head, status", [("Host: localhost\r\nX: " + "a" * 20000, 431), ("X: y", 400)])
-def test_requests_that_cannot_be_read_have_a_line(server, head, status):
+@pytest.mark.parametrize("target, head, status", [("/health?" + "a" * 20000, "Host: localhost", 414),
+                                                  ("/health", "Host: localhost\r\nX: " + "a" * 20000, 431), ("/health", "X: y", 400)])
+def test_requests_that_cannot_be_read_have_a_line(server, target, head, status):
     with socket.create_connection(("127.0.0.1", urllib.parse.urlsplit(server.url).port), timeout=LIMIT_S) as client:
-        client.sendall(f"GET /health HTTP/1.1\r\n{head}\r\n\r\n".encode())
+        client.sendall(f"GET {target} HTTP/1.1\r\n{head}\r\n\r\n".encode())
         assert client.recv(12) == f"HTTP/1.1 {status}".encode()
     line = json.loads(server.wait_for_line(f'"status": {status}', '"error": "unreadable_request"'))
     assert line["level"] == "info" and line["event"] == "request" and "endpoint" not in line

@@ -31,6 +31,7 @@ TEXTS = ["", " ", "\0", "a", "<|im_end|>", "../../etc/passwd", "\u202e\u0301", "
 PATTERNS = ["^a{1,3}$", "(a|b)*c", "[", "\\d{4}-\\d\\d", "(?=a)", "a{1,99999}"]
 WORDS = ["Once", "upon", "a", "time", "the", "sea", "was", "wide", "and", "nobody", "knew"]
 OVERLOADED = {429, 503, 504}
+TOO_LONG = {414, 431}  # heads of more than 15 KB, which libmicrohttpd answers by itself
 # Fields whose value is a JSON schema, and those that have a grammar.
 SCHEMAS = {"schema", "guided_json", "json", "json_schema", "parameters", "input_schema"}
 GRAMMARS = {name: [text for text in table.values() if len(text) < 5000] for names, table in [
@@ -263,6 +264,8 @@ def problem_of(status, data):
     if status < 400:
         is_stream = data.startswith((b"data: ", b"event: "))
         return f"a stream with {data[-300:]}" if is_stream and re.search(rb'"(server_error|api_error)"', data) else None
+    if status in TOO_LONG and b"too big" in data:
+        return None
     try:
         error = json.loads(data)["error"]
         message = error["message"] if isinstance(error, dict) else error  # Ollama's errors are texts
