@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "client.h"
+#include "serve/http/generation_state.h"
+#include "serve/http/server_state.h"
 #include "server_fixture.h"
 #include "tests/serve/protocol/fake.h"
 #include "tests/support/still_clock.h"
@@ -264,6 +266,15 @@ static void hanging_up_with_the_request_drops_it(void **state) {
     assert_true(client_metric(f->port, "vllm:prompt_tokens_total") == 0);
 }
 
+/* Requests whose bodies have been read. */
+static int n_generations(http_server *s) {
+    int n = 0;
+    pthread_mutex_lock(&s->lock);
+    for (const http_generation *g = s->generations; g; g = g->next) n++;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
 static void *stop(void *server) {
     server_stop(server);
     return NULL;
@@ -274,8 +285,8 @@ static void stopping_reports_an_error_to_requests_that_are_not_prepared(void **s
     int fds[N_HELD];
     pthread_t stopper;
     send_held(f->port, fds);
-    fake_wait_for_text();                                /* one is being prepared */
-    WAIT_UNTIL(server_n_requests(f->running) == N_HELD); /* and the others have arrived */
+    fake_wait_for_text();                            /* one is being prepared */
+    WAIT_UNTIL(n_generations(f->running) == N_HELD); /* and the others wait for it */
     pthread_create(&stopper, NULL, stop, &f->running);
     for (int i = 0; i < N_HELD; i++) {
         char *text = client_read_all(fds[i]);
@@ -299,7 +310,7 @@ static void compiling_a_grammar_delays_no_other_request(void **state) {
         client_send_last(fds[i], "POST", "/v1/completions", with_grammar);
     }
     WAIT_UNTIL(fake_compiles());
-    WAIT_UNTIL(server_n_requests(f->running) == 2);
+    WAIT_UNTIL(n_generations(f->running) == 2);
     char *text;
     assert_int_equal(client_call(f->port, "POST", "/v1/completions", without, &text), 200);
     free(text);
