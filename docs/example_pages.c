@@ -42,7 +42,7 @@ int main(void) {
         /* The model computes q, k and v of the rows here, and writes K and V into their pages. */
         cattn_page_view k, v;
         const cattn_view q = {q_data, CATTN_F32, HEADS * DIM, DIM}, out = {out_data, CATTN_F32, HEADS * DIM, DIM};
-        check(cattn_pages_views(pages, CATTN_PAGES_VLLM, kv[layer], PAGES, &k, &v, &error));
+        check(cattn_pages_views(pages, 0, CATTN_PAGES_VLLM, kv[layer], PAGES, &k, &v, &error));
         check(cattn_pages_attend(pages, 0, &k, &v, &q, &out, lse[0], &error)); /* all layers have the options of layer 0 */
     }
 

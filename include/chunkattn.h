@@ -228,9 +228,10 @@ typedef struct cattn_config {
     const int32_t *windows;    /* [n_layers] number of positions that a row sees, its own the last; 0: all */
     int32_t n_sink_tokens;     /* number of first tokens that stay visible under any window */
     float softcap;             /* s becomes softcap * tanh(s / softcap), s = scale * q.k; 0.001 to 1e6 */
-    const float *sink_logits;  /* [n_layers][n_heads] a logit that joins the softmax's denominator (and lse), with no value of
-                                  its own; in the unit of s, within +-1e6; -INFINITY: that head has none */
-    const float *alibi_slopes; /* [n_heads] s += slope * (key position - query position), in the unit of s, within +-1e6 */
+    const float *sink_logits;  /* [n_layers][n_heads of the layer] a logit that joins the softmax's denominator (and lse), with
+                                  no value of its own; in the unit of s, within +-1e6; -INFINITY: that head has none */
+    const float *alibi_slopes; /* [n_heads] s += slope * (key position - query position), in the unit of s, within +-1e6; not
+                                  where layers differ in n_heads */
     /* Keep K and V, and attend, on a CUDA device: see chunkattn_cuda.h; NULL (default): on the CPU. Copied. */
     const struct cattn_cuda_config *cuda;
     uint64_t pin_bytes; /* of budget_bytes, for chunks that pins cover (cattn_seq_pin); 0 (default): a quarter */
@@ -244,6 +245,21 @@ typedef struct cattn_config {
     uint64_t tier_fingerprint[2]; /* of the model and of the caller's program: a hash of everything beside the tokens that
                                      changes K/V, such as the weights and the machine code that computes with them; exports
                                      and imports require it, also without tier_dir */
+    /*
+     * Layers that differ. Each array is [n_layers], copied, and replaces the field above whose name it has; NULL: that field
+     * holds for all layers. A zero in layer_head_dim_v or layer_scale is the layer's default.
+     */
+    const int32_t *layer_n_heads;
+    const int32_t *layer_n_kv_heads;
+    const int32_t *layer_head_dim;
+    const int32_t *layer_head_dim_v;
+    const float *layer_scale;
+    /*
+     * [n_layers] the layer whose K and V a layer attends over: its own index or, where a model computes no K and V in it, that
+     * of an earlier layer with as many KV heads of the same sizes, which has its own. Such a layer takes no memory, and is not
+     * written. NULL: each layer has its own.
+     */
+    const int32_t *kv_source;
 } cattn_config;
 
 /* Fill *config with the defaults above; shape fields are zero and must be set. */
@@ -607,17 +623,18 @@ CATTN_API cattn_status cattn_step_rows(const cattn_cache *cache, cattn_rows *row
 
 /*
  * Write K and V of the step's rows for one layer.
- * k: [rows][n_kv_heads][head_dim], v: [rows][n_kv_heads][head_dim_v], of any view type. They may overlap, or be the same.
- * Borrowed for the call only. A layer that is written again has what was written last.
- * Errors: CATTN_ERR_ARG; CATTN_ERR_STATE without an open step; CATTN_ERR_UNSUPPORTED for a type that no view may have.
+ * k: [rows][n_kv_heads][head_dim], v: [rows][n_kv_heads][head_dim_v], of any view type. They may overlap, or be the same, as in
+ * models whose values are their keys. Borrowed for the call only. A layer that is written again has what was written last.
+ * Errors: CATTN_ERR_ARG, also for a layer that has the K/V of an earlier one (kv_source); CATTN_ERR_STATE without an open step;
+ * CATTN_ERR_UNSUPPORTED for a type that no view may have.
  */
 CATTN_API cattn_status cattn_step_write(cattn_cache *cache, int32_t layer, const cattn_view *k, const cattn_view *v,
                                         cattn_error *error);
 
 /*
  * Attend each row of the step over all tokens of its sequence up to and including its own, or over those that it sees under the
- * layer's window and n_sink_tokens. Call it after cattn_step_write for the layer; it may be called again with other queries,
- * and need not be called at all.
+ * layer's window and n_sink_tokens. Call it after cattn_step_write for the layer, or for its kv_source; it may be called again
+ * with other queries, and need not be called at all.
  *
  * q: [rows][n_heads][head_dim]; out: [rows][n_heads][head_dim_v]; of any view type each. No byte of out may be one of q, of
  * lse, or of another element of out; all three may be parts of one tensor. lse: [rows][n_heads] f32 contiguous, log-sum-exp in
@@ -632,7 +649,8 @@ CATTN_API cattn_status cattn_step_attend(cattn_cache *cache, int32_t layer, cons
                                          float *lse, cattn_error *error);
 
 /*
- * Close the step: the claimed tokens are ready for all. If the step has rows, every layer must have been written.
+ * Close the step: the claimed tokens are ready for all. If the step has rows, every layer that has K/V of its own must have
+ * been written.
  *
  * Errors: CATTN_ERR_ARG for NULL; CATTN_ERR_STATE without an open step, and if a layer was not written: the step stays open, so
  * that the layer can be written or the step aborted. On a device that is not checked, since a graph may have written the layer.

@@ -143,7 +143,7 @@ CATTN_API cattn_status cattn_cuda_step_attend(cattn_cache *cache, int32_t layer,
  *   for each step {
  *       cattn_cuda_pages_plan(pages, &batch, stream, &graph, &error);                  instead of cattn_pages_plan
  *       for each layer {
- *           cattn_pages_views(pages, CATTN_PAGES_VLLM, kv[layer], n_pages, &k, &v, &error);          as on the CPU
+ *           cattn_pages_views(pages, layer, CATTN_PAGES_VLLM, kv[layer], n_pages, &k, &v, &error);          as on the CPU
  *           cattn_cuda_pages_attend(pages, layer, &k, &v, &q, &out, lse, stream, &error);  instead of cattn_pages_attend
  *       }
  *   }

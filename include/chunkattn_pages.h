@@ -14,7 +14,7 @@
  *       cattn_pages_plan(pages, &batch, &error);         the block tables, once
  *       for each layer {
  *           the engine writes K and V of the step's rows into its pages
- *           cattn_pages_views(pages, CATTN_PAGES_VLLM, kv[layer], n_pages, &k, &v, &error);
+ *           cattn_pages_views(pages, layer, CATTN_PAGES_VLLM, kv[layer], n_pages, &k, &v, &error);
  *           cattn_pages_attend(pages, layer, &k, &v, &q, &out, lse, &error);
  *       }
  *   }
@@ -62,11 +62,12 @@ typedef struct cattn_pages_config {
     int32_t n_pages;   /* ids from here on are refused; 0 (default): no limit but the device's */
     /*
      * Shape, options of the model's attention, threads, level, allocator and device, as for a cache, but:
-     *   n_layers: those that have options of their own (windows, sink_logits); default 1, which serves all layers.
+     *   n_layers: those that have a shape or options of their own (layer_head_dim, windows, sink_logits, ...); default 1, which
+     *     serves all layers.
      *   kv_type: the type of K and V in the pages, CATTN_F32, CATTN_F16 or CATTN_BF16.
      *   sharing: CATTN_SHARED: a shared page is read once. CATTN_SHARED_STORAGE: each sequence reads it for itself, neighbours
      *     one after the other. CATTN_PRIVATE: tables are not compared.
-     *   chunk_size, retention, budget_bytes, pin_bytes and the fields of the file tier have no meaning here.
+     *   chunk_size, retention, budget_bytes, pin_bytes, kv_source and the fields of the file tier have no meaning here.
      */
     cattn_config common;
 } cattn_pages_config;
@@ -186,13 +187,13 @@ typedef enum cattn_page_layout {
 } cattn_page_layout;
 
 /*
- * Fill the views of K and V for one layer's pages at kv, contiguous in one of the layouts above. n_pages: the pages of that
+ * Fill the views of K and V for a layer's pages at kv, contiguous in one of the layouts above. n_pages: the pages of that
  * memory.
  *
- * Errors: CATTN_ERR_ARG for NULL, a layout that does not exist, n_pages < 1, or head_dim_v other than head_dim.
+ * Errors: CATTN_ERR_ARG for NULL, a layer or layout that does not exist, n_pages < 1, or head_dim_v other than head_dim.
  */
-CATTN_API cattn_status cattn_pages_views(const cattn_pages *pages, cattn_page_layout layout, const void *kv, int64_t n_pages,
-                                         cattn_page_view *k, cattn_page_view *v, cattn_error *error);
+CATTN_API cattn_status cattn_pages_views(const cattn_pages *pages, int32_t layer, cattn_page_layout layout, const void *kv,
+                                         int64_t n_pages, cattn_page_view *k, cattn_page_view *v, cattn_error *error);
 
 /*
  * Attend the rows of the last plan in one layer. The caller has written K and V of all positions below the sequences' lengths;

@@ -34,7 +34,7 @@ static void attend_segment(const flash_method *m, const char *tiles, int64_t fro
                     .scratch = scratch};
     m->kernel->init(state, tile.n_rows, l->d_v);
     for (int64_t i = from; i < to; i++) {
-        const char *k = tiles + (size_t)i * l->chunk_bytes, *next = k + l->chunk_bytes;
+        const char *k = tiles + (size_t)i * l->tile_bytes, *next = k + l->tile_bytes;
         const int64_t left = m->base.s->prefix + 1 - i * l->c;
         int32_t n_seen[MAX_TILE_ROWS];
         for (int32_t r = 0; r < tile.n_rows; r++) n_seen[r] = (int32_t)(left < l->c ? left : l->c);
@@ -80,7 +80,7 @@ static void attend_head(const private_method *base, const char *kv, const float 
 
 static void write_token(const private_method *base, char *kv, int64_t position, const float *k, const float *v) {
     const ca_layout *l = &((const flash_method *)base)->layout;
-    char *tile = kv + (size_t)(position / l->c) * l->chunk_bytes;
+    char *tile = kv + (size_t)(position / l->c) * l->tile_bytes;
     ca_layout_write(l, tile, tile + l->k_bytes, 0, (int)(position % l->c), k, v);
 }
 
@@ -112,10 +112,10 @@ method *method_create_flash(const shape *s, ca_pool *pool) {
     *m = (flash_method){
         .base = {.base.level = kernel->level, .s = s, .pool = pool, .attend_head = attend_head, .write = write_token},
         .kernel = kernel};
-    ca_layout_init(&m->layout, s->kv_type, 1, 1, s->head_dim, s->head_dim, s->chunk);
+    ca_layout_init(&m->layout, s->kv_type, s->head_dim, s->head_dim, s->chunk);
     m->query_bytes = group * kernel->query_bytes(s->head_dim);
     m->states_bytes = n_segments * group * kernel->state_bytes(s->head_dim);
     m->base.scratch_bytes = m->query_bytes + m->states_bytes + kernel->scratch_bytes(s->head_dim, s->head_dim, s->chunk);
-    m->base.head_bytes = (size_t)(s->prefix / s->chunk + 1) * m->layout.chunk_bytes;
+    m->base.head_bytes = (size_t)(s->prefix / s->chunk + 1) * m->layout.tile_bytes;
     return private_method_start(&m->base, METHOD_FLASH);
 }

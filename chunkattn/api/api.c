@@ -40,19 +40,20 @@ const char *cattn_level_name(int32_t i) {
 
 /* ---- Cache ---- */
 
-/* A plan for each different window among the layers. */
+/* A plan for each different shape and window among the layers. */
 static cattn_status create_plans(cattn_cache *c, const cattn_config *config) {
     const ca_backend *b = c->compute.backend;
-    ca_plan_config plan = b->plan_config(&c->compute, config);
     c->layer_plan = ca_new(&c->alloc, (size_t)config->n_layers, sizeof *c->layer_plan);
     if (!c->layer_plan) return CATTN_ERR_NOMEM;
     for (int32_t layer = 0; layer < config->n_layers; layer++) {
+        const int32_t shape = c->layout.layers[layer].shape;
         size_t i = 0;
-        plan.window = config->windows ? config->windows[layer] : 0;
-        while (i < c->plans.n && c->plans.at[i].config.window != plan.window) i++;
+        ca_plan_config plan = b->plan_config(&c->compute, config, shape);
+        if (config->windows) plan.window = config->windows[layer];
+        while (i < c->plans.n && !ca_plan_serves(&c->plans.at[i], shape, plan.window)) i++;
         c->layer_plan[layer] = (int32_t)i;
         if (i < c->plans.n) continue;
-        if (CA_ROOM(&c->alloc, &c->plans, 1) || (b->add_plan && b->add_plan(&c->compute))) return CATTN_ERR_NOMEM;
+        if (CA_ROOM(&c->alloc, &c->plans, 1) || (b->add_plan && b->add_plan(&c->compute, shape))) return CATTN_ERR_NOMEM;
         ca_plan_init(&c->plans.at[c->plans.n++], &plan, c->tree, &c->layout, &c->alloc);
     }
     return CATTN_OK;
@@ -66,11 +67,10 @@ static cattn_status holds_no_chunk(const cattn_cache *c, cattn_error *error) {
 
 static cattn_status create_pool(cattn_cache *c, cattn_error *error) {
     const ca_backend *b = c->compute.backend;
-    const ca_layout *l = &c->layout;
+    const ca_chunk_layout *l = &c->layout;
     const cattn_status s =
-        b->chunk_budget
-            ? ca_chunk_pool_create_elsewhere(&c->pool, &c->alloc, l->n_tiles, l->tile_bytes, b->chunk_budget(c->budget_bytes))
-            : ca_chunk_pool_create(&c->pool, &c->alloc, l->n_tiles, l->tile_bytes, c->budget_bytes);
+        b->chunk_budget ? ca_chunk_pool_create_elsewhere(&c->pool, &c->alloc, l->chunk_bytes, b->chunk_budget(c->budget_bytes))
+                        : ca_chunk_pool_create(&c->pool, &c->alloc, l->chunk_bytes, c->budget_bytes);
     if (s == CATTN_ERR_BUDGET) return holds_no_chunk(c, error);
     if (s)
         return ca_fail(error, s, -1, "budget_bytes is %llu, for which the system gives no address space or metadata; lower it",
@@ -85,9 +85,8 @@ static cattn_status create_parts(cattn_cache *c, const cattn_config *config, con
     c->max_budget_bytes = c->budget_bytes = config->budget_bytes;
     c->pin_bytes = config->pin_bytes;
     c->sharing = config->sharing;
-    ca_layout_init(&c->layout, config->kv_type, config->n_layers, config->n_kv_heads, config->head_dim, config->head_dim_v,
-                   config->chunk_size);
-    cattn_status s;
+    cattn_status s = ca_chunk_layout_init(&c->layout, config, config->chunk_size, &c->alloc);
+    if (s) return ca_fail(error, s, -1, "no memory for the shapes of %d layers", config->n_layers);
     if ((s = create_pool(c, error)) || (s = b->create_cache(c, config, error))) return s;
     if (config->tier_dir && (s = b->open_tier(c, config, hooks, error))) return s;
     const ca_tree_config tree = {config->sharing, config->retention, {b->execute, c}, c->tier};
@@ -138,6 +137,7 @@ static void destroy(cattn_cache *c) {
     ca_tree_destroy(&c->tree);
     c->compute.backend->destroy(&c->compute, inherited);
     ca_chunk_pool_destroy(&c->pool);
+    ca_chunk_layout_free(&c->layout, &c->alloc);
     ca_alloc alloc = c->alloc;
     ca_delete(&alloc, c, 1, sizeof *c);
 }

@@ -39,7 +39,8 @@ static cattn_status check_kind(const ca_export_header *h, const ca_export_header
         return ca_fail(error, CATTN_ERR_DATA, -1, "the export has another tier_fingerprint: it is of another model or program");
     if (memcmp(h->fingerprint, own->fingerprint, sizeof h->fingerprint) != 0)
         return ca_fail(error, CATTN_ERR_DATA, -1,
-                       "the exporting cache has another scale, softcap, windows, n_sink_tokens, sink_logits or alibi_slopes");
+                       "the exporting cache has another scale, softcap, windows, n_sink_tokens, sink_logits, alibi_slopes, "
+                       "kv_source or shape of its layers");
     return CATTN_OK;
 }
 
@@ -106,17 +107,19 @@ static cattn_status hold_extras(const cattn_cache *c, const char *records, int64
 
 /* Copy a payload's slots to places [n] of the cache. staging: aligned, for a K tile and its V tile. */
 static void scatter(const cattn_cache *c, const char *payload, const ca_place *places, int32_t n, void *staging) {
-    const ca_layout *l = &c->layout;
+    const ca_chunk_layout *l = &c->layout;
     const bool whole = n == 1 && places->begin == 0 && places->end == l->c && ca_chunk_open(c->pool, places->chunk) == 0;
-    for (size_t tile = 0; tile < l->n_tiles; tile++, payload += l->tile_bytes) {
+    for (int32_t layer = 0, head = -1; ca_next_tile(l, &layer, &head);) {
+        const ca_tile_at tile = ca_tile_of(l, layer, head);
+        const char *from = payload + tile.begin;
         if (whole) {
-            memcpy(ca_chunk_tile(c->pool, places->chunk, tile), payload, l->tile_bytes);
+            memcpy(ca_chunk_tile(c->pool, places->chunk, tile), from, tile.bytes);
             continue;
         }
-        memcpy(staging, payload, l->tile_bytes); /* the caller's bytes may have any alignment */
+        memcpy(staging, from, tile.bytes); /* the caller's bytes may have any alignment */
         for (int32_t i = 0; i < n; i++) {
             const ca_kv_tile to = {ca_chunk_tile(c->pool, places[i].chunk, tile), ca_chunk_open(c->pool, places[i].chunk)};
-            ca_kv_copy_tile(l, to, (ca_kv_tile){staging, 0}, places[i].begin, places[i].end);
+            ca_kv_copy_tile(&ca_shape_of(l, layer)->tiles, to, (ca_kv_tile){staging, 0}, places[i].begin, places[i].end);
         }
     }
 }

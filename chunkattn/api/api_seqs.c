@@ -455,14 +455,15 @@ cattn_status cattn_seq_read(cattn_cache *c, cattn_seq id, int32_t layer, int64_t
                             const cattn_view *k, const cattn_view *v, cattn_error *error) {
     CA_CALL(c, "cache", error);
     const ca_backend *b = c->compute.backend;
-    const ca_layout *l = &c->layout;
     ca_seq *seq;
     cattn_status s;
     if (!b->read_seq) return ca_backend_refuse(c->compute.cuda_device, CA_LACKS_READ, error);
     if ((s = ca_check_closed(c, error)) || (s = find_running(c, id, &seq, error)) ||
-        (s = check_read(c, seq, layer, first_pos, n_tokens, error)) ||
-        (k && (s = ca_check_view(&c->compute, "k", k, n_tokens, l->n_kv_heads, l->d_k, error))) ||
-        (v && (s = ca_check_view(&c->compute, "v", v, n_tokens, l->n_kv_heads, l->d_v, error))))
+        (s = check_read(c, seq, layer, first_pos, n_tokens, error)))
+        return s;
+    const ca_shape *shape = ca_shape_of(&c->layout, layer);
+    if ((k && (s = ca_check_view(&c->compute, "k", k, n_tokens, shape->n_kv_heads, shape->tiles.d_k, error))) ||
+        (v && (s = ca_check_view(&c->compute, "v", v, n_tokens, shape->n_kv_heads, shape->tiles.d_v, error))))
         return s;
     if (n_tokens > 0) b->read_seq(c, seq, layer, first_pos, n_tokens, k, v);
     return CATTN_OK;

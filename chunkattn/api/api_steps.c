@@ -15,9 +15,16 @@ static cattn_status check_layer(const cattn_cache *c, int32_t layer, cattn_error
     return ca_fail(error, CATTN_ERR_ARG, -1, "layer is %d; it must be from 0 to %d", layer, c->layout.n_layers - 1);
 }
 
-/* Whether the open step has K and V of its rows in a layer. */
-static cattn_status check_written(const cattn_cache *c, int32_t layer, cattn_error *error) {
+static cattn_status check_stores(const cattn_cache *c, int32_t layer, cattn_error *error) {
+    if (ca_layer_stores(&c->layout, layer)) return CATTN_OK;
+    return ca_fail(error, CATTN_ERR_ARG, -1, "layer is %d, which has the K and V of its kv_source, %d; write those alone",
+                   layer, c->layout.layers[layer].source);
+}
+
+/* Whether the open step has K and V of its rows for a layer. */
+static cattn_status check_written(const cattn_cache *c, int32_t of, cattn_error *error) {
     const ca_backend *b = c->compute.backend;
+    const int32_t layer = c->layout.layers[of].source;
     if (c->step.rows.n == 0 || !b->has_written || b->has_written(c, layer)) return CATTN_OK;
     return ca_fail(error, CATTN_ERR_STATE, -1,
                    "layer %d was not written in this step of %zu rows; call cattn_step_write for it, or cattn_step_abort",
@@ -37,10 +44,13 @@ cattn_status ca_step_write(cattn_cache *c, const ca_backend *of, int32_t layer, 
                            void *stream, cattn_error *error) {
     CA_CALL(c, "cache", error);
     cattn_status s;
-    if ((s = ca_check_step_call(c, of, "write", error)) || (s = check_layer(c, layer, error))) return s;
+    if ((s = ca_check_step_call(c, of, "write", error)) || (s = check_layer(c, layer, error)) ||
+        (s = check_stores(c, layer, error)))
+        return s;
     const int64_t n_rows = (int64_t)c->step.rows.n;
-    if ((s = ca_check_view(&c->compute, "k", k, n_rows, c->layout.n_kv_heads, c->layout.d_k, error)) ||
-        (s = ca_check_view(&c->compute, "v", v, n_rows, c->layout.n_kv_heads, c->layout.d_v, error)))
+    const ca_shape *shape = ca_shape_of(&c->layout, layer);
+    if ((s = ca_check_view(&c->compute, "k", k, n_rows, shape->n_kv_heads, shape->tiles.d_k, error)) ||
+        (s = ca_check_view(&c->compute, "v", v, n_rows, shape->n_kv_heads, shape->tiles.d_v, error)))
         return s;
     return n_rows > 0 ? of->write(c, layer, k, v, stream, error) : CATTN_OK;
 }
@@ -53,7 +63,7 @@ cattn_status ca_step_attend(cattn_cache *c, const ca_backend *of, int32_t layer,
         (s = check_written(c, layer, error)))
         return s;
     const int64_t n_rows = (int64_t)c->step.rows.n;
-    if ((s = ca_check_attend_views(&c->compute, &c->layout, q, out, lse, n_rows, error))) return s;
+    if ((s = ca_check_attend_views(&c->compute, ca_shape_of(&c->layout, layer), q, out, lse, n_rows, error))) return s;
     return n_rows > 0 ? of->attend(c, layer, q, out, lse, stream, error) : CATTN_OK;
 }
 

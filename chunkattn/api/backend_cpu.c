@@ -48,16 +48,15 @@ static cattn_status start_threads(ca_compute *compute, const cattn_config *confi
 
 /* ---- Caches and foreign pages ---- */
 
-cattn_status ca_cpu_start(ca_compute *compute, const cattn_config *config, const ca_layout *layout, const ca_chunk_pool *pool,
-                          ca_alloc *alloc, cattn_error *error) {
+cattn_status ca_cpu_start(ca_compute *compute, const cattn_config *config, const ca_chunk_layout *layout,
+                          const ca_chunk_pool *pool, ca_alloc *alloc, cattn_error *error) {
     int level = CA_LEVEL_ref;
     cattn_status s = choose_level(config->level, &level, error);
     if (s || (s = start_threads(compute, config, error))) return s;
     const ca_kernel *kernel = ca_kernel_find(level, config->kv_type);
     const ca_attn_options options = {config->softcap, config->alibi_slopes, config->sink_logits};
     compute->level = kernel->level;
-    if (ca_attn_init(&compute->attn, kernel, layout, pool, alloc, &compute->parallel, config->n_threads,
-                     config->n_heads / config->n_kv_heads, config->scale, &options))
+    if (ca_attn_init(&compute->attn, kernel, layout, pool, alloc, &compute->parallel, config->n_threads, &options))
         return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the workers' scratch");
     return CATTN_OK;
 }
@@ -78,36 +77,38 @@ static void destroy(ca_compute *compute, bool inherited) {
 static const double PACK_COST = 4;
 
 /* A multiple of this many tasks for each KV head gives all threads the same number of tasks over all heads. */
-static int32_t task_step(const cattn_config *config) {
+static int32_t task_step(int32_t heads, int32_t threads) {
     int32_t n = 1;
-    while (n * config->n_kv_heads % config->n_threads) n++;
+    while (n * heads % threads) n++;
     return n;
 }
 
 /* Tasks for each KV head, so that each thread has about four; a multiple of task_step unless it is 1. */
-static int32_t min_tasks(const cattn_config *config) {
+static int32_t min_tasks(int32_t heads, int32_t threads) {
     enum { TASKS_PER_THREAD = 4 };
-    const int32_t heads = config->n_kv_heads, threads = config->n_threads, step = task_step(config);
+    const int32_t step = task_step(heads, threads);
     if (threads == 1) return 1;
     const int32_t n = (TASKS_PER_THREAD * threads + heads - 1) / heads;
     return n > 1 ? (n + step - 1) / step * step : n;
 }
 
 /* Query heads down to which a chain's rows are split: two full register tiles, and at least one row of the sequence. */
-static int32_t min_slice(const ca_attn *attn) {
-    const int32_t tiles = 2 * attn->kernel->tile_rows;
-    return tiles > attn->group ? tiles : attn->group;
+static int32_t min_slice(const ca_kernel *kernel, int32_t group) {
+    const int32_t tiles = 2 * kernel->tile_rows;
+    return tiles > group ? tiles : group;
 }
 
-static ca_plan_config plan_config(const ca_compute *compute, const cattn_config *config) {
+static ca_plan_config plan_config(const ca_compute *compute, const cattn_config *config, int32_t shape) {
     const ca_attn *attn = &compute->attn;
-    return (ca_plan_config){.together = config->sharing == CATTN_SHARED,
-                            .group = attn->group,
-                            .max_rows = attn->max_rows,
-                            .min_slice = min_slice(attn),
+    const ca_attn_shape *s = &attn->shapes[shape];
+    return (ca_plan_config){.shape = shape,
+                            .together = config->sharing == CATTN_SHARED,
+                            .group = s->group,
+                            .max_rows = s->max_rows,
+                            .min_slice = min_slice(attn->kernel, s->group),
                             .chunk_cost = attn->kernel->chunk_cost + (attn->source ? PACK_COST : 0),
-                            .min_tasks = min_tasks(config),
-                            .task_step = task_step(config),
+                            .min_tasks = min_tasks(s->n_kv_heads, config->n_threads),
+                            .task_step = task_step(s->n_kv_heads, config->n_threads),
                             .log2_segment = CA_LOG2_SEGMENT,
                             .n_sink_tokens = config->n_sink_tokens};
 }
@@ -141,9 +142,8 @@ void ca_cpu_execute(const cattn_cache *c, int32_t layer, int32_t head, const ca_
 
 static void execute(void *ctx, const ca_kv_command *commands, size_t n) {
     const cattn_cache *c = ctx;
-    for (int32_t layer = 0; layer < c->layout.n_layers; layer++)
-        for (int32_t head = 0; head < c->layout.n_kv_heads; head++)
-            ca_kv_execute(&c->layout, c->pool, layer, head, commands, n);
+    for (int32_t layer = 0, head = -1; ca_next_tile(&c->layout, &layer, &head);)
+        ca_kv_execute(&c->layout, c->pool, layer, head, commands, n);
 }
 
 /* ---- Steps ---- */
@@ -191,7 +191,7 @@ static bool has_written(const cattn_cache *c, int32_t layer) { return c->step.pr
 
 /* Execute the commands of a layer that was not written: those before the rows always, those after them only if `ready`. */
 static void finish_layer(const cattn_cache *c, int32_t layer, bool ready) {
-    for (int32_t head = 0; head < c->layout.n_kv_heads; head++) {
+    for (int32_t head = 0; head < ca_shape_of(&c->layout, layer)->n_kv_heads; head++) {
         ca_cpu_execute(c, layer, head, &c->step.before);
         if (ready) ca_cpu_execute(c, layer, head, &c->step.after);
     }
@@ -199,7 +199,7 @@ static void finish_layer(const cattn_cache *c, int32_t layer, bool ready) {
 
 static void end(cattn_cache *c, bool ready) {
     for (int32_t layer = 0; layer < c->layout.n_layers; layer++)
-        if (!c->step.prepared.at[layer]) finish_layer(c, layer, ready);
+        if (!c->step.prepared.at[layer] && ca_layer_stores(&c->layout, layer)) finish_layer(c, layer, ready);
 }
 
 /* ---- Table ---- */

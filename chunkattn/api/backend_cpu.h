@@ -12,8 +12,8 @@
  * Fill *compute: level, threads, and the workers' scratch. pool: NULL for foreign pages. layout, pool and alloc are borrowed
  * until it is destroyed. Errors as create_cache.
  */
-cattn_status ca_cpu_start(ca_compute *compute, const cattn_config *config, const ca_layout *layout, const ca_chunk_pool *pool,
-                          ca_alloc *alloc, cattn_error *error);
+cattn_status ca_cpu_start(ca_compute *compute, const cattn_config *config, const ca_chunk_layout *layout,
+                          const ca_chunk_pool *pool, ca_alloc *alloc, cattn_error *error);
 
 /* Execute K/V commands in one KV head of one layer. */
 void ca_cpu_execute(const cattn_cache *cache, int32_t layer, int32_t head, const ca_kv_commands *commands);

@@ -24,15 +24,16 @@ static void announce(const void *ctx, int32_t worker, int32_t head, ca_chunk_id 
 static const char *pack(const void *ctx, int32_t worker, int32_t head, ca_chunk_id page, int32_t n) {
     const cattn_pages *p = ctx;
     ca_page_worker *w = &p->workers[worker];
-    ca_page_pack copy = {.type = p->layout.type,
-                         .d_k = p->layout.d_k,
-                         .d_v = p->layout.d_v,
-                         .c = p->layout.c,
+    const ca_layout *l = &ca_shape_of(&p->layout, p->layer)->tiles;
+    ca_page_pack copy = {.type = l->type,
+                         .d_k = l->d_k,
+                         .d_v = l->d_v,
+                         .c = l->c,
                          .n = n,
                          .k = rows_of(p, &p->k, page, head),
                          .v = rows_of(p, &p->v, page, head),
                          .k_tile = w->tile,
-                         .v_tile = w->tile + p->layout.k_bytes,
+                         .v_tile = w->tile + l->k_bytes,
                          .n_next = w->n_next};
     if (w->n_next > 0) {
         copy.next_k = rows_of(p, &p->k, w->next_page, w->next_head);
@@ -67,6 +68,7 @@ cattn_status ca_cpu_create_pages(cattn_pages *p, const cattn_config *config, cat
 cattn_status ca_cpu_attend_pages(cattn_pages *p, int32_t layer, const cattn_page_view *k, const cattn_page_view *v,
                                  const cattn_view *q, const cattn_view *out, float *lse, void *stream, cattn_error *error) {
     (void)stream, (void)error;
+    p->layer = layer;
     p->k = *k;
     p->v = *v;
     ca_attn_run(&p->compute.attn, &p->plan.plans.at[p->layer_plan[layer]], layer, q, out, lse);

@@ -8,6 +8,7 @@
 typedef struct write_call {
     const cattn_cache *cache;
     int32_t layer;
+    const ca_shape *shape;  /* of the layer */
     int32_t heads_per_task; /* KV heads */
     bool prepares;          /* this call executes the commands before the rows */
     const cattn_view *k, *v;
@@ -16,10 +17,9 @@ typedef struct write_call {
 /* Set what the kernel prefetches: the place of a row. */
 static void set_next(const write_call *call, ca_write *w, int32_t row, int32_t head) {
     const ca_row *to = &call->cache->step.rows.at[row];
-    const ca_layout *l = &call->cache->layout;
-    const char *k_tile = ca_chunk_tile(call->cache->pool, to->chunk, ca_layout_tile(l, call->layer, head));
+    const char *k_tile = ca_chunk_tile(call->cache->pool, to->chunk, ca_tile_of(&call->cache->layout, call->layer, head));
     w->next_k = k_tile;
-    w->next_v = k_tile + l->k_bytes;
+    w->next_v = k_tile + call->shape->tiles.k_bytes;
     w->next_slot = to->slot;
     w->next_open = ca_chunk_open(call->cache->pool, to->chunk);
 }
@@ -32,9 +32,9 @@ static int32_t rows_at_once(const write_call *call, int32_t n) {
 /* n rows from `row` on, which go to consecutive slots of one chunk. *next is what this thread writes after them. */
 static void write_rows(const write_call *call, int32_t row, int32_t n, int32_t head, float *room, const ca_write *next) {
     const cattn_cache *c = call->cache;
-    const ca_layout *l = &c->layout;
+    const ca_layout *l = &call->shape->tiles;
     const ca_row *to = &c->step.rows.at[row];
-    char *k_tile = ca_chunk_tile(c->pool, to->chunk, ca_layout_tile(l, call->layer, head));
+    char *k_tile = ca_chunk_tile(c->pool, to->chunk, ca_tile_of(&c->layout, call->layer, head));
     ca_write w = *next;
     w.d_k = l->d_k;
     w.d_v = l->d_v;
@@ -66,10 +66,9 @@ static void write_rows(const write_call *call, int32_t row, int32_t n, int32_t h
 static void write_heads(void *arg, int32_t task, int32_t worker) {
     const write_call *call = arg;
     const cattn_cache *c = call->cache;
-    const ca_layout *l = &c->layout;
     float *room = ca_attn_rows(&c->compute.attn, worker);
     const unsigned fp = ca_fp_enter();
-    const int32_t first = task * call->heads_per_task, left = l->n_kv_heads - first, n_rows = (int32_t)c->step.rows.n;
+    const int32_t first = task * call->heads_per_task, left = call->shape->n_kv_heads - first, n_rows = (int32_t)c->step.rows.n;
     const int32_t end = first + (left < call->heads_per_task ? left : call->heads_per_task);
     for (int32_t h = first; call->prepares && h < end; h++) ca_cpu_execute(c, call->layer, h, &c->step.before);
     for (int32_t row = 0, n; row < n_rows; row += n) {
@@ -92,13 +91,13 @@ cattn_status ca_cpu_write(cattn_cache *c, int32_t layer, const cattn_view *k, co
                           cattn_error *error) {
     (void)stream, (void)error;
     enum { NUMBERS_PER_TASK = 4000 }; /* about 8 us; for less, waking another thread costs more than it saves */
-    const ca_layout *l = &c->layout;
-    const int64_t n_rows = (int64_t)c->step.rows.n, numbers = n_rows * (l->d_k + l->d_v);
+    const ca_shape *s = ca_shape_of(&c->layout, layer);
+    const int64_t n_rows = (int64_t)c->step.rows.n, numbers = n_rows * (s->tiles.d_k + s->tiles.d_v);
     const int64_t heads = NUMBERS_PER_TASK / numbers + 1;
-    const int32_t heads_per_task = heads < l->n_kv_heads ? (int32_t)heads : l->n_kv_heads;
-    write_call call = {c, layer, heads_per_task, !c->step.prepared.at[layer], k, v};
+    const int32_t heads_per_task = heads < s->n_kv_heads ? (int32_t)heads : s->n_kv_heads;
+    write_call call = {c, layer, s, heads_per_task, !c->step.prepared.at[layer], k, v};
     c->step.prepared.at[layer] = true;
-    const int32_t tasks = (l->n_kv_heads + heads_per_task - 1) / heads_per_task;
+    const int32_t tasks = (s->n_kv_heads + heads_per_task - 1) / heads_per_task;
     if (tasks > 1)
         c->compute.parallel.run(c->compute.parallel.ctx, tasks, write_heads, &call);
     else

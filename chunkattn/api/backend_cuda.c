@@ -11,11 +11,11 @@ static void destroy(ca_compute *compute, bool inherited) {
     (inherited ? ca_device_abandon : ca_device_destroy)(&compute->device);
 }
 
-static ca_plan_config plan_config(const ca_compute *compute, const cattn_config *config) {
-    return ca_device_plan_for(compute->device, config->n_sink_tokens);
+static ca_plan_config plan_config(const ca_compute *compute, const cattn_config *config, int32_t shape) {
+    return ca_device_plan_for(compute->device, shape, config->n_sink_tokens);
 }
 
-static int add_plan(ca_compute *compute) { return ca_device_add_plan(compute->device); }
+static int add_plan(ca_compute *compute, int32_t shape) { return ca_device_add_plan(compute->device, shape); }
 
 /* 16 bytes are read and written at a time. A stride over a single element is not checked. */
 static cattn_status check_alignment(const char *name, const cattn_view *view, int64_t n_rows, int32_t n_heads,
@@ -33,7 +33,7 @@ static cattn_status check_alignment(const char *name, const cattn_view *view, in
 
 static cattn_status create_cache(cattn_cache *c, const cattn_config *config, cattn_error *error) {
     c->compute.level = "cuda";
-    c->layout.open_words = 0; /* a device has no open slot groups */
+    c->layout.has_open = false; /* a device has no open slot groups */
     return ca_device_create(&c->compute.device, &c->alloc, &c->layout, config, ca_chunk_pool_capacity(c->pool), NULL, error);
 }
 
@@ -106,11 +106,10 @@ static cattn_status create_pages(cattn_pages *p, const cattn_config *config, cat
 
 /* As check_alignment. */
 static cattn_status check_page_alignment(const cattn_pages *p, const char *name, const cattn_page_view *view,
-                                         cattn_error *error) {
+                                         int32_t n_kv_heads, cattn_error *error) {
     const int64_t size = (int64_t)ca_type_size(p->layout.type);
     const bool aligned = (uintptr_t)view->data % 16 == 0 && view->page_stride * size % 16 == 0 &&
-                         view->token_stride * size % 16 == 0 &&
-                         (p->layout.n_kv_heads == 1 || view->head_stride * size % 16 == 0);
+                         view->token_stride * size % 16 == 0 && (n_kv_heads == 1 || view->head_stride * size % 16 == 0);
     if (aligned) return CATTN_OK;
     return ca_fail(error, CATTN_ERR_ARG, -1,
                    "%s: data and its strides must be multiples of 16 bytes; they are %p and %lld (page), %lld (token) and %lld "

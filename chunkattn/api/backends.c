@@ -10,8 +10,7 @@
 
 ca_compute ca_compute_for(const cattn_config *config) {
     const int32_t device = config->cuda ? config->cuda->device : -1;
-    return (ca_compute){
-        .backend = device < 0 ? &ca_backend_cpu : &ca_backend_cuda, .cuda_device = device, .n_heads = config->n_heads};
+    return (ca_compute){.backend = device < 0 ? &ca_backend_cpu : &ca_backend_cuda, .cuda_device = device};
 }
 
 /* ---- Refusals ---- */

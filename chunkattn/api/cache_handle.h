@@ -7,7 +7,6 @@
 #include "chunkattn/base/array.h"
 #include "chunkattn/base/guard.h"
 #include "chunkattn/cache/chunk_pool.h"
-#include "chunkattn/cache/layout.h"
 #include "chunkattn/cache/plan.h"
 #include "chunkattn/cache/tree.h"
 #include "chunkattn/tier/tier.h"
@@ -48,12 +47,12 @@ struct cattn_cache {
     uint64_t empty_bytes;   /* of metadata when the cache was created */
     cattn_sharing sharing;
     ca_compute compute;
-    ca_layout layout;
+    ca_chunk_layout layout;
     ca_record_format record; /* of the file tier and of exports */
     uint64_t model[2];       /* the caller's fingerprint; as `record` only on the CPU */
     ca_chunk_pool *pool;
     ca_tree *tree;
-    CA_ARRAY(ca_plan) plans; /* one for each window that a layer has */
+    CA_ARRAY(ca_plan) plans; /* one for each shape and window that layers have */
     int32_t *layer_plan;     /* [n_layers] index in plans */
     ca_tier *tier;           /* owned; NULL: there is no file tier */
     double row_seconds;      /* that steps of many rows take for a row; 0: not measured, or no tier */

@@ -109,9 +109,10 @@ static cattn_status refuse_overlap(const char *a, const char *b, cattn_error *er
     return ca_fail(error, CATTN_ERR_ARG, -1, "%s overlaps %s; they must have no byte in common", a, b);
 }
 
-cattn_status ca_check_attend_views(const ca_compute *compute, const ca_layout *l, const cattn_view *q, const cattn_view *out,
+cattn_status ca_check_attend_views(const ca_compute *compute, const ca_shape *shape, const cattn_view *q, const cattn_view *out,
                                    const float *lse, int64_t n_rows, cattn_error *error) {
-    const int32_t n_heads = compute->n_heads;
+    const int32_t n_heads = shape->n_heads;
+    const ca_layout *l = &shape->tiles;
     cattn_status s;
     if (n_rows == 0) return CATTN_OK;
     if ((s = ca_check_view(compute, "q", q, n_rows, n_heads, l->d_k, error)) ||

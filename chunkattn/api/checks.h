@@ -24,7 +24,7 @@ cattn_status ca_check_view(const ca_compute *compute, const char *name, const ca
  * Check the views that an attend reads and writes, q and out, and lse [n_rows][n_heads], which may be NULL: each of them, and
  * that nothing that is written is also read or written twice.
  */
-cattn_status ca_check_attend_views(const ca_compute *compute, const ca_layout *layout, const cattn_view *q,
-                                   const cattn_view *out, const float *lse, int64_t n_rows, cattn_error *error);
+cattn_status ca_check_attend_views(const ca_compute *compute, const ca_shape *shape, const cattn_view *q, const cattn_view *out,
+                                   const float *lse, int64_t n_rows, cattn_error *error);
 
 #endif

@@ -15,16 +15,17 @@
 uint64_t ca_export_header_hash(const ca_export_header *header) { return XXH3_64bits(header, offsetof(ca_export_header, hash)); }
 
 ca_export_header ca_export_header_of(const cattn_cache *c, int64_t n_tokens) {
-    const ca_layout *l = &c->layout;
+    const ca_chunk_layout *l = &c->layout;
+    const ca_shape *first = ca_shape_of(l, 0);
     ca_export_header header = {.magic = EXPORT_MAGIC,
                                .n_tokens = n_tokens,
                                .kv_type = (int32_t)l->type,
                                .chunk_size = l->c,
                                .n_layers = l->n_layers,
-                               .n_heads = c->compute.n_heads,
-                               .n_kv_heads = l->n_kv_heads,
-                               .head_dim = l->d_k,
-                               .head_dim_v = l->d_v,
+                               .n_heads = first->n_heads,
+                               .n_kv_heads = first->n_kv_heads,
+                               .head_dim = first->tiles.d_k,
+                               .head_dim_v = first->tiles.d_v,
                                .model = {c->model[0], c->model[1]},
                                .fingerprint = {c->record.fingerprint[0], c->record.fingerprint[1]}};
     strncpy(header.version, cattn_version(), sizeof header.version - 1);
@@ -37,20 +38,23 @@ ca_export_header ca_export_header_of(const cattn_cache *c, int64_t n_tokens) {
 
 /* Gather K and V of n tokens from position `start` on, the first of an absolute chunk, with closed slot groups. */
 static void gather(const cattn_cache *c, const ca_seq *seq, int64_t start, int64_t n, char *payload) {
-    const ca_layout *l = &c->layout;
+    const ca_chunk_layout *l = &c->layout;
     ca_place places[CA_MAX_PLACES];
     const int32_t n_places = ca_path_places(c->tree, seq->leaf, start, start + n, places);
     const bool whole = n_places == 1 && n == l->c && ca_chunk_open(c->pool, places[0].chunk) == 0;
     if (!whole) memset(payload, 0, c->record.payload_bytes);
-    for (size_t tile = 0; tile < l->n_tiles; tile++, payload += l->tile_bytes)
+    for (int32_t layer = 0, head = -1; ca_next_tile(l, &layer, &head);) {
+        const ca_tile_at tile = ca_tile_of(l, layer, head);
         for (int32_t i = 0; i < n_places; i++) {
             void *from = ca_chunk_tile(c->pool, places[i].chunk, tile);
+            const uint32_t open = ca_chunk_open(c->pool, places[i].chunk);
             if (whole)
-                memcpy(payload, from, l->tile_bytes);
+                memcpy(payload + tile.begin, from, tile.bytes);
             else
-                ca_kv_copy_tile(l, (ca_kv_tile){payload, 0}, (ca_kv_tile){from, ca_chunk_open(c->pool, places[i].chunk)},
+                ca_kv_copy_tile(&ca_shape_of(l, layer)->tiles, (ca_kv_tile){payload + tile.begin, 0}, (ca_kv_tile){from, open},
                                 places[i].begin, places[i].end);
         }
+    }
 }
 
 cattn_status ca_export(cattn_cache *c, const ca_seq *seq, int64_t n_tokens,

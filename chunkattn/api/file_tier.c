@@ -11,16 +11,18 @@
 /* The payload of a record: the chunk's tiles in their order, each K tile with its V tile behind it. */
 static void gather(void *ctx, int32_t chunk, void *payload) {
     const cattn_cache *c = ctx;
-    char *to = payload;
-    for (size_t i = 0; i < c->layout.n_tiles; i++, to += c->layout.tile_bytes)
-        memcpy(to, ca_chunk_tile(c->pool, chunk, i), c->layout.tile_bytes);
+    for (int32_t layer = 0, head = -1; ca_next_tile(&c->layout, &layer, &head);) {
+        const ca_tile_at tile = ca_tile_of(&c->layout, layer, head);
+        memcpy((char *)payload + tile.begin, ca_chunk_tile(c->pool, chunk, tile), tile.bytes);
+    }
 }
 
 static void scatter(void *ctx, int32_t chunk, const void *payload) {
     const cattn_cache *c = ctx;
-    const char *from = payload;
-    for (size_t i = 0; i < c->layout.n_tiles; i++, from += c->layout.tile_bytes)
-        memcpy(ca_chunk_tile(c->pool, chunk, i), from, c->layout.tile_bytes);
+    for (int32_t layer = 0, head = -1; ca_next_tile(&c->layout, &layer, &head);) {
+        const ca_tile_at tile = ca_tile_of(&c->layout, layer, head);
+        memcpy(ca_chunk_tile(c->pool, chunk, tile), (const char *)payload + tile.begin, tile.bytes);
+    }
 }
 
 /* ---- Life ---- */

@@ -33,26 +33,22 @@ static cattn_status resolve(const cattn_pages_config *config, cattn_config *c, c
 
 /* ---- Handle ---- */
 
-/* A plan for each different window among the layers. */
+/* A plan for each different shape and window among the layers. */
 static cattn_status create_plans(cattn_pages *p, const cattn_config *config) {
     const ca_backend *b = p->compute.backend;
-    ca_plan_config plan = b->plan_config(&p->compute, config);
     p->layer_plan = ca_new(&p->alloc, (size_t)config->n_layers, sizeof *p->layer_plan);
     if (!p->layer_plan) return CATTN_ERR_NOMEM;
     ca_page_plan_init(&p->plan, p->layout.log2_c, b->page_chunk > 0, config->sharing == CATTN_PRIVATE, &p->alloc);
     for (int32_t layer = 0; layer < config->n_layers; layer++) {
         const size_t n_plans = p->plan.plans.n;
-        plan.window = config->windows ? config->windows[layer] : 0;
+        const int32_t shape = p->layout.layers[layer].shape;
+        ca_plan_config plan = b->plan_config(&p->compute, config, shape);
+        if (config->windows) plan.window = config->windows[layer];
         p->layer_plan[layer] = ca_page_plan_add(&p->plan, &plan, &p->chunk_layout);
         if (p->layer_plan[layer] < 0) return CATTN_ERR_NOMEM;
-        if (p->plan.plans.n > n_plans && b->add_plan && b->add_plan(&p->compute)) return CATTN_ERR_NOMEM;
+        if (p->plan.plans.n > n_plans && b->add_plan && b->add_plan(&p->compute, shape)) return CATTN_ERR_NOMEM;
     }
     return CATTN_OK;
-}
-
-static void init_layout(ca_layout *layout, const cattn_config *config, int32_t chunk_size) {
-    ca_layout_init(layout, config->kv_type, config->n_layers, config->n_kv_heads, config->head_dim, config->head_dim_v,
-                   chunk_size);
 }
 
 static cattn_status create_parts(cattn_pages *p, const cattn_pages_config *own, const cattn_config *config,
@@ -60,10 +56,10 @@ static cattn_status create_parts(cattn_pages *p, const cattn_pages_config *own, 
     p->compute = ca_compute_for(config);
     p->most_ids = own->n_pages > 0 ? own->n_pages : (int64_t)INT32_MAX + 1;
     p->most_tokens = (int32_t)ca_min(INT32_MAX, p->compute.backend->max_tokens);
-    init_layout(&p->layout, config, own->page_size);
-    init_layout(&p->chunk_layout, config, config->chunk_size);
-    cattn_status s = p->compute.backend->create_pages(p, config, error);
-    if (s) return s;
+    cattn_status s = ca_chunk_layout_init(&p->layout, config, own->page_size, &p->alloc);
+    if (s == CATTN_OK) s = ca_chunk_layout_init(&p->chunk_layout, config, config->chunk_size, &p->alloc);
+    if (s) return ca_fail(error, s, -1, "no memory for the shapes of %d layers", config->n_layers);
+    if ((s = p->compute.backend->create_pages(p, config, error))) return s;
     if ((s = create_plans(p, config))) return ca_fail(error, s, -1, "no memory for the plans");
     return CATTN_OK;
 }
@@ -98,6 +94,8 @@ static void destroy(cattn_pages *p) {
         ca_delete(&p->alloc, p->workers[i].tile, 1, p->layout.tile_bytes);
     ca_delete(&p->alloc, p->workers, (size_t)p->compute.n_threads, sizeof *p->workers);
     CA_ARRAY_FREE(&p->alloc, &p->seqs);
+    ca_chunk_layout_free(&p->layout, &p->alloc);
+    ca_chunk_layout_free(&p->chunk_layout, &p->alloc);
     ca_alloc alloc = p->alloc;
     ca_delete(&alloc, p, 1, sizeof *p);
 }
@@ -136,19 +134,25 @@ cattn_status cattn_pages_get_info(const cattn_pages *p, cattn_pages_info *info) 
 
 /* ---- Attend ---- */
 
-cattn_status cattn_pages_views(const cattn_pages *p, cattn_page_layout layout, const void *kv, int64_t n_pages,
+static cattn_status check_layer(const cattn_pages *p, int32_t layer, cattn_error *error) {
+    if (layer >= 0 && layer < p->layout.n_layers) return CATTN_OK;
+    return ca_fail(error, CATTN_ERR_ARG, -1, "layer is %d; it must be from 0 to %d", layer, p->layout.n_layers - 1);
+}
+
+cattn_status cattn_pages_views(const cattn_pages *p, int32_t layer, cattn_page_layout layout, const void *kv, int64_t n_pages,
                                cattn_page_view *k, cattn_page_view *v, cattn_error *error) {
     cattn_status s;
     if ((s = ca_need(p, "pages", error)) || (s = ca_need(kv, "kv", error)) || (s = ca_need(k, "k", error)) ||
-        (s = ca_need(v, "v", error)))
+        (s = ca_need(v, "v", error)) || (s = check_layer(p, layer, error)))
         return s;
-    const ca_layout *l = &p->layout;
+    const ca_shape *shape = ca_shape_of(&p->layout, layer);
+    const ca_layout *l = &shape->tiles;
     if (l->d_k != l->d_v)
         return ca_fail(error, CATTN_ERR_ARG, -1,
                        "head_dim is %d and head_dim_v %d, but K and V of this layout have one size; fill the views by hand",
                        l->d_k, l->d_v);
     if (n_pages < 1) return ca_fail(error, CATTN_ERR_ARG, -1, "n_pages is %lld; it must be at least 1", (long long)n_pages);
-    const int64_t d = l->d_k, all_heads = l->n_kv_heads * d, page = l->c * all_heads;
+    const int64_t d = l->d_k, all_heads = shape->n_kv_heads * d, page = l->c * all_heads;
     const struct {
         cattn_page_view view;
         int64_t v_begin; /* elements behind K's */
@@ -171,16 +175,17 @@ static cattn_status check_page_stride(const char *name, const char *field, int64
                    (long long)stride, (long long)least);
 }
 
-static cattn_status check_pages_view(const cattn_pages *p, const char *name, const cattn_page_view *view, int32_t d,
-                                     cattn_error *error) {
+static cattn_status check_pages_view(const cattn_pages *p, int32_t layer, const char *name, const cattn_page_view *view,
+                                     int32_t d, cattn_error *error) {
     cattn_status s;
     if ((s = ca_need(view, name, error)) || (s = ca_need(view->data, name, error)) ||
         (s = check_page_stride(name, "token_stride", view->token_stride, d, error)) ||
         (s = check_page_stride(name, "page_stride", view->page_stride, d, error)))
         return s;
-    if (p->layout.n_kv_heads > 1 && (s = check_page_stride(name, "head_stride", view->head_stride, d, error))) return s;
+    const int32_t n_heads = ca_shape_of(&p->layout, layer)->n_kv_heads;
+    if (n_heads > 1 && (s = check_page_stride(name, "head_stride", view->head_stride, d, error))) return s;
     const ca_backend *b = p->compute.backend;
-    return b->check_page_alignment ? b->check_page_alignment(p, name, view, error) : CATTN_OK;
+    return b->check_page_alignment ? b->check_page_alignment(p, name, view, n_heads, error) : CATTN_OK;
 }
 
 /* Check what does not depend on the rows: that there is a plan, the layer, and both views of pages unless the plan has no rows.
@@ -190,11 +195,10 @@ static cattn_status check_attend(const cattn_pages *p, int32_t layer, const catt
     cattn_status s;
     if (!p->plan.exists)
         return ca_fail(error, CATTN_ERR_STATE, -1, "there is no plan; call %splan first", p->compute.backend->pages.prefix);
-    if (layer < 0 || layer >= p->layout.n_layers)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "layer is %d; it must be from 0 to %d", layer, p->layout.n_layers - 1);
-    if (p->n_rows == 0) return CATTN_OK;
-    if ((s = check_pages_view(p, "k", k, p->layout.d_k, error))) return s;
-    return check_pages_view(p, "v", v, p->layout.d_v, error);
+    if ((s = check_layer(p, layer, error)) || p->n_rows == 0) return s;
+    const ca_layout *l = &ca_shape_of(&p->layout, layer)->tiles;
+    if ((s = check_pages_view(p, layer, "k", k, l->d_k, error))) return s;
+    return check_pages_view(p, layer, "v", v, l->d_v, error);
 }
 
 cattn_status ca_pages_attend(cattn_pages *p, const ca_backend *of, int32_t layer, const cattn_page_view *k,
@@ -203,7 +207,7 @@ cattn_status ca_pages_attend(cattn_pages *p, const ca_backend *of, int32_t layer
     CA_CALL(p, "pages", error);
     cattn_status s;
     if ((s = ca_check_pages_call(p, of, "attend", error)) || (s = check_attend(p, layer, k, v, error)) ||
-        (s = ca_check_attend_views(&p->compute, &p->layout, q, out, lse, p->n_rows, error)))
+        (s = ca_check_attend_views(&p->compute, ca_shape_of(&p->layout, layer), q, out, lse, p->n_rows, error)))
         return s;
     return p->n_rows > 0 ? of->attend_pages(p, layer, k, v, q, out, lse, stream, error) : CATTN_OK;
 }

@@ -25,8 +25,8 @@ static void put(const reading *r, const cattn_view *view, int64_t row, int32_t h
 
 /* The tokens of a place, in one KV head. start: the position of the chunk's first slot. */
 static void read_head(const reading *r, const ca_place *place, int64_t start, int32_t head) {
-    const ca_layout *l = &r->cache->layout;
-    const char *tile = ca_chunk_tile(r->cache->pool, place->chunk, ca_layout_tile(l, r->layer, head));
+    const ca_layout *l = &ca_shape_of(&r->cache->layout, r->layer)->tiles;
+    const char *tile = ca_chunk_tile(r->cache->pool, place->chunk, ca_tile_of(&r->cache->layout, r->layer, head));
     const uint32_t open = ca_chunk_open(r->cache->pool, place->chunk);
     float x[MAX_DIM];
     for (int32_t slot = place->begin; slot < place->end; slot++) {
@@ -53,6 +53,7 @@ void ca_read(cattn_cache *c, const ca_seq *seq, int32_t layer, int64_t first_pos
         ca_place places[CA_MAX_PLACES];
         const int32_t n = ca_path_places(c->tree, seq->leaf, begin, end, places);
         for (int32_t i = 0; i < n; i++)
-            for (int32_t head = 0; head < c->layout.n_kv_heads; head++) read_head(&r, &places[i], start, head);
+            for (int32_t head = 0; head < ca_shape_of(&c->layout, layer)->n_kv_heads; head++)
+                read_head(&r, &places[i], start, head);
     }
 }

@@ -13,27 +13,40 @@
 struct ca_attn_worker {
     ca_attn_buffer states;      /* of the current chain, unless it is spread over tasks */
     ca_attn_buffer merging;     /* const void *[max_segments]: the states of the row that is being merged */
-    void *queries;              /* [block_heads] packed, of the current block */
+    void *queries;              /* packed, of the current block */
     void *scratch;              /* the kernel's */
     int32_t *n_seen, *n_hidden; /* [block_heads] of a tile's rows (ca_tile, ca_tile_options) */
     float *slopes;              /* [block_heads] of the current block's rows */
     float *distances;           /* [block_heads] of a tile's rows */
-    float *rows;                /* [CA_VIEW_ROWS][d_k + d_v] of the caller's tensors, where they are not f32 */
+    float *rows;                /* of the caller's tensors, where they are not f32 */
 };
 
 /* ---- Workspace ---- */
 
-static size_t kernel_scratch(const ca_attn *a) {
-    return a->kernel->scratch_bytes(a->layout->d_k, a->layout->d_v, a->layout->c);
+static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+
+/* What a worker needs for the most demanding shape. */
+typedef struct worker_sizes {
+    size_t block_heads; /* query heads of a block */
+    size_t queries;     /* bytes of their packed queries */
+    size_t scratch;     /* bytes of the kernel's */
+    size_t rows;        /* floats of ca_attn_rows */
+} worker_sizes;
+
+static size_t block_heads(const ca_attn_shape *s) { return (size_t)s->max_rows * (size_t)s->group; }
+
+static worker_sizes worker_sizes_of(const ca_attn *a) {
+    worker_sizes n = {0};
+    for (int32_t i = 0; i < a->layout->n_shapes; i++) {
+        const ca_attn_shape *s = &a->shapes[i];
+        const ca_layout *l = s->tiles;
+        n.block_heads = max_size(n.block_heads, block_heads(s));
+        n.queries = max_size(n.queries, block_heads(s) * s->query_bytes);
+        n.scratch = max_size(n.scratch, a->kernel->scratch_bytes(l->d_k, l->d_v, l->c));
+        n.rows = max_size(n.rows, CA_VIEW_ROWS * (size_t)(l->d_k + l->d_v));
+    }
+    return n;
 }
-
-static size_t row_floats(const ca_attn *a) { return CA_VIEW_ROWS * (size_t)(a->layout->d_k + a->layout->d_v); }
-
-/* Query heads in a block. */
-static size_t block_heads(const ca_attn *a) { return (size_t)a->max_rows * (size_t)a->group; }
-
-static size_t n_query_heads(const ca_attn *a) { return (size_t)a->layout->n_kv_heads * (size_t)a->group; }
-static size_t n_sinks(const ca_attn *a) { return (size_t)a->layout->n_layers * n_query_heads(a); }
 
 static float to_base_2(float x) {
     const double log2_e = 1.4426950408889634;
@@ -48,70 +61,90 @@ static cattn_status copy_to_base_2(ca_alloc *alloc, const float *x, size_t n, fl
     return *to ? CATTN_OK : CATTN_ERR_NOMEM;
 }
 
-cattn_status ca_attn_init(ca_attn *a, const ca_kernel *kernel, const ca_layout *layout, const ca_chunk_pool *pool,
-                          ca_alloc *alloc, const cattn_parallel *parallel, int32_t n_threads, int32_t group, float scale,
-                          const ca_attn_options *options) {
+static ca_attn_shape shape_for(const ca_kernel *kernel, const ca_shape *s) {
+    const int32_t group = s->n_heads / s->n_kv_heads;
+    return (ca_attn_shape){.n_heads = s->n_heads,
+                           .n_kv_heads = s->n_kv_heads,
+                           .group = group,
+                           .max_rows = group < kernel->max_rows ? kernel->max_rows / group : 1,
+                           .scale_log2 = to_base_2(s->scale),
+                           .state_bytes = kernel->state_bytes(s->tiles.d_v),
+                           .query_bytes = kernel->query_bytes(s->tiles.d_k),
+                           .tiles = &s->tiles};
+}
+
+static cattn_status create_worker(ca_attn *a, ca_attn_worker *w) {
+    const worker_sizes n = worker_sizes_of(a);
+    w->queries = ca_new(a->alloc, 1, n.queries);
+    w->scratch = ca_new(a->alloc, 1, n.scratch);
+    w->n_seen = ca_new(a->alloc, n.block_heads, sizeof *w->n_seen);
+    w->n_hidden = ca_new(a->alloc, n.block_heads, sizeof *w->n_hidden);
+    w->slopes = ca_new(a->alloc, n.block_heads, sizeof *w->slopes);
+    w->distances = ca_new(a->alloc, n.block_heads, sizeof *w->distances);
+    w->rows = ca_new(a->alloc, n.rows, sizeof *w->rows);
+    const bool all = w->queries && w->scratch && w->n_seen && w->n_hidden && w->slopes && w->distances && w->rows;
+    return all ? CATTN_OK : CATTN_ERR_NOMEM;
+}
+
+static cattn_status create_parts(ca_attn *a, const ca_attn_options *options) {
+    a->shapes = ca_new(a->alloc, (size_t)a->layout->n_shapes, sizeof *a->shapes);
+    a->workers = ca_new_zero(a->alloc, (size_t)a->n_threads, sizeof *a->workers);
+    if (!a->shapes || !a->workers) return CATTN_ERR_NOMEM;
+    for (int32_t i = 0; i < a->layout->n_shapes; i++) a->shapes[i] = shape_for(a->kernel, &a->layout->shapes[i]);
+    if (copy_to_base_2(a->alloc, options->alibi_slopes, (size_t)a->shapes->n_heads, &a->slopes) ||
+        copy_to_base_2(a->alloc, options->sink_logits, (size_t)a->layout->n_heads, &a->sinks))
+        return CATTN_ERR_NOMEM;
+    cattn_status status = CATTN_OK;
+    for (int32_t i = 0; i < a->n_threads && status == CATTN_OK; i++) status = create_worker(a, &a->workers[i]);
+    return status;
+}
+
+cattn_status ca_attn_init(ca_attn *a, const ca_kernel *kernel, const ca_chunk_layout *layout, const ca_chunk_pool *pool,
+                          ca_alloc *alloc, const cattn_parallel *parallel, int32_t n_threads, const ca_attn_options *options) {
     *a = (ca_attn){.kernel = kernel,
                    .layout = layout,
                    .pool = pool,
                    .alloc = alloc,
                    .parallel = *parallel,
                    .n_threads = n_threads,
-                   .group = group,
-                   .max_rows = group < kernel->max_rows ? kernel->max_rows / group : 1,
-                   .scale_log2 = to_base_2(scale),
-                   .softcap = to_base_2(options->softcap),
-                   .state_bytes = kernel->state_bytes(layout->d_v),
-                   .query_bytes = kernel->query_bytes(layout->d_k)};
-    a->workers = ca_new_zero(alloc, (size_t)n_threads, sizeof *a->workers);
-    if (!a->workers) return CATTN_ERR_NOMEM;
-    if (copy_to_base_2(alloc, options->alibi_slopes, n_query_heads(a), &a->slopes) ||
-        copy_to_base_2(alloc, options->sink_logits, n_sinks(a), &a->sinks)) {
-        ca_attn_free(a);
-        return CATTN_ERR_NOMEM;
-    }
-    for (int32_t i = 0; i < n_threads; i++) {
-        ca_attn_worker *w = &a->workers[i];
-        w->queries = ca_new(alloc, block_heads(a), a->query_bytes);
-        w->scratch = ca_new(alloc, 1, kernel_scratch(a));
-        w->n_seen = ca_new(alloc, block_heads(a), sizeof *w->n_seen);
-        w->n_hidden = ca_new(alloc, block_heads(a), sizeof *w->n_hidden);
-        w->slopes = ca_new(alloc, block_heads(a), sizeof *w->slopes);
-        w->distances = ca_new(alloc, block_heads(a), sizeof *w->distances);
-        w->rows = ca_new(alloc, row_floats(a), sizeof *w->rows);
-        if (!w->queries || !w->scratch || !w->n_seen || !w->n_hidden || !w->slopes || !w->distances || !w->rows) {
-            ca_attn_free(a);
-            return CATTN_ERR_NOMEM;
-        }
-    }
-    return CATTN_OK;
+                   .softcap = to_base_2(options->softcap)};
+    const cattn_status status = create_parts(a, options);
+    if (status) ca_attn_free(a);
+    return status;
+}
+
+static void free_worker(const ca_attn *a, ca_attn_worker *w) {
+    const worker_sizes n = worker_sizes_of(a);
+    ca_delete(a->alloc, w->queries, 1, n.queries);
+    ca_delete(a->alloc, w->scratch, 1, n.scratch);
+    ca_delete(a->alloc, w->n_seen, n.block_heads, sizeof *w->n_seen);
+    ca_delete(a->alloc, w->n_hidden, n.block_heads, sizeof *w->n_hidden);
+    ca_delete(a->alloc, w->slopes, n.block_heads, sizeof *w->slopes);
+    ca_delete(a->alloc, w->distances, n.block_heads, sizeof *w->distances);
+    ca_delete(a->alloc, w->rows, n.rows, sizeof *w->rows);
 }
 
 void ca_attn_free(ca_attn *a) {
     if (a->workers) ca_attn_release(a);
-    for (int32_t i = 0; a->workers && i < a->n_threads; i++) {
-        ca_attn_worker *w = &a->workers[i];
-        ca_delete(a->alloc, w->queries, block_heads(a), a->query_bytes);
-        ca_delete(a->alloc, w->scratch, 1, kernel_scratch(a));
-        ca_delete(a->alloc, w->n_seen, block_heads(a), sizeof *w->n_seen);
-        ca_delete(a->alloc, w->n_hidden, block_heads(a), sizeof *w->n_hidden);
-        ca_delete(a->alloc, w->slopes, block_heads(a), sizeof *w->slopes);
-        ca_delete(a->alloc, w->distances, block_heads(a), sizeof *w->distances);
-        ca_delete(a->alloc, w->rows, row_floats(a), sizeof *w->rows);
-    }
+    for (int32_t i = 0; a->workers && a->shapes && i < a->n_threads; i++) free_worker(a, &a->workers[i]);
     ca_delete(a->alloc, a->workers, (size_t)a->n_threads, sizeof *a->workers);
-    ca_delete(a->alloc, a->slopes, n_query_heads(a), sizeof *a->slopes);
-    ca_delete(a->alloc, a->sinks, n_sinks(a), sizeof *a->sinks);
+    if (a->shapes) ca_delete(a->alloc, a->slopes, (size_t)a->shapes->n_heads, sizeof *a->slopes);
+    ca_delete(a->alloc, a->sinks, (size_t)a->layout->n_heads, sizeof *a->sinks);
+    ca_delete(a->alloc, a->shapes, (size_t)a->layout->n_shapes, sizeof *a->shapes);
     a->workers = NULL;
+    a->shapes = NULL;
     a->slopes = a->sinks = NULL;
 }
 
+/* The shape of the layers that a plan is for. */
+static const ca_attn_shape *shape_of(const ca_attn *a, const ca_plan *plan) { return &a->shapes[plan->config.shape]; }
+
 /* Bytes of the states of spread chains, which all workers share, and of the other chains' states, for each worker. */
-static size_t shared_bytes(const ca_attn *a, const ca_plan *plan) {
-    return (size_t)plan->n_states * n_query_heads(a) * a->state_bytes;
+static size_t shared_bytes(const ca_attn_shape *s, const ca_plan *plan) {
+    return (size_t)plan->n_states * (size_t)s->n_heads * s->state_bytes;
 }
-static size_t own_bytes(const ca_attn *a, const ca_plan *plan) {
-    return (size_t)plan->n_chain_states * (size_t)a->group * a->state_bytes;
+static size_t own_bytes(const ca_attn_shape *s, const ca_plan *plan) {
+    return (size_t)plan->n_chain_states * (size_t)s->group * s->state_bytes;
 }
 
 /* The largest that any of some plans needs, in bytes. */
@@ -119,13 +152,11 @@ typedef struct workspace_sizes {
     size_t shared, own, merging; /* bytes */
 } workspace_sizes;
 
-static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
-
 static workspace_sizes sizes_for(const ca_attn *a, const ca_plan *plans, size_t n_plans) {
     workspace_sizes n = {0};
     for (const ca_plan *plan = plans; plan < plans + n_plans; plan++) {
-        n.shared = max_size(n.shared, shared_bytes(a, plan));
-        n.own = max_size(n.own, own_bytes(a, plan));
+        n.shared = max_size(n.shared, shared_bytes(shape_of(a, plan), plan));
+        n.own = max_size(n.own, own_bytes(shape_of(a, plan), plan));
         n.merging = max_size(n.merging, (size_t)plan->max_segments * sizeof(const void *));
     }
     return n;
@@ -158,11 +189,15 @@ size_t ca_attn_missing(const ca_attn *a, const ca_plan *plans, size_t n_plans) {
 }
 
 size_t ca_attn_most_missing(const ca_attn *a, int64_t n_segments, int64_t n_rows) {
-    const size_t segments = (size_t)n_segments, rows = (size_t)n_rows, max_rows = (size_t)a->max_rows;
+    const size_t segments = (size_t)n_segments, rows = (size_t)n_rows;
     const size_t spread = a->n_threads > 1 ? rows : 0; /* one thread spreads no chain */
-    const workspace_sizes most = {.shared = segments * spread * n_query_heads(a) * a->state_bytes,
-                                  .own = segments * (rows < max_rows ? rows : max_rows) * (size_t)a->group * a->state_bytes,
-                                  .merging = segments * sizeof(const void *)};
+    workspace_sizes most = {.merging = segments * sizeof(const void *)};
+    for (int32_t i = 0; i < a->layout->n_shapes; i++) {
+        const ca_attn_shape *s = &a->shapes[i];
+        const size_t block = rows < (size_t)s->max_rows ? rows : (size_t)s->max_rows;
+        most.shared = max_size(most.shared, segments * spread * (size_t)s->n_heads * s->state_bytes);
+        most.own = max_size(most.own, segments * block * (size_t)s->group * s->state_bytes);
+    }
     return missing_for(a, most);
 }
 
@@ -188,6 +223,7 @@ void ca_attn_release(ca_attn *a) {
 /* The arguments of ca_attn_run, for its tasks. */
 typedef struct call {
     const ca_attn *attn;
+    const ca_attn_shape *shape; /* of the layer */
     const ca_plan *plan;
     int32_t layer;
     const cattn_view *q, *out;
@@ -205,16 +241,16 @@ typedef struct slice {
 } slice;
 
 static char *state_at(const slice *p, const ca_block *block, int32_t row) {
-    const ca_attn *a = p->call->attn;
+    const ca_attn_shape *s = p->call->shape;
     const int64_t n_rows = block->row_end - block->row_begin, at = row - block->row_begin;
-    if (!block->spread) return (char *)p->worker->states.at + (size_t)((block->state + at) * a->group) * a->state_bytes;
-    const int64_t i = (block->state * a->layout->n_kv_heads + p->head * n_rows + at) * a->group;
-    return (char *)a->states.at + (size_t)i * a->state_bytes;
+    if (!block->spread) return (char *)p->worker->states.at + (size_t)((block->state + at) * s->group) * s->state_bytes;
+    const int64_t i = (block->state * s->n_kv_heads + p->head * n_rows + at) * s->group;
+    return (char *)p->call->attn->states.at + (size_t)i * s->state_bytes;
 }
 
 /* The g-th query head of a row in q or out. A row's heads are a few cache lines, far from those of other rows. */
 static void *head_at(const slice *p, const cattn_view *view, int32_t row, int32_t g) {
-    return ca_view_at(view, p->section->source.at[row], p->head * p->call->attn->group + g);
+    return ca_view_at(view, p->section->source.at[row], p->head * p->call->shape->group + g);
 }
 
 /* A row takes less time than a read from memory, so rows are prefetched some ahead. */
@@ -222,39 +258,41 @@ enum { ROWS_AHEAD = 4 };
 
 CA_PREFETCH void prefetch_heads(const slice *p, const cattn_view *view, int32_t row, int32_t d) {
     if (row >= p->row_end) return;
-    for (int32_t g = 0; g < p->call->attn->group; g++)
+    for (int32_t g = 0; g < p->call->shape->group; g++)
         ca_prefetch_bytes(head_at(p, view, row, g), (size_t)d * ca_type_size(view->type));
 }
 
 /* Pack the query heads of a row. */
 static void pack_row(const slice *p, int32_t row, char *to) {
-    const ca_attn *a = p->call->attn;
+    const ca_kernel *kernel = p->call->attn->kernel;
+    const ca_attn_shape *s = p->call->shape;
     const cattn_view *q = p->call->q;
-    const int32_t step = ca_view_rows_at_once(q->type, a->group);
-    for (int32_t g = 0; g < a->group; g += step) {
-        const int32_t n = a->group - g < step ? a->group - g : step;
+    const int32_t step = ca_view_rows_at_once(q->type, s->group), d_k = s->tiles->d_k;
+    for (int32_t g = 0; g < s->group; g += step) {
+        const int32_t n = s->group - g < step ? s->group - g : step;
         const ca_f32_rows heads =
-            ca_view_widen(a->kernel, q->type, head_at(p, q, row, g), q->head_stride, n, a->layout->d_k, p->worker->rows);
-        a->kernel->pack_query(heads.at, heads.stride, n, a->layout->d_k, a->scale_log2, to + (size_t)g * a->query_bytes);
+            ca_view_widen(kernel, q->type, head_at(p, q, row, g), q->head_stride, n, d_k, p->worker->rows);
+        kernel->pack_query(heads.at, heads.stride, n, d_k, s->scale_log2, to + (size_t)g * s->query_bytes);
     }
 }
 
 static void pack_queries(const slice *p) {
     const ca_attn *a = p->call->attn;
+    const ca_attn_shape *s = p->call->shape;
     char *queries = p->worker->queries;
     float *slopes = p->worker->slopes;
     for (int32_t r = p->row_begin; r < p->row_end; r++) {
-        prefetch_heads(p, p->call->q, r + ROWS_AHEAD, a->layout->d_k);
-        pack_row(p, r, queries + (size_t)(r - p->row_begin) * (size_t)a->group * a->query_bytes);
+        prefetch_heads(p, p->call->q, r + ROWS_AHEAD, s->tiles->d_k);
+        pack_row(p, r, queries + (size_t)(r - p->row_begin) * (size_t)s->group * s->query_bytes);
     }
-    const int32_t n = (p->row_end - p->row_begin) * a->group;
-    for (int32_t i = 0; a->slopes && i < n; i++) slopes[i] = a->slopes[p->head * a->group + i % a->group];
+    const int32_t n = (p->row_end - p->row_begin) * s->group;
+    for (int32_t i = 0; a->slopes && i < n; i++) slopes[i] = a->slopes[p->head * s->group + i % s->group];
 }
 
 /* The K tile of an item's i-th chunk; the V tile follows it. */
 static const char *tile_at(const slice *p, const ca_item *item, int32_t i) {
     const ca_attn *a = p->call->attn;
-    return ca_chunk_tile(a->pool, p->section->chunks.at[item->chunk + i], ca_layout_tile(a->layout, p->call->layer, p->head));
+    return ca_chunk_tile(a->pool, p->section->chunks.at[item->chunk + i], ca_tile_of(a->layout, p->call->layer, p->head));
 }
 
 /* The open slot groups of an item's i-th chunk. */
@@ -296,21 +334,22 @@ static visible visible_slots(const slice *p, int32_t row, int64_t start) {
 static void attend_rows(const slice *p, int64_t start, int32_t row_begin, int32_t row_end, bool partial, bool hides,
                         const char *k, uint32_t open, const char *next) {
     const ca_attn *a = p->call->attn;
-    const ca_layout *l = a->layout;
+    const ca_attn_shape *s = p->call->shape;
+    const ca_layout *l = s->tiles;
     const ca_attn_worker *w = p->worker;
     for (int32_t r = row_begin, n = 0; a->slopes && r < row_end; r++)
-        for (int32_t g = 0; g < a->group; g++) w->distances[n++] = (float)(start - p->section->position.at[r]);
+        for (int32_t g = 0; g < s->group; g++) w->distances[n++] = (float)(start - p->section->position.at[r]);
     const ca_tile_options options = {.softcap = a->softcap,
                                      .slopes = a->slopes ? w->slopes : NULL,
                                      .distances = w->distances,
                                      .n_hidden = hides ? w->n_hidden : NULL,
                                      .n_sink_slots = hides ? n_sink_slots(p, start) : 0};
-    const size_t first = (size_t)(row_begin - p->row_begin) * (size_t)a->group;
+    const size_t first = (size_t)(row_begin - p->row_begin) * (size_t)s->group;
     const ca_tile tile = {.d_k = l->d_k,
                           .d_v = l->d_v,
                           .c = l->c,
-                          .n_rows = (row_end - row_begin) * a->group,
-                          .q = (const char *)w->queries + first * a->query_bytes,
+                          .n_rows = (row_end - row_begin) * s->group,
+                          .q = (const char *)w->queries + first * s->query_bytes,
                           .state = state_at(p, p->block, row_begin),
                           .n_seen = partial ? w->n_seen : NULL,
                           .k = k,
@@ -328,7 +367,7 @@ static int32_t min32(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* How many leading slots of an item's i-th chunk at least one row of the slice sees. */
 static int32_t most_seen(const slice *p, const ca_item *item, int32_t i) {
-    const ca_layout *l = p->call->attn->layout;
+    const ca_chunk_layout *l = p->call->attn->layout;
     if (!item->partial) return l->c;
     int64_t last = 0;
     for (int32_t r = max32(item->row_begin, p->row_begin); r < min32(item->row_end, p->row_end); r++)
@@ -353,7 +392,7 @@ static const char *fetch_tile(const slice *p, const ca_item *item, int32_t i) {
  */
 static void attend_chunk(const slice *p, const ca_item *item, int32_t i, const char *next) {
     const ca_attn *a = p->call->attn;
-    const int32_t group = a->group;
+    const int32_t group = p->call->shape->group;
     const int32_t row_begin = max32(item->row_begin, p->row_begin), row_end = min32(item->row_end, p->row_end);
     const int64_t start = (int64_t)(item->first_chunk + i) << a->layout->log2_c;
     const char *k = fetch_tile(p, item, i);
@@ -394,7 +433,7 @@ static const ca_item *find_item(const slice *p, int32_t i) {
  * more than that, whole tiles are faster: memory delivers scattered parts of K's lines more slowly than all of K in order.
  */
 static const char *prepare_chunk(const slice *p, const ca_item *item, int32_t i) {
-    const ca_layout *l = p->call->attn->layout;
+    const ca_layout *l = p->call->shape->tiles;
     const int32_t seen = most_seen(p, item, i);
     if (seen <= 0) return NULL; /* no row of the slice reaches this chunk */
     const ca_tile_source *from = p->call->attn->source;
@@ -424,18 +463,20 @@ static void attend_item(const slice *p, const ca_item *item, const slice *next, 
 static void finish_row(const slice *p, int32_t row) {
     const call *call = p->call;
     const ca_attn *a = call->attn;
+    const ca_attn_shape *shape = call->shape;
     const ca_section *s = p->section;
     const int32_t *blocks = s->row_blocks.at + s->first_block.at[row];
-    const int32_t n = s->first_block.at[row + 1] - s->first_block.at[row];
+    const int32_t n = s->first_block.at[row + 1] - s->first_block.at[row], d_v = shape->tiles->d_v;
+    const float *sinks = a->sinks ? a->sinks + a->layout->layers[call->layer].first_head : NULL;
     const void **states = p->worker->merging.at;
-    for (int32_t g = 0; g < a->group; g++) {
-        const int64_t q_head = p->head * a->group + g;
-        for (int32_t i = 0; i < n; i++) states[i] = state_at(p, &s->blocks.at[blocks[i]], row) + (size_t)g * a->state_bytes;
+    for (int32_t g = 0; g < shape->group; g++) {
+        const int64_t q_head = p->head * shape->group + g;
+        for (int32_t i = 0; i < n; i++) states[i] = state_at(p, &s->blocks.at[blocks[i]], row) + (size_t)g * shape->state_bytes;
         void *out = head_at(p, call->out, row, g);
-        float *lse = call->lse ? call->lse + s->source.at[row] * (int64_t)n_query_heads(a) + q_head : NULL;
-        const float sink = a->sinks ? a->sinks[(size_t)call->layer * n_query_heads(a) + (size_t)q_head] : -INFINITY;
-        a->kernel->merge(states, n, a->layout->d_v, sink, call->out->type == CATTN_F32 ? out : p->worker->rows, lse);
-        if (call->out->type != CATTN_F32) a->kernel->narrow(call->out->type, p->worker->rows, a->layout->d_v, out);
+        float *lse = call->lse ? call->lse + s->source.at[row] * (int64_t)shape->n_heads + q_head : NULL;
+        a->kernel->merge(states, n, d_v, sinks ? sinks[q_head] : -INFINITY,
+                         call->out->type == CATTN_F32 ? out : p->worker->rows, lse);
+        if (call->out->type != CATTN_F32) a->kernel->narrow(call->out->type, p->worker->rows, d_v, out);
     }
 }
 
@@ -445,15 +486,15 @@ static void finish_rows(const slice *p) {
     const int32_t block = (int32_t)(p->block - s->blocks.at);
     for (int32_t r = p->row_begin; r < p->row_end; r++)
         if (s->row_blocks.at[s->first_block.at[r + 1] - 1] == block) {
-            prefetch_heads(p, p->call->out, r + ROWS_AHEAD, p->call->attn->layout->d_v);
+            prefetch_heads(p, p->call->out, r + ROWS_AHEAD, p->call->shape->tiles->d_v);
             finish_row(p, r);
         }
 }
 
 /* Attend the rows of a slice. `next` is the task's next slice, for prefetching; NULL if this is the last. */
 static void attend_slice(const slice *p, const slice *next) {
-    const ca_attn *a = p->call->attn;
-    a->kernel->init(state_at(p, p->block, p->row_begin), (p->row_end - p->row_begin) * a->group, a->layout->d_v);
+    const ca_attn_shape *s = p->call->shape;
+    p->call->attn->kernel->init(state_at(p, p->block, p->row_begin), (p->row_end - p->row_begin) * s->group, s->tiles->d_v);
     const ca_item *items = p->section->items.at, *item = find_item(p, p->block->item_begin);
     while (item) {
         const slice *of = p;
@@ -470,7 +511,7 @@ static void attend_slice(const slice *p, const slice *next) {
 
 /* The slice of a block that task `index` processes: one KV head of one of the plan's tasks. */
 static slice slice_of(const call *call, int32_t index, int32_t worker, ca_block_at at) {
-    const int32_t n_heads = call->attn->layout->n_kv_heads;
+    const int32_t n_heads = call->shape->n_kv_heads;
     const ca_plan_task *t = &call->plan->tasks.at[index / n_heads];
     const ca_section *s = call->plan->sections.at[at.section];
     const ca_block *b = &s->blocks.at[at.block];
@@ -490,7 +531,7 @@ static bool same_rows(const slice *p, const slice *q) {
 
 static void attend_task(void *arg, int32_t index, int32_t worker) {
     const call *call = arg;
-    const ca_plan_task *t = &call->plan->tasks.at[index / call->attn->layout->n_kv_heads];
+    const ca_plan_task *t = &call->plan->tasks.at[index / call->shape->n_kv_heads];
     const unsigned fp = ca_fp_enter();
     slice packed = {0}, p = slice_of(call, index, worker, t->begin);
     for (ca_block_at at = t->begin; !ca_block_same(at, t->end);) {
@@ -511,7 +552,7 @@ static void attend_task(void *arg, int32_t index, int32_t worker) {
 static void merge_task(void *arg, int32_t index, int32_t worker) {
     const call *call = arg;
     const unsigned fp = ca_fp_enter();
-    const ca_plan_task *t = &call->plan->tasks.at[index / call->attn->layout->n_kv_heads];
+    const ca_plan_task *t = &call->plan->tasks.at[index / call->shape->n_kv_heads];
     for (ca_block_at at = t->begin; !ca_block_same(at, t->end); at = ca_block_after(call->plan, at)) {
         const slice p = slice_of(call, index, worker, at);
         if (p.block->spread) finish_rows(&p);
@@ -522,8 +563,9 @@ static void merge_task(void *arg, int32_t index, int32_t worker) {
 float *ca_attn_rows(const ca_attn *a, int32_t worker) { return a->workers[worker].rows; }
 
 void ca_attn_run(const ca_attn *a, const ca_plan *plan, int32_t layer, const cattn_view *q, const cattn_view *out, float *lse) {
-    const int32_t n = (int32_t)plan->tasks.n * a->layout->n_kv_heads;
-    call call = {a, plan, layer, q, out, lse};
+    const ca_attn_shape *shape = shape_of(a, plan);
+    const int32_t n = (int32_t)plan->tasks.n * shape->n_kv_heads;
+    call call = {a, shape, plan, layer, q, out, lse};
     a->parallel.run(a->parallel.ctx, n, attend_task, &call);
     if (plan->n_states > 0) a->parallel.run(a->parallel.ctx, n, merge_task, &call);
 }

@@ -24,15 +24,28 @@ typedef struct ca_attn_buffer {
 typedef struct ca_attn_options {
     float softcap;
     const float *alibi_slopes; /* [n_heads] */
-    const float *sink_logits;  /* [n_layers][n_heads] */
+    const float *sink_logits;  /* [n_layers][n_heads of the layer] */
 } ca_attn_options;
+
+/* What follows from a shape of the layers (ca_shape) and the kernel. */
+typedef struct ca_attn_shape {
+    int32_t n_heads, n_kv_heads;
+    int32_t group;    /* query heads of a GQA group */
+    int32_t max_rows; /* rows of a block: as many as fit with all their heads into one tile, at least 1 */
+    float scale_log2; /* the softmax scale times log2(e) */
+    size_t state_bytes, query_bytes;
+    const ca_layout *tiles;
+} ca_attn_shape;
 
 /*
  * Where tiles come from if not from the pool: memory of another layout, from which a worker packs one chunk after the other.
  * `chunk` is an id from the plan; n_slots is how many leading slots of it are seen.
  */
 typedef struct ca_tile_source {
-    /* The K tile, with the V tile behind it, of a chunk; all groups are closed. Valid until the worker's next call. */
+    /*
+     * The K tile, with the V tile behind it, of a chunk in the layer that is attended; all groups are closed. Valid until the
+     * worker's next call.
+     */
     const char *(*pack)(const void *ctx, int32_t worker, int32_t head, ca_chunk_id chunk, int32_t n_slots);
     /* A chunk that the worker packs soon, after the next one. */
     void (*announce)(const void *ctx, int32_t worker, int32_t head, ca_chunk_id chunk, int32_t n_slots);
@@ -41,27 +54,23 @@ typedef struct ca_tile_source {
 
 typedef struct ca_attn {
     const ca_kernel *kernel;
-    const ca_layout *layout;
+    const ca_chunk_layout *layout;
     const ca_chunk_pool *pool;    /* NULL where there is a source */
     const ca_tile_source *source; /* set after ca_attn_init; NULL: tiles are in the pool */
     ca_alloc *alloc;
     cattn_parallel parallel;
     int32_t n_threads;
-    int32_t group;    /* query heads of a GQA group */
-    int32_t max_rows; /* rows of a block: as many as fit with all their heads into one tile, at least 1 */
-    float scale_log2; /* the softmax scale times log2(e) */
-    float softcap;    /* base 2, as the next two; 0: none */
-    float *slopes;    /* [n_heads], NULL: none */
-    float *sinks;     /* [n_layers][n_heads], NULL: none */
-    size_t state_bytes, query_bytes;
+    ca_attn_shape *shapes;   /* [layout->n_shapes] */
+    float softcap;           /* base 2, as the next two; 0: none */
+    float *slopes;           /* [n_heads], NULL: none */
+    float *sinks;            /* [n_layers][n_heads of the layer], NULL: none */
     ca_attn_buffer states;   /* of chains that are spread over tasks */
     ca_attn_worker *workers; /* [n_threads] */
 } ca_attn;
 
 /* kernel, layout, pool and alloc are borrowed until ca_attn_free; the arrays of options are copied. */
-cattn_status ca_attn_init(ca_attn *attn, const ca_kernel *kernel, const ca_layout *layout, const ca_chunk_pool *pool,
-                          ca_alloc *alloc, const cattn_parallel *parallel, int32_t n_threads, int32_t group, float scale,
-                          const ca_attn_options *options);
+cattn_status ca_attn_init(ca_attn *attn, const ca_kernel *kernel, const ca_chunk_layout *layout, const ca_chunk_pool *pool,
+                          ca_alloc *alloc, const cattn_parallel *parallel, int32_t n_threads, const ca_attn_options *options);
 void ca_attn_free(ca_attn *attn);
 
 /*
@@ -69,7 +78,7 @@ void ca_attn_free(ca_attn *attn);
  * is kept if it suffices.
  */
 size_t ca_attn_missing(const ca_attn *attn, const ca_plan *plans, size_t n_plans);
-/* The most that is missing for n_rows rows of one sequence, each with at most n_segments blocks. */
+/* The most that is missing for n_rows rows of one sequence, each with at most n_segments blocks, in layers of any shape. */
 size_t ca_attn_most_missing(const ca_attn *attn, int64_t n_segments, int64_t n_rows);
 cattn_status ca_attn_reserve(ca_attn *attn, const ca_plan *plans, size_t n_plans);
 
@@ -77,11 +86,12 @@ cattn_status ca_attn_reserve(ca_attn *attn, const ca_plan *plans, size_t n_plans
 void ca_attn_release(ca_attn *attn);
 
 /*
- * Room [CA_VIEW_ROWS][d_k + d_v] in which a worker converts rows of the caller's tensors. ca_attn_run overwrites it.
+ * Room [CA_VIEW_ROWS][d_k + d_v], for the largest heads, in which a worker converts rows of the caller's tensors. ca_attn_run
+ * overwrites it.
  */
 float *ca_attn_rows(const ca_attn *attn, int32_t worker);
 
-/* Attend the plan's rows in one layer; views as in cattn_step_attend. */
+/* Attend the plan's rows in one layer, of the plan's shape; views as in cattn_step_attend. */
 void ca_attn_run(const ca_attn *attn, const ca_plan *plan, int32_t layer, const cattn_view *q, const cattn_view *out,
                  float *lse);
 

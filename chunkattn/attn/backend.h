@@ -26,7 +26,6 @@ struct ca_file_tier_hooks; /* chunkattn/api/file_tier.h */
 typedef struct ca_compute {
     const ca_backend *backend;
     int32_t cuda_device; /* -1: on the CPU */
-    int32_t n_heads;     /* query heads of a row */
     const char *level;
     int32_t n_threads;        /* on the CPU, as the next three */
     ca_pool *threads;         /* owned; NULL with a cattn_parallel hook */
@@ -55,11 +54,12 @@ struct ca_backend {
      */
     void (*destroy)(ca_compute *compute, bool inherited);
 
-    /* How plans are made, for a layer without a window. */
-    ca_plan_config (*plan_config)(const ca_compute *compute, const cattn_config *config);
+    /* How plans are made for layers of a shape, by its index, without a window. */
+    ca_plan_config (*plan_config)(const ca_compute *compute, const cattn_config *config, int32_t shape);
 
-    /* One more plan will be updated. Returns 0, or -1 without memory. NULL: nothing is kept for a plan. */
-    int (*add_plan)(ca_compute *compute);
+    /* One more plan, for layers of a shape, will be updated. Returns 0, or -1 without memory. NULL: nothing is kept for a plan.
+     */
+    int (*add_plan)(ca_compute *compute, int32_t shape);
 
     /* Check the alignment of a view that is otherwise right; `name` is the argument's. NULL: any will do. */
     cattn_status (*check_alignment)(const char *name, const cattn_view *view, int64_t n_rows, int32_t n_heads,
@@ -141,7 +141,7 @@ struct ca_backend {
 
     /* Check the alignment of a view of pages. NULL: any will do. */
     cattn_status (*check_page_alignment)(const struct cattn_pages *pages, const char *name, const struct cattn_page_view *view,
-                                         cattn_error *error);
+                                         int32_t n_kv_heads, cattn_error *error);
 
     /* Attend the rows, at least one, of the plan in one layer. Views as in cattn_pages_attend. */
     cattn_status (*attend_pages)(struct cattn_pages *pages, int32_t layer, const struct cattn_page_view *k,

@@ -112,9 +112,10 @@ static bool is_whole(const ca_layout *l, const ca_kv_command *command) {
     return command->begin == 0 && command->end == l->c && command->from_open == command->to_open;
 }
 
-void ca_kv_execute(const ca_layout *l, const ca_chunk_pool *pool, int32_t layer, int32_t head, const ca_kv_command *commands,
-                   size_t n) {
-    const size_t tile = ca_layout_tile(l, layer, head);
+void ca_kv_execute(const ca_chunk_layout *layout, const ca_chunk_pool *pool, int32_t layer, int32_t head,
+                   const ca_kv_command *commands, size_t n) {
+    const ca_layout *l = &ca_shape_of(layout, layer)->tiles;
+    const ca_tile_at tile = ca_tile_of(layout, layer, head);
     for (size_t i = 0; i < n; i++) {
         const ca_kv_command *command = &commands[i];
         void *to = ca_chunk_tile(pool, command->to, tile), *from = ca_chunk_tile(pool, command->from, tile);

@@ -4,7 +4,6 @@
 
 #include "chunkattn/cache/chunk_pool.h"
 #include "chunkattn/cache/kv_commands.h"
-#include "chunkattn/cache/layout.h"
 
 /* A K tile with the V tile behind it: where they are, and which slot groups are open. */
 typedef struct ca_kv_tile {
@@ -24,7 +23,7 @@ void ca_kv_transpose(const ca_layout *l, void *k_tile, int group);
  * Carry out n commands in their order, in one KV head of one layer. Different heads and layers are independent, so that
  * several threads may do this at once.
  */
-void ca_kv_execute(const ca_layout *l, const ca_chunk_pool *pool, int32_t layer, int32_t head, const ca_kv_command *commands,
-                   size_t n);
+void ca_kv_execute(const ca_chunk_layout *layout, const ca_chunk_pool *pool, int32_t layer, int32_t head,
+                   const ca_kv_command *commands, size_t n);
 
 #endif

@@ -138,7 +138,7 @@ static void merge(const void *const *states, int32_t n_states, int32_t d_v, floa
 
 static void write_tokens(const ca_write *w, cattn_type type) {
     ca_layout l;
-    ca_layout_init(&l, type, 1, 1, w->d_k, w->d_v, w->c);
+    ca_layout_init(&l, type, w->d_k, w->d_v, w->c);
     for (int32_t i = 0; i < w->n; i++)
         ca_layout_write(&l, w->k_tile, w->v_tile, w->open, w->slot + i, w->k + i * w->k_stride, w->v + i * w->v_stride);
 }

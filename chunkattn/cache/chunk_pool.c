@@ -25,7 +25,6 @@ struct ca_chunk_pool {
     bool elsewhere;        /* the chunks' memory, with which alloc's shares no budget */
     uint64_t budget_bytes; /* at present */
     uint64_t max_budget_bytes;
-    size_t tile_bytes; /* rounded up to whole cache lines */
     int log2_slab_chunks;
     size_t slab_chunks, slab_bytes;
     slab *slabs; /* [n_slabs] */
@@ -60,13 +59,11 @@ static int reserve_addresses(ca_chunk_pool *p) {
     return 0;
 }
 
-static cattn_status create(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes, uint64_t budget_bytes,
-                           bool elsewhere) {
-    assert(n_tiles > 0 && tile_bytes > 0);
+static cattn_status create(ca_chunk_pool **pool, ca_alloc *alloc, size_t chunk_bytes, uint64_t budget_bytes, bool elsewhere) {
+    assert(chunk_bytes > 0 && chunk_bytes % 64 == 0);
     *pool = NULL;
-    const size_t stride = (tile_bytes + 63) & ~(size_t)63;
-    size_t chunk_bytes, slab_bytes;
-    if (__builtin_mul_overflow(n_tiles, stride, &chunk_bytes) || chunk_bytes > budget_bytes) return CATTN_ERR_BUDGET;
+    size_t slab_bytes;
+    if (chunk_bytes > budget_bytes) return CATTN_ERR_BUDGET;
     const int log2_slab_chunks = log2_slab_size(chunk_bytes, budget_bytes);
     const size_t slab_chunks = (size_t)1 << log2_slab_chunks;
     if (__builtin_mul_overflow(slab_chunks, chunk_bytes, &slab_bytes) || slab_bytes > budget_bytes) return CATTN_ERR_BUDGET;
@@ -76,7 +73,7 @@ static cattn_status create(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles
     cattn_status status = CATTN_ERR_NOMEM;
     ca_chunk_pool *p = ca_new_zero(alloc, 1, sizeof *p);
     if (!p) return status;
-    *p = (ca_chunk_pool){.alloc = alloc, .budget_bytes = budget_bytes, .max_budget_bytes = budget_bytes, .tile_bytes = stride};
+    *p = (ca_chunk_pool){.alloc = alloc, .budget_bytes = budget_bytes, .max_budget_bytes = budget_bytes};
     p->log2_slab_chunks = log2_slab_chunks;
     p->slab_chunks = slab_chunks;
     p->slab_bytes = slab_bytes;
@@ -105,14 +102,12 @@ fail_slabs:
     return status;
 }
 
-cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes,
-                                  uint64_t budget_bytes) {
-    return create(pool, alloc, n_tiles, tile_bytes, budget_bytes, false);
+cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t chunk_bytes, uint64_t budget_bytes) {
+    return create(pool, alloc, chunk_bytes, budget_bytes, false);
 }
 
-cattn_status ca_chunk_pool_create_elsewhere(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes,
-                                            uint64_t budget_bytes) {
-    return create(pool, alloc, n_tiles, tile_bytes, budget_bytes, true);
+cattn_status ca_chunk_pool_create_elsewhere(ca_chunk_pool **pool, ca_alloc *alloc, size_t chunk_bytes, uint64_t budget_bytes) {
+    return create(pool, alloc, chunk_bytes, budget_bytes, true);
 }
 
 void ca_chunk_pool_destroy(ca_chunk_pool **pool) {
@@ -251,9 +246,9 @@ ca_chunk *ca_chunk_at(ca_chunk_pool *p, ca_chunk_id id) {
 
 uint32_t ca_chunk_open(const ca_chunk_pool *p, ca_chunk_id id) { return p->chunks[id].open; }
 
-void *ca_chunk_tile(const ca_chunk_pool *p, ca_chunk_id id, size_t tile) {
+void *ca_chunk_tile(const ca_chunk_pool *p, ca_chunk_id id, ca_tile_at tile) {
     const size_t slab = (size_t)id >> p->log2_slab_chunks, in_slab = (size_t)id & (p->slab_chunks - 1);
-    return p->data + slab * p->slab_bytes + (tile * p->slab_chunks + in_slab) * p->tile_bytes;
+    return p->data + slab * p->slab_bytes + tile.begin * p->slab_chunks + in_slab * tile.bytes;
 }
 
 bool ca_chunk_cover(ca_chunk_pool *p, ca_chunk_id id) {

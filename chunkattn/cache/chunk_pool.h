@@ -2,9 +2,10 @@
  * Chunks of K/V by id, in one reserved range of addresses that is committed, and returned to the system, slab by slab, within a
  * byte budget.
  *
- * A chunk has one tile for each layer and KV head (here K and V together), which are not neighbours in memory. A slab is
+ * A chunk has one tile for each layer and KV head (here K and V together; chunk_layout.h), which are not neighbours in memory.
+ * A slab is
  *
- *   [tiles of a chunk][chunks of the slab][bytes of a tile]
+ *   [tiles of a chunk][chunks of the slab][bytes of the tile]
  *
  * Ids are handed out in ascending order, so the chunks of a prompt are usually consecutive, and a kernel that passes over the
  * tiles of one head in them reads consecutive memory. Otherwise it would jump from chunk to chunk, and the processor's
@@ -26,8 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "chunkattn.h"
-#include "chunkattn/base/alloc.h"
+#include "chunk_layout.h"
 
 typedef int32_t ca_chunk_id;
 
@@ -44,19 +44,17 @@ typedef struct ca_chunk {
 typedef struct ca_chunk_pool ca_chunk_pool;
 
 /*
- * Reserve addresses for as many chunks of n_tiles times tile_bytes as budget_bytes can hold, and commit none. *alloc is
+ * Reserve addresses for as many chunks of chunk_bytes, a multiple of 64, as budget_bytes can hold, and commit none. *alloc is
  * borrowed until destroy; its `bytes` count against the budget together with the slabs. CATTN_ERR_BUDGET if not even one slab
  * fits; CATTN_ERR_NOMEM. Errors leave *pool NULL.
  */
-cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes,
-                                  uint64_t budget_bytes);
+cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t chunk_bytes, uint64_t budget_bytes);
 
 /*
  * The same for chunks whose memory is elsewhere, all of it from the beginning. The pool keeps only their states, other memory
  * does not count against the budget, ca_chunk_pool_prefault has nothing to do, and ca_chunk_tile must not be called.
  */
-cattn_status ca_chunk_pool_create_elsewhere(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes,
-                                            uint64_t budget_bytes);
+cattn_status ca_chunk_pool_create_elsewhere(ca_chunk_pool **pool, ca_alloc *alloc, size_t chunk_bytes, uint64_t budget_bytes);
 
 /*
  * Change the budget, which may not exceed that of the creation. Slabs that exceed it stay committed until they are trimmed.
@@ -90,7 +88,7 @@ ca_chunk *ca_chunk_at(ca_chunk_pool *pool, ca_chunk_id id);
 uint32_t ca_chunk_open(const ca_chunk_pool *pool, ca_chunk_id id);
 
 /* First byte of one of a chunk's tiles, a multiple of 64, valid until the chunk is freed. */
-void *ca_chunk_tile(const ca_chunk_pool *pool, ca_chunk_id id, size_t tile);
+void *ca_chunk_tile(const ca_chunk_pool *pool, ca_chunk_id id, ca_tile_at tile);
 
 /*
  * Return empty slabs to the system until `bytes` bytes are returned, or until another one would leave fewer than n_keep free

@@ -32,11 +32,11 @@ void ca_kv_take(ca_kv_pending *pending, ca_kv_commands *commands) {
     pending->n = 0;
 }
 
-void ca_kv_open_and_close(const ca_layout *layout, ca_chunk_pool *pool, ca_chunk_id id, int32_t begin, int32_t end,
+void ca_kv_open_and_close(const ca_chunk_layout *layout, ca_chunk_pool *pool, ca_chunk_id id, int32_t begin, int32_t end,
                           ca_kv_commands *commands) {
     const int32_t last = end / CA_SLOT_GROUP * CA_SLOT_GROUP; /* slot groups before it are full */
     const bool opens = begin <= last && end > last;
-    if (layout->open_words == 0 || (begin / CA_SLOT_GROUP == end / CA_SLOT_GROUP && !opens)) return;
+    if (!layout->has_open || (begin / CA_SLOT_GROUP == end / CA_SLOT_GROUP && !opens)) return;
     ca_chunk *chunk = ca_chunk_at(pool, id);
     const uint32_t full = ca_slot_group_bits(last) & ~ca_slot_group_bits(begin / CA_SLOT_GROUP * CA_SLOT_GROUP);
     for (uint32_t left = chunk->open & full; left; left &= left - 1) {

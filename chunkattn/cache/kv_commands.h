@@ -45,7 +45,6 @@
 
 #include "chunk_pool.h"
 #include "chunkattn/base/array.h"
-#include "layout.h"
 
 typedef enum ca_kv_kind {
     CA_KV_COPY,      /* slots [begin, end) of `from` to the same slots of `to`, another chunk */
@@ -101,7 +100,7 @@ void ca_kv_take(ca_kv_pending *pending, ca_kv_commands *commands);
  *   c = 64, rows for slots 20 to 37:   [0 .. 15 closed][16 .. 31 open][32 .. 47 -][48 .. 63 -]
  *                                  =>  [0 .. 15 closed][16 .. 31 closed, transposed][32 .. 47 open][48 .. 63 -]
  */
-void ca_kv_open_and_close(const ca_layout *layout, ca_chunk_pool *pool, ca_chunk_id id, int32_t begin, int32_t end,
+void ca_kv_open_and_close(const ca_chunk_layout *layout, ca_chunk_pool *pool, ca_chunk_id id, int32_t begin, int32_t end,
                           ca_kv_commands *commands);
 
 #endif

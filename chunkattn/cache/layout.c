@@ -1,4 +1,4 @@
-/* The packed layout of a chunk: its sizes, and scalar writes of one token. */
+/* The packed layout of a K and a V tile: their sizes, and scalar writes and reads of one token. */
 #include "layout.h"
 
 #include <assert.h>
@@ -10,21 +10,17 @@
 
 static size_t round_up_64(size_t n) { return (n + 63) & ~(size_t)63; }
 
-void ca_layout_init(ca_layout *l, cattn_type type, int n_layers, int n_kv_heads, int d_k, int d_v, int c) {
-    assert(n_layers > 0 && n_kv_heads > 0);
+void ca_layout_init(ca_layout *l, cattn_type type, int d_k, int d_v, int c) {
     assert(d_k > 0 && d_k % 2 == 0 && d_v > 0);
     assert(c >= 2 && c <= 32 * CA_SLOT_GROUP && (c & (c - 1)) == 0);
     assert(type != CATTN_I8 || (d_k % 4 == 0 && c >= 4));
     const size_t size = ca_type_size(type), scales = size == 1 ? (size_t)c * sizeof(float) : 0;
-    *l = (ca_layout){.type = type, .n_layers = n_layers, .n_kv_heads = n_kv_heads, .d_k = d_k, .d_v = d_v, .c = c};
-    l->log2_c = __builtin_ctz((unsigned)c);
+    *l = (ca_layout){.type = type, .d_k = d_k, .d_v = d_v, .c = c};
     if (type != CATTN_F16 && c >= CA_SLOT_GROUP)
         l->open_words = d_k / (int)ca_type_neighbours(type) / CA_SLOT_GROUP * CA_SLOT_GROUP;
     l->k_bytes = round_up_64((size_t)d_k * (size_t)c * size + scales);
     l->v_bytes = round_up_64((size_t)d_v * (size_t)c * size + scales);
     l->tile_bytes = l->k_bytes + l->v_bytes;
-    l->n_tiles = (size_t)n_layers * (size_t)n_kv_heads;
-    l->chunk_bytes = l->n_tiles * l->tile_bytes;
 }
 
 /* ---- Writing a token ---- */

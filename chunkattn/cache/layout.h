@@ -1,9 +1,10 @@
 /*
- * The packed layout of K and V: where each element is in a chunk. It does not depend on the instruction set.
+ * The packed layout of K and V: where each element of one KV head is in the tiles of a chunk. It does not depend on the
+ * instruction set.
  *
  * A chunk holds c consecutive positions of all layers and KV heads. Position p has slot p mod c. For each layer and KV head
- * there is a K tile, followed by a V tile; each begins at a multiple of 64 bytes. Where a chunk's tiles are is said in
- * chunk_pool.h.
+ * there is a K tile, followed by a V tile; each begins at a multiple of 64 bytes. chunk_layout.h says which tiles a chunk has,
+ * and chunk_pool.h where they are.
  *
  *   bf16      K [d_k/2][c][2]   V [c/2][d_v][2]   neighbours in d (K) or in c (V) form a pair, for bf16 dot products
  *   f16, f32  K [d_k][c]        V [c][d_v]
@@ -55,28 +56,20 @@ enum {
 
 typedef struct ca_layout {
     cattn_type type;
-    int n_layers, n_kv_heads, d_k, d_v;
-    int c; /* slots of a chunk: a power of two, at most 32 slot groups */
-    int log2_c;
-    int open_words;     /* words of a token's K that are transposed in an open group; a multiple of CA_SLOT_GROUP */
-    size_t k_bytes;     /* of a K tile */
-    size_t v_bytes;     /* of a V tile */
-    size_t tile_bytes;  /* of a K tile and its V tile */
-    size_t n_tiles;     /* pairs of K and V tiles in a chunk: one for each layer and KV head */
-    size_t chunk_bytes; /* of all tiles of a chunk */
+    int d_k, d_v;
+    int c;             /* slots of a chunk: a power of two, at most 32 slot groups */
+    int open_words;    /* words of a token's K that are transposed in an open group; a multiple of CA_SLOT_GROUP */
+    size_t k_bytes;    /* of a K tile */
+    size_t v_bytes;    /* of a V tile */
+    size_t tile_bytes; /* of a K tile and its V tile */
 } ca_layout;
 
 /* d_k must be even; for int8, d_k and c must be multiples of 4. */
-void ca_layout_init(ca_layout *l, cattn_type type, int n_layers, int n_kv_heads, int d_k, int d_v, int c);
+void ca_layout_init(ca_layout *l, cattn_type type, int d_k, int d_v, int c);
 
 /* Bytes of an element, without its scale. */
 static inline size_t ca_type_size(cattn_type type) {
     return type == CATTN_F32 ? 4 : type == CATTN_I8 || type == CATTN_E4M3 ? 1 : 2;
-}
-
-/* Index, among a chunk's pairs of tiles, of the K and V tiles of (layer, head). */
-static inline size_t ca_layout_tile(const ca_layout *l, int layer, int head) {
-    return (size_t)layer * (size_t)l->n_kv_heads + (size_t)head;
 }
 
 /* Elements of a pair or quad: neighbours in d (K) or in c (V); 1 if there are none. */

@@ -1,7 +1,7 @@
 /* Keeping a plan from step to step: an update rebuilds only the sections that no longer hold. */
 #include "plan_internal.h"
 
-void ca_plan_init(ca_plan *plan, const ca_plan_config *config, ca_tree *tree, const ca_layout *layout, ca_alloc *alloc) {
+void ca_plan_init(ca_plan *plan, const ca_plan_config *config, ca_tree *tree, const ca_chunk_layout *layout, ca_alloc *alloc) {
     *plan = (ca_plan){.config = *config, .layout = layout, .tree = tree, .alloc = alloc};
 }
 

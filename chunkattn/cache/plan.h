@@ -27,8 +27,8 @@
  * In the sharing modes that read nothing together, each sequence has items of its own.
  *
  * Under a sliding window a row passes over the chunks that its window touches and over those of the sink tokens; chunks that no
- * row sees are left out. Layers with the same window share a plan. An item whose chunk a window begins in is always partial, so
- * a section holds until the window begins in another chunk.
+ * row sees are left out. Layers with the same window and shape share a plan. An item whose chunk a window begins in is always
+ * partial, so a section holds until the window begins in another chunk.
  *
  * A block's items are processed in order for each KV head, and a row has one state in each block. A thread that has whole
  * chains, or a slice of one, merges the states of its rows itself, so the states stay in its cache. Only if the rows are too
@@ -119,6 +119,7 @@ typedef struct ca_plan_last {
 } ca_plan_last;
 
 typedef struct ca_plan_config {
+    int32_t shape;         /* of the layers (ca_chunk_layout) whose attention follows the plan */
     bool together;         /* rows of different sequences share items: chunk-first */
     int32_t group;         /* query heads of a GQA group */
     int32_t max_rows;      /* of a block */
@@ -141,7 +142,7 @@ typedef struct ca_plan {
     uint64_t n_built, n_divided;  /* so far: sections built, and times that blocks were divided into tasks */
     /* Private. */
     ca_plan_config config;
-    const ca_layout *layout;
+    const ca_chunk_layout *layout;
     const ca_tree *tree;
     ca_alloc *alloc;
     uint64_t tree_version; /* at the last update */
@@ -151,6 +152,11 @@ typedef struct ca_plan {
     CA_ARRAY(struct ca_visit) visits;
     CA_ARRAY(struct ca_plan_step) path; /* during a walk */
 } ca_plan;
+
+/* Whether a plan is for layers of this shape and window. */
+static inline bool ca_plan_serves(const ca_plan *plan, int32_t shape, int32_t window) {
+    return plan->config.shape == shape && plan->config.window == window;
+}
 
 /* The block after one in a task. */
 static inline ca_block_at ca_block_after(const ca_plan *plan, ca_block_at at) {
@@ -171,7 +177,7 @@ static inline bool ca_plan_same_chunks(const ca_plan *plan, int64_t from, int64_
 }
 
 /* Make an empty plan. It borrows tree, layout and alloc until ca_plan_free, and allocates nothing yet. */
-void ca_plan_init(ca_plan *plan, const ca_plan_config *config, ca_tree *tree, const ca_layout *layout, ca_alloc *alloc);
+void ca_plan_init(ca_plan *plan, const ca_plan_config *config, ca_tree *tree, const ca_chunk_layout *layout, ca_alloc *alloc);
 
 /* Free everything that the plan holds. It is then an empty plan, which may be updated again. */
 void ca_plan_free(ca_plan *plan);

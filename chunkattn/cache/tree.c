@@ -13,7 +13,7 @@ cattn_status ca_tree_open_account(ca_tree *tree, uint32_t account, double weight
 
 /* ---- Creation and destruction ---- */
 
-cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const ca_layout *layout, ca_chunk_pool *pool,
+cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const ca_chunk_layout *layout, ca_chunk_pool *pool,
                             ca_alloc *alloc) {
     *tree = NULL;
     ca_tree *t = ca_new_zero(alloc, 1, sizeof *t);

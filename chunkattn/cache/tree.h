@@ -32,7 +32,7 @@
  *
  * The files of this folder, from the lowest up. A file calls only those that stand before it here (scripts/check_floors.py).
  *
- *   chunks      layout.c chunk_pool.c kv_commands.c
+ *   chunks      layout.c chunk_layout.c chunk_pool.c kv_commands.c
  *   tokens      extras.c
  *   retention   reuse.c evict.c
  *   nodes       node.c seq.c split.c match.c path.c
@@ -50,7 +50,6 @@
 #include "chunkattn/base/alloc.h"
 #include "chunkattn_inspect.h"
 #include "kv_commands.h"
-#include "layout.h"
 
 typedef struct ca_node ca_node;
 typedef struct ca_seq ca_seq;
@@ -146,7 +145,7 @@ typedef struct ca_tree_counts {
 /* ---- The tree ---- */
 
 /* pool, layout and alloc are borrowed until destroy. CATTN_ERR_NOMEM leaves *tree NULL. */
-cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const ca_layout *layout, ca_chunk_pool *pool,
+cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const ca_chunk_layout *layout, ca_chunk_pool *pool,
                             ca_alloc *alloc);
 
 /* Ends all sequences, frees all chunks, and sets *tree to NULL. Pending K/V commands are dropped. *tree may be NULL. */

@@ -48,7 +48,7 @@ typedef struct ca_walk {
 
 struct ca_tree {
     ca_tree_config config;
-    const ca_layout *layout;
+    const ca_chunk_layout *layout;
     ca_chunk_pool *pool;
     ca_alloc *alloc;
     ca_alloc beside_budget; /* gives the same memory, which does not count: that of accounts */

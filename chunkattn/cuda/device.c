@@ -83,35 +83,38 @@ static cattn_status check_kernel(int32_t id, const ca_cuda_device *info, cattn_e
 /* ---- Config ---- */
 
 /* Foreign pages have no scales, so they are not e4m3; pages.c has refused that. */
-static cattn_status check_shape(const cattn_config *c, bool pages, cattn_error *error) {
-    if (!type_name(c->kv_type))
-        return ca_fail(error, CATTN_ERR_ARG, -1, "kv_type is %d; on a CUDA device it must be CATTN_BF16%s CATTN_F16%s",
-                       c->kv_type, pages ? " or" : ",", pages ? "" : " or CATTN_E4M3");
-    if (c->chunk_size != CA_CUDA_CHUNK)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "chunk_size is %d; on a CUDA device it must be %d", c->chunk_size,
-                       CA_CUDA_CHUNK);
-    if (find_kernel("decode_%s_%d", type_name(c->kv_type), c->head_dim) < 0)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "head_dim is %d; on a CUDA device it must be 64, 96, 128 or 256", c->head_dim);
-    if (c->head_dim_v != c->head_dim)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "head_dim_v is %d; on a CUDA device it must be head_dim, %d", c->head_dim_v,
-                       c->head_dim);
-    if (c->n_heads / c->n_kv_heads > 16)
+static cattn_status check_chunks(const ca_chunk_layout *l, bool pages, cattn_error *error) {
+    if (!type_name(l->type))
+        return ca_fail(error, CATTN_ERR_ARG, -1, "kv_type is %d; on a CUDA device it must be CATTN_BF16%s CATTN_F16%s", l->type,
+                       pages ? " or" : ",", pages ? "" : " or CATTN_E4M3");
+    if (l->c != CA_CUDA_CHUNK)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "chunk_size is %d; on a CUDA device it must be %d", l->c, CA_CUDA_CHUNK);
+    return CATTN_OK;
+}
+
+static cattn_status check_shape(const ca_shape *s, cattn_error *error) {
+    const ca_layout *l = &s->tiles;
+    if (find_kernel("decode_%s_%d", type_name(l->type), l->d_k) < 0)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "head_dim is %d; on a CUDA device it must be 64, 96, 128 or 256", l->d_k);
+    if (l->d_v != l->d_k)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "head_dim_v is %d; on a CUDA device it must be head_dim, %d", l->d_v, l->d_k);
+    if (s->n_heads / s->n_kv_heads > 16)
         return ca_fail(error, CATTN_ERR_ARG, -1,
-                       "n_heads is %d and n_kv_heads is %d; on a CUDA device a KV head has at most 16 query heads", c->n_heads,
-                       c->n_kv_heads);
+                       "n_heads is %d and n_kv_heads is %d; on a CUDA device a KV head has at most 16 query heads", s->n_heads,
+                       s->n_kv_heads);
     return CATTN_OK;
 }
 
 /* Pages and e4m3 are copied or converted by the warps that compute, so wgmma has no kernels for them. */
-static bool prefills_by_wgmma(const cattn_config *c, bool pages, const ca_cuda_device *info) {
-    return info->wgmma_sums_as_mma && !pages && c->kv_type != CATTN_E4M3;
+static bool prefills_by_wgmma(cattn_type type, bool pages, const ca_cuda_device *info) {
+    return info->wgmma_sums_as_mma && !pages && type != CATTN_E4M3;
 }
 
 /* Tokens of a prefill work item. Up to head size 128 the kernels by wgmma have two groups of 64 rows, which whole tokens fill.
  */
-static int32_t find_prefill_tokens(const cattn_config *c, bool pages, const ca_cuda_device *info) {
-    const int32_t of_group = CA_CUDA_PREFILL_ROWS / (c->n_heads / c->n_kv_heads);
-    return prefills_by_wgmma(c, pages, info) && c->head_dim <= 128 ? 2 * of_group : of_group;
+static int32_t find_prefill_tokens(const ca_shape *s, bool pages, const ca_cuda_device *info) {
+    const int32_t of_group = CA_CUDA_PREFILL_ROWS / (s->n_heads / s->n_kv_heads);
+    return prefills_by_wgmma(s->tiles.type, pages, info) && s->tiles.d_k <= 128 ? 2 * of_group : of_group;
 }
 
 typedef struct kernel_ids {
@@ -119,23 +122,31 @@ typedef struct kernel_ids {
 } kernel_ids;
 
 /* pages: for foreign pages, which need only the first two. */
-static kernel_ids find_kernels(const cattn_config *c, bool pages, const ca_cuda_device *info) {
-    const char *type = type_name(c->kv_type);
-    const char *prefill = prefills_by_wgmma(c, pages, info) ? "prefill_wgmma_%s_%d" : "prefill_%s_%d";
+static kernel_ids find_kernels(const ca_layout *l, bool pages, const ca_cuda_device *info) {
+    const char *type = type_name(l->type);
+    const char *prefill = prefills_by_wgmma(l->type, pages, info) ? "prefill_wgmma_%s_%d" : "prefill_%s_%d";
     if (pages)
-        return (kernel_ids){find_kernel("prefill_pages_%s_%d", type, c->head_dim),
-                            find_kernel("decode_pages_%s_%d", type, c->head_dim), -1, -1};
-    return (kernel_ids){find_kernel(prefill, type, c->head_dim), find_kernel("decode_%s_%d", type, c->head_dim),
-                        find_kernel("write_%s_%d", type, c->head_dim),
-                        find_kernel(c->kv_type == CATTN_E4M3 ? "copy_%s_%d" : "copy_%.0s%d", type, c->head_dim)};
+        return (kernel_ids){find_kernel("prefill_pages_%s_%d", type, l->d_k), find_kernel("decode_pages_%s_%d", type, l->d_k),
+                            -1, -1};
+    return (kernel_ids){find_kernel(prefill, type, l->d_k), find_kernel("decode_%s_%d", type, l->d_k),
+                        find_kernel("write_%s_%d", type, l->d_k),
+                        find_kernel(l->type == CATTN_E4M3 ? "copy_%s_%d" : "copy_%.0s%d", type, l->d_k)};
 }
 
-static cattn_status check(const cattn_config *c, bool pages, ca_cuda_device *info, cattn_error *error) {
-    cattn_status s;
-    if ((s = find_device(c->cuda->device, info, error)) || (s = check_shape(c, pages, error))) return s;
-    const kernel_ids ids = find_kernels(c, pages, info);
-    if ((s = check_kernel(ids.prefill, info, error))) return s;
-    return check_kernel(ids.decode, info, error);
+static cattn_status check_kernels(const ca_layout *l, bool pages, const ca_cuda_device *info, cattn_error *error) {
+    const kernel_ids ids = find_kernels(l, pages, info);
+    const cattn_status s = check_kernel(ids.prefill, info, error);
+    return s ? s : check_kernel(ids.decode, info, error);
+}
+
+static cattn_status check(const ca_chunk_layout *l, int32_t device, bool pages, ca_cuda_device *info, cattn_error *error) {
+    cattn_status s = find_device(device, info, error);
+    if (s == CATTN_OK) s = check_chunks(l, pages, error);
+    for (int32_t i = 0; i < l->n_shapes && s == CATTN_OK; i++) {
+        s = check_shape(&l->shapes[i], error);
+        if (s == CATTN_OK) s = check_kernels(&l->shapes[i].tiles, pages, info, error);
+    }
+    return s;
 }
 
 /* ---- Creating ---- */
@@ -163,16 +174,31 @@ static cattn_status copy_to_base_2(ca_device *d, const float *from, size_t n, fl
     return failure || second ? ca_device_failed(d, failure ? failure : second, error) : CATTN_OK;
 }
 
-static cattn_status prepare_kernels(ca_device *d, const cattn_config *config, cattn_error *error) {
-    const kernel_ids ids = find_kernels(config, d->source != NULL, &d->info);
+static cattn_status prepare_kernels(ca_device *d, const ca_layout *l, ca_device_shape *s, cattn_error *error) {
+    const kernel_ids ids = find_kernels(l, d->source != NULL, &d->info);
     const int32_t all[] = {ids.prefill, ids.decode, ids.write, ids.copy};
-    ca_device_kernel *const kernels[] = {&d->prefill, &d->decode, &d->write, &d->copy};
+    ca_device_kernel *const kernels[] = {&s->prefill, &s->decode, &s->write, &s->copy};
     for (int i = 0; i < 4 && all[i] >= 0; i++) {
         *kernels[i] = grid_of(all[i], &d->info);
         const char *failure = d->runtime->prepare(all[i]);
         if (failure) return ca_device_failed(d, failure, error);
     }
     return CATTN_OK;
+}
+
+static cattn_status create_shapes(ca_device *d, cattn_error *error) {
+    const ca_chunk_layout *l = d->layout;
+    cattn_status s = CATTN_OK;
+    d->shapes = ca_new(d->alloc, (size_t)l->n_shapes, sizeof *d->shapes);
+    if (!d->shapes) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for %d shapes of layers", l->n_shapes);
+    for (int32_t i = 0; i < l->n_shapes && s == CATTN_OK; i++) {
+        const ca_shape *of = &l->shapes[i];
+        d->shapes[i] = (ca_device_shape){.group = of->n_heads / of->n_kv_heads,
+                                         .prefill_tokens = find_prefill_tokens(of, d->source != NULL, &d->info),
+                                         .scale_log2 = (float)(of->scale * 1.4426950408889634)};
+        s = prepare_kernels(d, &of->tiles, &d->shapes[i], error);
+    }
+    return s;
 }
 
 static cattn_status allocate_chunks(ca_device *d, size_t n_chunks, cattn_error *error) {
@@ -187,18 +213,18 @@ static cattn_status allocate_chunks(ca_device *d, size_t n_chunks, cattn_error *
 }
 
 static cattn_status allocate_parts(ca_device *d, const cattn_config *config, size_t n_chunks, cattn_error *error) {
-    const size_t n_heads = (size_t)config->n_heads;
-    cattn_status s = prepare_kernels(d, config, error);
+    const ca_chunk_layout *l = d->layout;
+    cattn_status s = create_shapes(d, error);
     if (s || (!d->source && (s = allocate_chunks(d, n_chunks, error)))) return s;
-    if ((s = copy_to_base_2(d, config->alibi_slopes, n_heads, &d->slopes, error))) return s;
-    return copy_to_base_2(d, config->sink_logits, n_heads * (size_t)config->n_layers, &d->sinks, error);
+    if ((s = copy_to_base_2(d, config->alibi_slopes, (size_t)ca_shape_of(l, 0)->n_heads, &d->slopes, error))) return s;
+    return copy_to_base_2(d, config->sink_logits, (size_t)l->n_heads, &d->sinks, error);
 }
 
-cattn_status ca_device_create(ca_device **device, ca_alloc *alloc, const ca_layout *layout, const cattn_config *config,
+cattn_status ca_device_create(ca_device **device, ca_alloc *alloc, const ca_chunk_layout *layout, const cattn_config *config,
                               size_t n_chunks, const ca_page_source *source, cattn_error *error) {
     *device = NULL;
     ca_cuda_device info;
-    cattn_status s = check(config, source != NULL, &info, error);
+    cattn_status s = check(layout, config->cuda->device, source != NULL, &info, error);
     if (s) return s;
     ca_device *d = ca_new_zero(alloc, 1, sizeof *d);
     if (!d) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the %s", source ? "handle" : "cache");
@@ -209,9 +235,6 @@ cattn_status ca_device_create(ca_device **device, ca_alloc *alloc, const ca_layo
                      .alloc = alloc,
                      .layout = layout,
                      .sharing = config->sharing,
-                     .group = config->n_heads / config->n_kv_heads,
-                     .prefill_tokens = find_prefill_tokens(config, source != NULL, &info),
-                     .scale_log2 = (float)(config->scale * 1.4426950408889634),
                      .softcap = (float)(config->softcap * 1.4426950408889634),
                      .most_bytes = source ? SIZE_MAX : (size_t)workspace};
     if (source) d->pages = *source, d->source = &d->pages;
@@ -242,6 +265,7 @@ static void free_host(ca_device **device) {
     CA_ARRAY_FREE(d->alloc, &d->staging);
     CA_ARRAY_FREE(d->alloc, &d->plans);
     CA_ARRAY_FREE(d->alloc, &d->images);
+    ca_delete(d->alloc, d->shapes, (size_t)d->layout->n_shapes, sizeof *d->shapes);
     ca_delete(d->alloc, d, 1, sizeof *d);
     *device = NULL;
 }
@@ -271,15 +295,17 @@ void ca_device_destroy(ca_device **device) {
 
 /* ---- Plans ---- */
 
-int ca_device_add_plan(ca_device *d) {
+int ca_device_add_plan(ca_device *d, int32_t shape) {
+    const ca_shape *of = &d->layout->shapes[shape];
+    const ca_device_shape *s = &d->shapes[shape];
     if (CA_ROOM(d->alloc, &d->plans, 1) || CA_ROOM(d->alloc, &d->images, 1)) return -1;
-    const ca_device_plan_config config = {.n_heads = d->layout->n_kv_heads,
-                                          .group = d->group,
-                                          .head_dim = d->layout->d_k,
-                                          .tile_bytes = (int64_t)d->layout->tile_bytes,
-                                          .prefill_tokens = d->prefill_tokens,
-                                          .prefill_blocks = d->prefill.blocks,
-                                          .decode_blocks = d->decode.blocks,
+    const ca_device_plan_config config = {.n_heads = of->n_kv_heads,
+                                          .group = s->group,
+                                          .head_dim = of->tiles.d_k,
+                                          .tile_bytes = (int64_t)of->tiles.tile_bytes,
+                                          .prefill_tokens = s->prefill_tokens,
+                                          .prefill_blocks = s->prefill.blocks,
+                                          .decode_blocks = s->decode.blocks,
                                           .source = d->source};
     ca_device_plan_init(&d->plans.at[d->plans.n++], &config, d->alloc);
     d->images.at[d->images.n++] = (ca_device_buffer){0};
@@ -287,10 +313,11 @@ int ca_device_add_plan(ca_device *d) {
 }
 
 /* The limits of tasks do not matter, since only the CPU has tasks; on a device ca_device_plan divides the work. */
-ca_plan_config ca_device_plan_for(const ca_device *d, int32_t n_sink_tokens) {
-    return (ca_plan_config){.together = d->sharing == CATTN_SHARED,
-                            .group = d->group,
-                            .max_rows = d->prefill_tokens,
+ca_plan_config ca_device_plan_for(const ca_device *d, int32_t shape, int32_t n_sink_tokens) {
+    return (ca_plan_config){.shape = shape,
+                            .together = d->sharing == CATTN_SHARED,
+                            .group = d->shapes[shape].group,
+                            .max_rows = d->shapes[shape].prefill_tokens,
                             .min_slice = CA_CUDA_PREFILL_ROWS,
                             .chunk_cost = 8,
                             .min_tasks = 1,

@@ -49,21 +49,27 @@ typedef struct ca_device_kernel {
     int32_t id, blocks;
 } ca_device_kernel;
 
+/* What follows from a shape of the layers (ca_shape) and the device. */
+typedef struct ca_device_shape {
+    int32_t group;          /* query heads of a KV head */
+    int32_t prefill_tokens; /* the most tokens of a work item for the prefill kernel */
+    float scale_log2;       /* base 2 */
+    ca_device_kernel prefill, decode, write, copy;
+} ca_device_shape;
+
 typedef struct ca_device {
     const ca_cuda_runtime *runtime;
     int32_t id;
     ca_cuda_device info;
     ca_alloc *alloc; /* of the host */
-    const ca_layout *layout;
+    const ca_chunk_layout *layout;
+    ca_device_shape *shapes;      /* [layout->n_shapes] */
     ca_page_source pages;         /* foreign ones */
     const ca_page_source *source; /* those; NULL: the chunks are its own */
     cattn_sharing sharing;
-    int32_t group;             /* query heads of a KV head */
-    int32_t prefill_tokens;    /* the most tokens of a work item for the prefill kernel */
-    float scale_log2, softcap; /* base 2 */
-    ca_device_kernel prefill, decode, write, copy;
-    void *kv;                          /* [chunks][layers][KV heads] pairs of tiles; NULL with a source */
-    float *slopes, *sinks;             /* [query heads], [layers][query heads], base 2; NULL: none */
+    float softcap;                     /* base 2 */
+    void *kv;                          /* [chunks] of the layout; NULL with a source */
+    float *slopes, *sinks;             /* [query heads], [query heads of all layers], base 2; NULL: none */
     size_t bytes;                      /* of device memory but the chunks' */
     size_t most_bytes;                 /* that the budget leaves for it */
     CA_ARRAY(ca_device_plan) plans;    /* as the cache's plans */
@@ -94,7 +100,7 @@ uint64_t ca_device_chunk_budget(uint64_t budget_bytes);
  * its limit and the fix; CATTN_ERR_UNSUPPORTED says what the machine lacks; CATTN_ERR_NOMEM where the host or the device has no
  * memory. Errors leave *device NULL.
  */
-cattn_status ca_device_create(ca_device **device, ca_alloc *alloc, const ca_layout *layout, const cattn_config *config,
+cattn_status ca_device_create(ca_device **device, ca_alloc *alloc, const ca_chunk_layout *layout, const cattn_config *config,
                               size_t n_chunks, const ca_page_source *source, cattn_error *error);
 
 /* Waits until the device is idle, and sets *device to NULL, which it may be already. */
@@ -104,10 +110,10 @@ void ca_device_destroy(ca_device **device);
 void ca_device_abandon(ca_device **device);
 
 /* Add the image of one more plan. Returns 0, or -1 without memory. */
-int ca_device_add_plan(ca_device *device);
+int ca_device_add_plan(ca_device *device, int32_t shape);
 
 /* How plans for this device are made, without a window. */
-ca_plan_config ca_device_plan_for(const ca_device *device, int32_t n_sink_tokens);
+ca_plan_config ca_device_plan_for(const ca_device *device, int32_t shape, int32_t n_sink_tokens);
 
 /* Make the device current, and the one before it again. */
 cattn_status ca_device_enter(ca_device *device, int32_t *before, cattn_error *error);

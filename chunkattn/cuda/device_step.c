@@ -59,30 +59,26 @@ static cattn_status grow_image(ca_device *d, size_t i, cattn_error *error) {
     return replace_buffer(d, &d->images.at[i], bytes, error);
 }
 
-/* Elements of all query heads of a state. */
-static size_t state_heads(const ca_device *d) { return (size_t)d->layout->n_kv_heads * (size_t)d->group; }
+static size_t most(size_t a, size_t b) { return a > b ? a : b; }
 
 /* All plans use the same workspace, one after the other. */
 static cattn_status grow_workspace(ca_device *d, size_t n_before, size_t n_after, cattn_error *error) {
-    size_t n_states = 0, n_carried = 0, n_rows = 0;
+    size_t bytes[CA_N_WORK] = {0};
     cattn_status s = CATTN_OK;
     for (size_t i = 0; i < d->plans.n && s == CATTN_OK; i++) {
         const ca_device_plan *p = &d->plans.at[i];
-        if ((size_t)p->n_states > n_states) n_states = (size_t)p->n_states;
-        if ((size_t)p->n_carried > n_carried) n_carried = (size_t)p->n_carried;
-        n_rows = p->n[CA_IMAGE_POSITION];
+        const size_t heads = (size_t)(p->config.n_heads * p->config.group), dim = (size_t)p->config.head_dim;
+        const size_t n_states = (size_t)p->n_states, n_carried = (size_t)p->n_carried, n_rows = p->n[CA_IMAGE_POSITION];
+        const size_t carry = CA_CUDA_QUARTERS * (dim + CA_CUDA_CARRY), size = sizeof(float);
+        bytes[CA_WORK_STATES] = most(bytes[CA_WORK_STATES], n_states * heads * dim * size);
+        bytes[CA_WORK_ML] = most(bytes[CA_WORK_ML], n_states * heads * 2 * size);
+        bytes[CA_WORK_CARRY] = most(bytes[CA_WORK_CARRY], n_carried * heads * carry * size);
+        bytes[CA_WORK_ARRIVALS] = most(bytes[CA_WORK_ARRIVALS], n_rows * (size_t)p->config.n_heads * sizeof(uint32_t));
         s = grow_image(d, i, error);
     }
-    const size_t heads = state_heads(d), dim = (size_t)d->layout->d_k, size = sizeof(float);
     if (n_after > d->after_capacity) d->after_capacity = 2 * n_after;
     const size_t n_copies = n_before + n_after > 0 ? d->after_capacity + n_before : 0;
-    const size_t bytes[CA_N_WORK] = {
-        [CA_WORK_STATES] = n_states * heads * dim * size,
-        [CA_WORK_ML] = n_states * heads * 2 * size,
-        [CA_WORK_CARRY] = n_carried * heads * CA_CUDA_QUARTERS * (dim + CA_CUDA_CARRY) * size,
-        [CA_WORK_ARRIVALS] = n_rows * (size_t)d->layout->n_kv_heads * sizeof(uint32_t),
-        [CA_WORK_COMMANDS] = n_copies > 0 ? CA_COPIES_HEADER + n_copies * sizeof(ca_cuda_copy) : 0,
-    };
+    bytes[CA_WORK_COMMANDS] = n_copies > 0 ? CA_COPIES_HEADER + n_copies * sizeof(ca_cuda_copy) : 0;
     for (int i = 0; i < CA_N_WORK && s == CATTN_OK; i++) s = grow_work(d, (ca_workspace)i, bytes[i], error);
     return s;
 }
@@ -199,15 +195,35 @@ static void send_copies(sender *s, const ca_kv_commands *before, const ca_kv_com
     if (before->n > 0) send(s, to, write_copies(stage(s), before->at, before->n));
 }
 
-/* Copy slots in n_tiles pairs of tiles from `kv` on; the header's number `which` says how many copies there are. */
-static const char *launch_copies(const ca_device *d, const char *header, int which, const char *copies, void *kv,
+/* The layer's tiles in chunk 0. */
+static char *layer_tiles(const ca_device *d, int32_t layer) { return (char *)d->kv + d->layout->layers[layer].begin; }
+
+static const ca_device_shape *shape_of(const ca_device *d, int32_t layer) { return &d->shapes[d->layout->layers[layer].shape]; }
+
+/* Copy slots in n_tiles pairs of tiles from a layer's on; the header's number `which` says how many copies there are. */
+static const char *launch_copies(const ca_device *d, const char *header, int which, const char *copies, int32_t layer,
                                  int32_t n_tiles, ca_cuda_stream stream) {
+    const ca_device_kernel *copy = &shape_of(d, layer)->copy;
     const ca_cuda_copy_args args = {.n_copies = (const int32_t *)header + which,
                                     .copies = (const ca_cuda_copy *)copies,
-                                    .kv = kv,
+                                    .kv = layer_tiles(d, layer),
                                     .chunk_bytes = (int64_t)d->layout->chunk_bytes,
                                     .n_tiles = n_tiles};
-    return d->runtime->launch(d->copy.id, d->copy.blocks, &args, stream);
+    return d->runtime->launch(copy->id, copy->blocks, &args, stream);
+}
+
+/* The same in all layers: a launch for each run of tiles of one head size. */
+static const char *launch_all_copies(const ca_device *d, const char *header, int which, const char *copies,
+                                     ca_cuda_stream stream) {
+    const ca_chunk_layout *l = d->layout;
+    const char *failure = NULL;
+    for (int32_t first = 0, layer; first < l->n_layers && !failure; first = layer) {
+        int32_t n_tiles = 0;
+        for (layer = first; layer < l->n_layers && shape_of(d, layer)->copy.id == shape_of(d, first)->copy.id; layer++)
+            if (ca_layer_stores(l, layer)) n_tiles += ca_shape_of(l, layer)->n_kv_heads;
+        if (n_tiles > 0) failure = launch_copies(d, header, which, copies, first, n_tiles, stream);
+    }
+    return failure;
 }
 
 cattn_status ca_device_begin(ca_device *d, const ca_device_rows *rows, const ca_kv_commands *before,
@@ -224,8 +240,8 @@ cattn_status ca_device_begin(ca_device *d, const ca_device_rows *rows, const ca_
     if (!s.failure && s.used > 0) s.failure = d->runtime->record(d->free_staging->event, d->stream);
     const char *header = d->work[CA_WORK_COMMANDS].at;
     if (!s.failure && before->n > 0)
-        s.failure = launch_copies(d, header, 0, header + CA_COPIES_HEADER + d->after_capacity * sizeof(ca_cuda_copy), d->kv,
-                                  (int32_t)d->layout->n_tiles, d->stream);
+        s.failure =
+            launch_all_copies(d, header, 0, header + CA_COPIES_HEADER + d->after_capacity * sizeof(ca_cuda_copy), d->stream);
     return s.failure ? ca_device_failed(d, s.failure, error) : CATTN_OK;
 }
 
@@ -240,7 +256,7 @@ void ca_device_execute(ca_device *d, const ca_kv_command *commands, size_t n) {
     memcpy(d->now_host, header, sizeof header);
     const size_t bytes = sizeof header + write_copies(d->now_host + sizeof header, commands, n);
     if (!failure) failure = b->copy(d->now, d->now_host, bytes, NULL);
-    if (!failure) failure = launch_copies(d, d->now, 0, d->now + CA_COPIES_HEADER, d->kv, (int32_t)d->layout->n_tiles, NULL);
+    if (!failure) failure = launch_all_copies(d, d->now, 0, d->now + CA_COPIES_HEADER, NULL);
     if (!failure) failure = b->synchronize();
     if (failure && !d->failure) d->failure = failure;
     ca_device_leave(d, before);
@@ -253,11 +269,6 @@ static ca_cuda_view view_of(const cattn_view *v) {
     return (ca_cuda_view){v->data, v->row_stride * size, v->head_stride * size, v->type, 0};
 }
 
-/* The layer's tiles in chunk 0. */
-static char *layer_tiles(const ca_device *d, int32_t layer) {
-    return (char *)d->kv + ca_layout_tile(d->layout, layer, 0) * d->layout->tile_bytes;
-}
-
 static const int32_t *array_on_device(const ca_device *d, int32_t plan, int array) {
     return (const int32_t *)d->images.at[plan].at + d->plans.at[plan].at[array];
 }
@@ -265,6 +276,8 @@ static const int32_t *array_on_device(const ca_device *d, int32_t plan, int arra
 /* All plans have the same rows in the same order. */
 cattn_status ca_device_write(ca_device *d, int32_t layer, const cattn_view *k, const cattn_view *v, ca_cuda_stream stream,
                              cattn_error *error) {
+    const ca_device_kernel *write = &shape_of(d, layer)->write;
+    const int32_t n_kv_heads = ca_shape_of(d->layout, layer)->n_kv_heads;
     const ca_cuda_write_args args = {.n_rows = array_on_device(d, 0, CA_IMAGE_N_ROWS),
                                      .source = array_on_device(d, 0, CA_IMAGE_SOURCE),
                                      .position = array_on_device(d, 0, CA_IMAGE_POSITION),
@@ -273,15 +286,16 @@ cattn_status ca_device_write(ca_device *d, int32_t layer, const cattn_view *k, c
                                      .chunk_bytes = (int64_t)d->layout->chunk_bytes,
                                      .k = view_of(k),
                                      .v = view_of(v),
-                                     .n_kv_heads = d->layout->n_kv_heads};
-    const char *failure = d->runtime->launch(d->write.id, d->write.blocks, &args, stream);
+                                     .n_kv_heads = n_kv_heads};
+    const char *failure = d->runtime->launch(write->id, write->blocks, &args, stream);
     const char *header = d->work[CA_WORK_COMMANDS].at;
     if (!failure && d->copies_after)
-        failure = launch_copies(d, header, 1, header + CA_COPIES_HEADER, layer_tiles(d, layer), d->layout->n_kv_heads, stream);
+        failure = launch_copies(d, header, 1, header + CA_COPIES_HEADER, layer, n_kv_heads, stream);
     return failure ? ca_device_failed(d, failure, error) : CATTN_OK;
 }
 
 static ca_cuda_attend_args attend_args(const ca_device *d, int32_t layer, int32_t plan, const ca_plan_config *config) {
+    const ca_device_shape *s = shape_of(d, layer);
     return (ca_cuda_attend_args){
         .position = array_on_device(d, plan, CA_IMAGE_POSITION),
         .source = array_on_device(d, plan, CA_IMAGE_SOURCE),
@@ -294,12 +308,12 @@ static ca_cuda_attend_args attend_args(const ca_device *d, int32_t layer, int32_
         .carry = d->work[CA_WORK_CARRY].at,
         .arrivals = d->work[CA_WORK_ARRIVALS].at,
         .slopes = d->slopes,
-        .sinks = d->sinks ? d->sinks + (size_t)layer * state_heads(d) : NULL,
-        .scale_log2 = d->scale_log2,
+        .sinks = d->sinks ? d->sinks + d->layout->layers[layer].first_head : NULL,
+        .scale_log2 = s->scale_log2,
         .softcap = d->softcap,
-        .n_kv_heads = d->layout->n_kv_heads,
-        .group = d->group,
-        .group_inverse = (65536 + (uint32_t)d->group - 1) / (uint32_t)d->group,
+        .n_kv_heads = ca_shape_of(d->layout, layer)->n_kv_heads,
+        .group = s->group,
+        .group_inverse = (65536 + (uint32_t)s->group - 1) / (uint32_t)s->group,
         .window = config->window,
         .n_sink_tokens = config->n_sink_tokens,
     };
@@ -316,7 +330,7 @@ cattn_status ca_device_attend(ca_device *d, int32_t layer, int32_t plan, const c
     const char *failure = NULL;
     for (int l = 0; l < CA_N_LISTS && !failure; l++) {
         if (!(d->lists >> l & 1)) continue;
-        const ca_device_kernel *kernel = ca_list_decodes(l) ? &d->decode : &d->prefill;
+        const ca_device_kernel *kernel = ca_list_decodes(l) ? &shape_of(d, layer)->decode : &shape_of(d, layer)->prefill;
         args.items = (const ca_work_item *)array_on_device(d, plan, CA_IMAGE_ITEMS + l);
         args.parts = array_on_device(d, plan, CA_IMAGE_PARTS + l);
         args.pages.items = (const ca_work_item_pages *)array_on_device(d, plan, CA_IMAGE_PAGES + l);

@@ -4,7 +4,6 @@
 
 #include "chunkattn/attn/backend.h"
 #include "chunkattn/base/guard.h"
-#include "chunkattn/cache/layout.h"
 #include "chunkattn_pages.h"
 #include "page_plan.h"
 
@@ -21,17 +20,19 @@ struct cattn_pages {
     ca_guard guard;
     ca_alloc alloc;
     ca_compute compute;
-    int64_t most_ids;        /* ids from here on are refused */
-    int32_t most_tokens;     /* of a sequence */
-    ca_layout layout;        /* of packed tiles; a chunk is a page */
-    ca_layout chunk_layout;  /* of the plan's chunks: the same, but with ca_backend.page_chunk slots where that is set */
-    ca_tile_source source;   /* on the CPU, as the next one */
-    ca_page_worker *workers; /* [n_threads] */
-    ca_page_seqs seqs;       /* of the batch being planned */
-    int64_t n_rows;          /* of the last plan, as is `plan` */
+    int64_t most_ids;             /* ids from here on are refused */
+    int32_t most_tokens;          /* of a sequence */
+    ca_chunk_layout layout;       /* of packed tiles; a chunk is a page */
+    ca_chunk_layout chunk_layout; /* of the plan's chunks: the same, but with ca_backend.page_chunk slots where that is set */
+    ca_tile_source source;        /* on the CPU, as the next one */
+    ca_page_worker *workers;      /* [n_threads] */
+    ca_page_seqs seqs;            /* of the batch being planned */
+    int64_t n_rows;               /* of the last plan, as is `plan` */
     ca_page_plan plan;
-    int32_t *layer_plan;  /* [n_layers] index in plan.plans */
-    cattn_page_view k, v; /* during an attend, on the CPU */
+    int32_t *layer_plan; /* [n_layers] index in plan.plans */
+    /* During an attend, on the CPU. */
+    int32_t layer;
+    cattn_page_view k, v;
 };
 
 /*

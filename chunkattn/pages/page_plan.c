@@ -16,9 +16,9 @@ void ca_page_plan_free(ca_page_plan *p) {
     ca_tables_free(&p->tables);
 }
 
-int32_t ca_page_plan_add(ca_page_plan *p, const ca_plan_config *config, const ca_layout *layout) {
+int32_t ca_page_plan_add(ca_page_plan *p, const ca_plan_config *config, const ca_chunk_layout *layout) {
     for (size_t i = 0; i < p->plans.n; i++)
-        if (p->plans.at[i].config.window == config->window) return (int32_t)i;
+        if (ca_plan_serves(&p->plans.at[i], config->shape, config->window)) return (int32_t)i;
     if (CA_ROOM(p->alloc, &p->plans, 1)) return -1;
     ca_plan_init(&p->plans.at[p->plans.n], config, NULL, layout, p->alloc);
     return (int32_t)p->plans.n++;

@@ -40,7 +40,7 @@ void ca_page_plan_init(ca_page_plan *p, int32_t log2_page, bool numbered, bool a
 void ca_page_plan_free(ca_page_plan *p);
 
 /* The index of the plan with this configuration, added if there is none; -1 without memory. */
-int32_t ca_page_plan_add(ca_page_plan *p, const ca_plan_config *config, const ca_layout *layout);
+int32_t ca_page_plan_add(ca_page_plan *p, const ca_plan_config *config, const ca_chunk_layout *layout);
 
 /*
  * Plan these sequences, and reserve the workspace of attn (unless NULL) for them. CATTN_ERR_NOMEM leaves the plan as it was, or

@@ -126,7 +126,7 @@ static void attend(cattn_pages *pages, int64_t n_rows, float *out, float *lse) {
     for (size_t i = 0; i < n; i++) q[i] = element((int64_t)(i / (HEADS * DIM)), (int)(i % (HEADS * DIM)));
     const cattn_view q_view = {q, CATTN_F32, HEADS * DIM, DIM}, out_view = {out, CATTN_F32, HEADS * DIM, DIM};
     cattn_page_view k, v;
-    FUZZ_CHECK(cattn_pages_views(pages, CATTN_PAGES_VLLM, w.kv, MAX_PAGES, &k, &v, &w.error) == CATTN_OK, "%s",
+    FUZZ_CHECK(cattn_pages_views(pages, 0, CATTN_PAGES_VLLM, w.kv, MAX_PAGES, &k, &v, &w.error) == CATTN_OK, "%s",
                w.error.message);
     FUZZ_CHECK(cattn_pages_attend(pages, 0, &k, &v, &q_view, &out_view, lse, &w.error) == CATTN_OK, "%s", w.error.message);
     free(q);

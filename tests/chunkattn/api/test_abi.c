@@ -20,7 +20,7 @@
 #define NO_PADDING(type, last)                                                                                                 \
     _Static_assert(offsetof(cattn_##type, last) + sizeof((cattn_##type *)0)->last == sizeof(cattn_##type),                     \
                    "cattn_" #type " ends with padding; order the fields so that it has none")
-NO_PADDING(config, tier_fingerprint);
+NO_PADDING(config, kv_source);
 NO_PADDING(stats, tokens_imported);
 NO_PADDING(fit_request, headroom_bytes);
 NO_PADDING(fit_result, bytes_available);
@@ -146,7 +146,7 @@ typedef struct struct_case {
 #define CASE(type, input, call)                                                                                                \
     { "cattn_" #type, sizeof(cattn_##type), sizeof(cattn_##type), input, call }
 static const struct_case struct_cases[] = {
-    CASE(config, true, call_create),
+    GROWN(config, tier_fingerprint, true, call_create),
     GROWN(join_options, flags, true, call_join),
     CASE(rows, true, call_rows),
     CASE(fit_request, true, call_fit),

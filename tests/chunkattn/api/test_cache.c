@@ -93,10 +93,30 @@ static void config_is_checked(void **state) {
     BAD(alibi_slopes, none, "alibi_slopes[0] is nan");
     BAD(sink_logits, sinks, "sink_logits[1][1], where it is not -INFINITY for none, is 1e+07");
     BAD(sink_logits, none, "sink_logits[0][0]");
+    static const int32_t heads[] = {4, 6}, odd_heads[] = {4, 3}, kv_heads[] = {2, 0}, dims[] = {64, 65}, dims_v[] = {0, 16};
+    static const float scales[] = {0, NAN}, gentle[HEADS] = {0};
+    BAD(layer_n_heads, odd_heads, "layer_n_heads[1] is 3; it must be 1 to 128 times n_kv_heads, which is 2");
+    BAD(layer_n_kv_heads, kv_heads, "layer_n_kv_heads[1] is 0");
+    BAD(layer_head_dim, dims, "layer_head_dim[1] is 65");
+    BAD(layer_head_dim_v, dims_v, "layer_head_dim_v[1] is 16");
+    BAD(layer_scale, scales, "layer_scale[1] is not a finite number");
+    static const int32_t later[] = {1, 1}, negative[] = {0, -1}, unequal[] = {32, 64}, first[] = {0, 0};
+    BAD(kv_source, later, "kv_source[0] is 1; it must be 0, or an earlier layer whose kv_source is that layer itself");
+    BAD(kv_source, negative, "kv_source[1] is -1");
     BAD(level, "sse9", "sse9");
     BAD(allocator.alloc, (void *(*)(void *, size_t, size_t))(void *)malloc, "allocator");
 #undef BAD
     cattn_config c = good;
+    c.kv_source = first;
+    c.layer_head_dim = unequal;
+    expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_ARG, &error,
+           "kv_source[1] is 0, which has 2 KV heads of 32 and 32; layer 1 has 2 of 64 and 64, and they must agree");
+    c = good;
+    c.alibi_slopes = gentle;
+    c.layer_n_heads = heads;
+    expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_ARG, &error,
+           "alibi_slopes is set, but layer_n_heads[1] is 6 and that of layer 0 is 4; they must agree");
+    c = good;
     c.kv_type = CATTN_E4M3;
     expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_UNSUPPORTED, &error, "set cuda, or use CATTN_I8");
     c = good;

@@ -444,7 +444,10 @@ static void other_kinds_of_cache_are_refused(void **state) {
                                         "tier_fingerprint",
                                         "windows",
                                         "softcap",
+                                        "shape of its layers",
+                                        "kv_source",
                                         "kernel level"};
+    static const int32_t other_dims[] = {32, 64}, one_source[] = {0, 0};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         cattn_config other = config;
         switch (i) {
@@ -459,6 +462,8 @@ static void other_kinds_of_cache_are_refused(void **state) {
         case 8: other.tier_fingerprint[1] = 1; break;
         case 9: other.windows = windows; break;
         case 10: other.softcap = 20; break;
+        case 11: other.layer_head_dim = other_dims; break;
+        case 12: other.kv_source = one_source; break;
         default: other.level = config.level[0] == 'r' ? "avx2" : "ref";
         }
         cattn_cache *b;

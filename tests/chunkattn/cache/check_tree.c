@@ -185,7 +185,7 @@ static void check_restores(ca_tree *tree, const totals *sum) {
     assert_int_equal(n_coming, n_due);
 }
 
-void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
+void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_chunk_layout *layout) {
     assert_ptr_equal(layout, tree->layout);
     const ca_tree_counts *counts = ca_tree_get_counts(tree);
     totals sum = {.refs = calloc(4 * MAX_CHUNKS, sizeof *sum.refs)};
@@ -279,7 +279,7 @@ static bool covers(const ca_node *node, const ca_seq *seq) {
     return at != NULL;
 }
 
-void draw_tree(ca_tree *tree, const ca_layout *layout, const cattn_seq *seqs, int n_seqs, char *text, size_t size) {
+void draw_tree(ca_tree *tree, const ca_chunk_layout *layout, const cattn_seq *seqs, int n_seqs, char *text, size_t size) {
     pen p = {text, size, 0};
     ca_chunk_id names[64];
     size_t n_names = 0;

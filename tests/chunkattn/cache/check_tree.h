@@ -7,7 +7,7 @@
 #include "chunkattn/cache/tree.h"
 
 /* Fail the running test, with the invariant that is broken, unless all invariants of tree.h and of the counters hold. */
-void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout);
+void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_chunk_layout *layout);
 
 /* The same for the tree's shape: no two nodes could be merged. This holds unless an allocation has failed. */
 void check_canonical(ca_tree *tree);
@@ -22,7 +22,7 @@ void check_canonical(ca_tree *tree);
  * from 1.
  * "=2" at the end means that sequence 2 ends there.
  */
-void draw_tree(ca_tree *tree, const ca_layout *layout, const cattn_seq *seqs, int n_seqs, char *text, size_t size);
+void draw_tree(ca_tree *tree, const ca_chunk_layout *layout, const cattn_seq *seqs, int n_seqs, char *text, size_t size);
 
 /* Hash of everything that a failed call must leave unchanged: nodes, sequences, chunks and counters. */
 uint64_t hash_tree(ca_tree *tree, ca_chunk_pool *pool);

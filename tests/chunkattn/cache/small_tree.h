@@ -4,11 +4,12 @@
 
 #include "check_tree.h"
 #include "chunkattn/cache/tree_internal.h"
+#include "small_layout.h"
 
 enum { C = 4, MAX_SEQS = 8 };
 
 typedef struct world {
-    ca_layout layout;
+    ca_chunk_layout layout;
     ca_alloc alloc;
     ca_chunk_pool *pool;
     ca_tree *tree;
@@ -19,17 +20,18 @@ typedef struct world {
 static inline void setup(world *w, cattn_sharing sharing, cattn_retention retention, int n_chunks) {
     *w = (world){.alloc = ca_alloc_default()};
     const ca_tree_config config = {.sharing = sharing, .retention = retention};
-    ca_layout_init(&w->layout, CATTN_F32, 1, 1, 32, 32, C); /* a chunk has 1 KiB, a page four chunks */
+    small_layout(&w->layout, 1, 32, C); /* a chunk has 1 KiB, a page four chunks */
     const uint64_t metadata = 1 << 16;
-    assert_int_equal(ca_chunk_pool_create(&w->pool, &w->alloc, w->layout.n_tiles, w->layout.tile_bytes,
-                                          metadata + (uint64_t)n_chunks * w->layout.chunk_bytes),
-                     CATTN_OK);
+    assert_int_equal(
+        ca_chunk_pool_create(&w->pool, &w->alloc, w->layout.chunk_bytes, metadata + (uint64_t)n_chunks * w->layout.chunk_bytes),
+        CATTN_OK);
     assert_int_equal(ca_tree_create(&w->tree, &config, &w->layout, w->pool, &w->alloc), CATTN_OK);
 }
 
 static inline void teardown(world *w) {
     ca_tree_destroy(&w->tree);
     ca_chunk_pool_destroy(&w->pool);
+    small_layout_free(&w->layout);
     assert_int_equal(w->alloc.bytes, 0);
 }
 

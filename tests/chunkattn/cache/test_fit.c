@@ -2,13 +2,14 @@
 #include "tests/support/testing.h"
 
 #include "chunkattn/cache/tree_internal.h"
+#include "small_layout.h"
 
 #include <stdbool.h>
 
 enum { MOST_SEQS = 17, MOST_TOKENS = 5000 };
 
 typedef struct world {
-    ca_layout layout;
+    ca_chunk_layout layout;
     ca_alloc alloc;
     ca_chunk_pool *pool;
     ca_tree *tree;
@@ -17,14 +18,15 @@ typedef struct world {
 static void setup(world *w, cattn_sharing sharing, int c) {
     *w = (world){.alloc = ca_alloc_default()};
     const ca_tree_config config = {.sharing = sharing, .retention = CATTN_RETAIN_NONE};
-    ca_layout_init(&w->layout, CATTN_F32, 1, 1, 2, 2, c);
-    assert_int_equal(ca_chunk_pool_create(&w->pool, &w->alloc, w->layout.n_tiles, w->layout.tile_bytes, 16 << 20), CATTN_OK);
+    small_layout(&w->layout, 1, 2, c);
+    assert_int_equal(ca_chunk_pool_create(&w->pool, &w->alloc, w->layout.chunk_bytes, 16 << 20), CATTN_OK);
     assert_int_equal(ca_tree_create(&w->tree, &config, &w->layout, w->pool, &w->alloc), CATTN_OK);
 }
 
 static void teardown(world *w) {
     ca_tree_destroy(&w->tree);
     ca_chunk_pool_destroy(&w->pool);
+    small_layout_free(&w->layout);
     assert_int_equal(w->alloc.bytes, 0);
 }
 

@@ -8,13 +8,14 @@
 #include "check_tree.h"
 #include "chunkattn/attn/kv_copy.h"
 #include "chunkattn/cache/tree_internal.h"
+#include "small_layout.h"
 
 #include <string.h>
 
 enum { D = 32, MAX_SEQS = 8, MAX_ROWS = 16384, N_LAYERS = 2 };
 
 typedef struct world {
-    ca_layout layout;
+    ca_chunk_layout layout;
     ca_alloc alloc;
     ca_chunk_pool *pool;
     ca_tree *tree;
@@ -40,17 +41,18 @@ static void setup(world *w, int c, cattn_sharing sharing, cattn_retention retent
     w->before = (ca_kv_commands){w->before_at, 0, CA_KV_PENDING + MAX_ROWS};
     w->after = (ca_kv_commands){w->after_at, 0, MAX_ROWS};
     const ca_tree_config config = {.sharing = sharing, .retention = retention, .executor = {execute_early, w}};
-    ca_layout_init(&w->layout, CATTN_F32, N_LAYERS, 1, D, D, c);
+    small_layout(&w->layout, N_LAYERS, D, c);
     const uint64_t metadata = 1 << 16;
-    assert_int_equal(ca_chunk_pool_create(&w->pool, &w->alloc, w->layout.n_tiles, w->layout.tile_bytes,
-                                          metadata + n_chunks * w->layout.chunk_bytes),
-                     CATTN_OK);
+    assert_int_equal(
+        ca_chunk_pool_create(&w->pool, &w->alloc, w->layout.chunk_bytes, metadata + n_chunks * w->layout.chunk_bytes),
+        CATTN_OK);
     assert_int_equal(ca_tree_create(&w->tree, &config, &w->layout, w->pool, &w->alloc), CATTN_OK);
 }
 
 static void teardown(world *w) {
     ca_tree_destroy(&w->tree);
     ca_chunk_pool_destroy(&w->pool);
+    small_layout_free(&w->layout);
     assert_int_equal(w->alloc.bytes, 0);
 }
 
@@ -99,25 +101,27 @@ static float k_of(int32_t token, int layer, int i) { return (float)(token * 100 
 static float v_of(int32_t token, int layer, int i) { return -k_of(token, layer, i) - 0.5f; }
 
 static void write_row(world *w, ca_chunk_id chunk, int slot, int32_t token) {
+    const ca_layout *l = &w->layout.shapes->tiles;
     for (int layer = 0; layer < N_LAYERS; layer++) {
         float k[D], v[D];
         for (int i = 0; i < D; i++) {
             k[i] = k_of(token, layer, i);
             v[i] = v_of(token, layer, i);
         }
-        char *tile = ca_chunk_tile(w->pool, chunk, ca_layout_tile(&w->layout, layer, 0));
-        ca_layout_write(&w->layout, tile, tile + w->layout.k_bytes, ca_chunk_open(w->pool, chunk), slot, k, v);
+        char *tile = small_tile(w->pool, &w->layout, chunk, layer);
+        ca_layout_write(l, tile, tile + l->k_bytes, ca_chunk_open(w->pool, chunk), slot, k, v);
     }
 }
 
 static void check_slot(world *w, ca_chunk_id chunk, int slot, int32_t token) {
+    const ca_layout *l = &w->layout.shapes->tiles;
     const uint32_t open = ca_chunk_open(w->pool, chunk);
     for (int layer = 0; layer < N_LAYERS; layer++) {
-        const char *tile = ca_chunk_tile(w->pool, chunk, ca_layout_tile(&w->layout, layer, 0));
-        const float *k = (const float *)tile, *v = (const float *)(tile + w->layout.k_bytes);
+        const char *tile = small_tile(w->pool, &w->layout, chunk, layer);
+        const float *k = (const float *)tile, *v = (const float *)(tile + l->k_bytes);
         for (int i = 0; i < D; i++) {
-            assert_true(k[ca_layout_k_index(&w->layout, open, slot, i)] == k_of(token, layer, i));
-            assert_true(v[ca_layout_v_index(&w->layout, slot, i)] == v_of(token, layer, i));
+            assert_true(k[ca_layout_k_index(l, open, slot, i)] == k_of(token, layer, i));
+            assert_true(v[ca_layout_v_index(l, slot, i)] == v_of(token, layer, i));
         }
     }
 }

@@ -40,8 +40,7 @@ static void indices_follow_the_drawing(void **state) {
     (void)state;
     for (int t = 0; t < N_TYPES; t++) {
         ca_layout l;
-        ca_layout_init(&l, types[t], 2, 3, 80, 64, 16);
-        assert_int_equal(1 << l.log2_c, l.c);
+        ca_layout_init(&l, types[t], 80, 64, 16);
         size_t at = 0;
         const int n = types[t] == CATTN_I8 ? 4 : types[t] == CATTN_BF16 ? 2 : 1; /* quads, pairs, singles */
         for (int line = 0; line < 80 / n; line++)
@@ -65,19 +64,12 @@ static void tiles_are_aligned_and_do_not_overlap(void **state) {
             for (int c = 4; c <= 256; c *= 2) {
                 ca_layout l;
                 const int d_k = ca_head_sizes[k], d_v = ca_head_sizes[CA_N_HEAD_SIZES - 1 - k];
-                ca_layout_init(&l, types[t], 3, 2, d_k, d_v, c);
+                ca_layout_init(&l, types[t], d_k, d_v, c);
                 const size_t scales = types[t] == CATTN_I8 ? (size_t)c * sizeof(float) : 0;
                 assert_true(l.k_bytes >= (size_t)d_k * (size_t)c * ca_type_size(types[t]) + scales);
                 assert_true(l.v_bytes >= (size_t)d_v * (size_t)c * ca_type_size(types[t]) + scales);
-                size_t n = 0;
-                for (int layer = 0; layer < 3; layer++)
-                    for (int head = 0; head < 2; head++) {
-                        assert_int_equal(ca_layout_tile(&l, layer, head), n);
-                        n++;
-                    }
                 assert_int_equal(l.k_bytes % 64 + l.v_bytes % 64, 0);
-                assert_int_equal(l.n_tiles, n);
-                assert_int_equal(l.chunk_bytes, n * l.tile_bytes);
+                assert_int_equal(l.tile_bytes, l.k_bytes + l.v_bytes);
             }
 }
 
@@ -90,7 +82,7 @@ static void writing_and_copying(void **state) {
     enum { D_K = 8, D_V = 10, SLOTS = 8 };
     for (int t = 0; t < N_TYPES; t++) {
         ca_layout l;
-        ca_layout_init(&l, types[t], 2, 2, D_K, D_V, SLOTS);
+        ca_layout_init(&l, types[t], D_K, D_V, SLOTS);
         char *tiles[2];
         for (int n = 0; n < 2; n++) {
             tiles[n] = aligned_alloc(64, l.tile_bytes);
@@ -117,8 +109,8 @@ static void writing_and_copying(void **state) {
 
 /* A new K tile and V tile, in which slots [begin, end) are written one by one, with `open` groups open. */
 static char *filled(const ca_layout *l, uint32_t open, int begin, int end) {
-    char *tiles = aligned_alloc(64, l->chunk_bytes);
-    memset(tiles, 0x5a, l->chunk_bytes);
+    char *tiles = aligned_alloc(64, l->tile_bytes);
+    memset(tiles, 0x5a, l->tile_bytes);
     for (int slot = begin; slot < end; slot++) {
         float k[256], v[64];
         for (int i = 0; i < l->d_k; i++) k[i] = (float)((slot * 37 + i * 11) % 127);
@@ -136,7 +128,7 @@ static void open_groups(void **state) {
     for (int t = 0; t < N_TYPES; t++)
         for (int d = 0; d < 4; d++) {
             ca_layout l;
-            ca_layout_init(&l, types[t], 1, 1, dims[d], 64, SLOTS);
+            ca_layout_init(&l, types[t], dims[d], 64, SLOTS);
             const int n = (int)ca_type_neighbours(l.type);
             assert_int_equal(l.open_words, types[t] == CATTN_F16 ? 0 : dims[d] / n / CA_SLOT_GROUP * CA_SLOT_GROUP);
             for (int i = 0; i < l.open_words * n; i++) {
@@ -149,14 +141,14 @@ static void open_groups(void **state) {
                 for (uint32_t to = 0; to < MASKS; to++) {
                     char *want = filled(&l, to, FROM, TO), *got = filled(&l, to, FROM, FROM);
                     ca_kv_copy_tile(&l, (ca_kv_tile){got, to}, (ca_kv_tile){tiles, open}, FROM, TO);
-                    assert_memory_equal(got, want, l.chunk_bytes);
+                    assert_memory_equal(got, want, l.tile_bytes);
                     free(got);
                     free(want);
                 }
-                assert_int_equal(memcmp(tiles, closed, l.chunk_bytes) != 0, open != 0 && l.open_words > 0);
+                assert_int_equal(memcmp(tiles, closed, l.tile_bytes) != 0, open != 0 && l.open_words > 0);
                 for (int group = 0; group < 2; group++)
                     if (open & ca_slot_group_bit(group * CA_SLOT_GROUP)) ca_kv_transpose(&l, tiles, group);
-                assert_memory_equal(tiles, closed, l.chunk_bytes);
+                assert_memory_equal(tiles, closed, l.tile_bytes);
                 free(tiles);
             }
             free(closed);
@@ -183,7 +175,7 @@ static void int8_of_known_tokens(void **state) {
         {{-INFINITY, 2, 1, 3}, {0, 0, 0, 0}, NAN},
     };
     ca_layout l;
-    ca_layout_init(&l, CATTN_I8, 1, 1, D, D, SLOTS);
+    ca_layout_init(&l, CATTN_I8, D, D, SLOTS);
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++)
         for (int slot = 0; slot < SLOTS; slot++) {
             uint8_t k[128], v[128], before[128];

@@ -10,13 +10,14 @@
 #include <string.h>
 
 #include "chunkattn/cache/plan.h"
+#include "small_layout.h"
 #include "tests/support/rng.h"
 
 enum { MOST_SEQS = 24, LONGEST = 2500, GROUP = 2, MAX_PLANS = 4 };
 
 typedef struct fixture {
     ca_alloc alloc;
-    ca_layout layout;
+    ca_chunk_layout layout;
     ca_chunk_pool *pool;
     ca_tree *tree;
     ca_plan plans[MAX_PLANS];
@@ -248,9 +249,8 @@ static void change(fixture *f) {
 static void open_fixture(fixture *f, int32_t c, cattn_retention retention, const ca_plan_config *config) {
     f->n_plans = 1;
     f->alloc = ca_alloc_default();
-    ca_layout_init(&f->layout, CATTN_F32, 1, 1, 64, 64, c);
-    assert_int_equal(ca_chunk_pool_create(&f->pool, &f->alloc, f->layout.n_tiles, f->layout.tile_bytes, (uint64_t)1 << 30),
-                     CATTN_OK);
+    small_layout(&f->layout, 1, 64, c);
+    assert_int_equal(ca_chunk_pool_create(&f->pool, &f->alloc, f->layout.chunk_bytes, (uint64_t)1 << 30), CATTN_OK);
     const ca_tree_config tree = {.sharing = CATTN_SHARED, .retention = retention};
     assert_int_equal(ca_tree_create(&f->tree, &tree, &f->layout, f->pool, &f->alloc), CATTN_OK);
     ca_plan_init(&f->plans[0], config, f->tree, &f->layout, &f->alloc);
@@ -260,6 +260,7 @@ static void close_fixture(fixture *f) {
     for (int i = 0; i < f->n_plans; i++) ca_plan_free(&f->plans[i]);
     ca_tree_destroy(&f->tree);
     ca_chunk_pool_destroy(&f->pool);
+    small_layout_free(&f->layout);
     assert_int_equal(f->alloc.bytes, 0);
 }
 

@@ -16,12 +16,12 @@ typedef struct tier_world {
 
 static void gather(void *ctx, int32_t chunk, void *payload) {
     const world *w = ctx;
-    memcpy(payload, ca_chunk_tile(w->pool, chunk, 0), w->layout.chunk_bytes);
+    memcpy(payload, small_tile(w->pool, &w->layout, chunk, 0), w->layout.chunk_bytes);
 }
 
 static void scatter(void *ctx, int32_t chunk, const void *payload) {
     const world *w = ctx;
-    memcpy(ca_chunk_tile(w->pool, chunk, 0), payload, w->layout.chunk_bytes);
+    memcpy(small_tile(w->pool, &w->layout, chunk, 0), payload, w->layout.chunk_bytes);
 }
 
 /* A new tree with a tier on the disk as it is. Requests of the tier are carried out by work() only. */
@@ -91,7 +91,8 @@ static uint8_t mark(const char *letters, int position) {
 }
 
 static uint8_t *slot(tier_world *t, int i, int position) {
-    return (uint8_t *)ca_chunk_tile(t->w.pool, ca_path_chunk(t->w.tree, at(&t->w, i)->leaf, position), 0) + position % C;
+    return (uint8_t *)small_tile(t->w.pool, &t->w.layout, ca_path_chunk(t->w.tree, at(&t->w, i)->leaf, position), 0) +
+           position % C;
 }
 
 /* Compute all tokens of sequence i, write them, and let it leave; what is written is in the file then. */
@@ -105,7 +106,7 @@ static void record(tier_world *t, const char *letters) {
     if (copied > 0 && !ca_node_shares_first_chunk(seq->leaf)) { /* as the step's branch copies do */
         ca_chunk_at(t->w.pool, first)->n_copied = copied;
         for (int32_t s = 0; s < copied; s++)
-            *((uint8_t *)ca_chunk_tile(t->w.pool, first, 0) + s) = mark(letters, (int)seq->leaf->start - copied + s);
+            *((uint8_t *)small_tile(t->w.pool, &t->w.layout, first, 0) + s) = mark(letters, (int)seq->leaf->start - copied + s);
     }
     compute(&t->w, i, n - n_ready(t, i));
     go(t, i);
@@ -225,7 +226,7 @@ static void a_branch_in_a_chunk_gets_the_whole_chunk(void **state) {
     holds(&t, 1, "abcdefghij", 8);
     holds(&t, 2, "abcdefXYZZ", 8);
     for (int s = 0; s < 2; s++)
-        assert_int_equal(*((uint8_t *)ca_chunk_tile(t.w.pool, leaf->chunks[0], 0) + s), mark("abcdefXYZZ", 4 + s));
+        assert_int_equal(*((uint8_t *)small_tile(t.w.pool, &t.w.layout, leaf->chunks[0], 0) + s), mark("abcdefXYZZ", 4 + s));
     end(&t);
 }
 
@@ -288,7 +289,8 @@ static void execute(void *ctx, const ca_kv_command *commands, size_t n) {
     const world *w = ctx;
     for (const ca_kv_command *c = commands; c < commands + n; c++)
         for (int32_t s = c->begin; s < c->end; s++)
-            *((uint8_t *)ca_chunk_tile(w->pool, c->to, 0) + s) = *((uint8_t *)ca_chunk_tile(w->pool, c->from, 0) + s);
+            *((uint8_t *)small_tile(w->pool, &w->layout, c->to, 0) + s) =
+                *((uint8_t *)small_tile(w->pool, &w->layout, c->from, 0) + s);
 }
 
 static void a_read_does_not_overtake_commands_on_its_chunk(void **state) {

@@ -63,18 +63,20 @@ static void fingerprint(uint64_t path, float k[2], float v[2]) {
 void world_write_slot(world *w, ca_chunk_id chunk, int slot, uint64_t path) {
     float k[2], v[2];
     fingerprint(path, k, v);
-    char *k_tile = ca_chunk_tile(w->pool, chunk, 0);
-    ca_layout_write(&w->layout, k_tile, k_tile + w->layout.k_bytes, 0, slot, k, v);
+    const ca_layout *l = &w->layout.shapes->tiles;
+    char *k_tile = small_tile(w->pool, &w->layout, chunk, 0);
+    ca_layout_write(l, k_tile, k_tile + l->k_bytes, 0, slot, k, v);
 }
 
 static bool slot_holds(world *w, ca_chunk_id chunk, int slot, uint64_t path) {
     float k[2], v[2];
     fingerprint(path, k, v);
-    const char *data = ca_chunk_tile(w->pool, chunk, 0);
-    const float *k_tile = (const float *)data, *v_tile = (const float *)(data + w->layout.k_bytes);
+    const ca_layout *l = &w->layout.shapes->tiles;
+    const char *data = small_tile(w->pool, &w->layout, chunk, 0);
+    const float *k_tile = (const float *)data, *v_tile = (const float *)(data + l->k_bytes);
     for (int i = 0; i < 2; i++) {
-        if (k_tile[ca_layout_k_index(&w->layout, 0, slot, i)] != k[i]) return false;
-        if (v_tile[ca_layout_v_index(&w->layout, slot, i)] != v[i]) return false;
+        if (k_tile[ca_layout_k_index(l, 0, slot, i)] != k[i]) return false;
+        if (v_tile[ca_layout_v_index(l, slot, i)] != v[i]) return false;
     }
     return true;
 }
@@ -82,10 +84,10 @@ static bool slot_holds(world *w, ca_chunk_id chunk, int slot, uint64_t path) {
 /* ---- K/V commands ---- */
 
 static void copy_slot(world *w, ca_chunk_id to, ca_chunk_id from, int slot) {
-    char *dst = ca_chunk_tile(w->pool, to, 0);
-    const char *src = ca_chunk_tile(w->pool, from, 0);
+    const ca_layout *l = &w->layout.shapes->tiles;
+    char *dst = small_tile(w->pool, &w->layout, to, 0);
+    const char *src = small_tile(w->pool, &w->layout, from, 0);
     for (int i = 0; i < 2; i++) {
-        const ca_layout *l = &w->layout;
         ((float *)dst)[ca_layout_k_index(l, 0, slot, i)] = ((const float *)src)[ca_layout_k_index(l, 0, slot, i)];
         ((float *)(dst + l->k_bytes))[ca_layout_v_index(l, slot, i)] =
             ((const float *)(src + l->k_bytes))[ca_layout_v_index(l, slot, i)];
@@ -226,8 +228,8 @@ void world_create(world *w, uint64_t seed, int c, const ca_tree_config *config, 
     *w = (world){.rng = {seed}, .config = *config, .faulty = faulty, .fault_in = -1};
     w->config.executor = (ca_kv_executor){execute_early, w};
     w->alloc = (ca_alloc){.alloc = world_alloc, .free = world_free, .ctx = w};
-    ca_layout_init(&w->layout, CATTN_F32, 1, 1, 2, 2, c);
-    assert_int_equal(ca_chunk_pool_create(&w->pool, &w->alloc, w->layout.n_tiles, w->layout.tile_bytes, budget), CATTN_OK);
+    small_layout(&w->layout, 1, 2, c);
+    assert_int_equal(ca_chunk_pool_create(&w->pool, &w->alloc, w->layout.chunk_bytes, budget), CATTN_OK);
     assert_int_equal(ca_tree_create(&w->tree, &w->config, &w->layout, w->pool, &w->alloc), CATTN_OK);
     w->before = (ca_kv_commands){calloc(CA_KV_PENDING, sizeof(ca_kv_command)), 0, CA_KV_PENDING};
     w->after = (ca_kv_commands){calloc(MAX_COPIES, sizeof(ca_kv_command)), 0, MAX_COPIES};
@@ -241,6 +243,7 @@ void world_destroy(world *w) {
     ca_chunk_pool_trim(w->pool, SIZE_MAX, 0);
     assert_int_equal(ca_chunk_pool_bytes(w->pool), 0);
     ca_chunk_pool_destroy(&w->pool);
+    small_layout_free(&w->layout);
     assert_int_equal(w->alloc.bytes, 0);
     free(w->before.at);
     free(w->after.at);

@@ -8,6 +8,7 @@
 #include "../tier/disk.h"
 #include "check_tree.h"
 #include "chunkattn/cache/tree_internal.h"
+#include "small_layout.h"
 #include "tests/support/rng.h"
 
 #include <stdbool.h>
@@ -31,7 +32,7 @@ typedef struct known_root {
 typedef struct world {
     rng rng;
     ca_tree_config config;
-    ca_layout layout;
+    ca_chunk_layout layout;
     ca_alloc alloc;
     ca_chunk_pool *pool;
     ca_tree *tree;

@@ -8,12 +8,12 @@
 
 static void gather(void *ctx, int32_t chunk, void *payload) {
     const world *w = ctx;
-    memcpy(payload, ca_chunk_tile(w->pool, chunk, 0), w->layout.chunk_bytes);
+    memcpy(payload, small_tile(w->pool, &w->layout, chunk, 0), w->layout.chunk_bytes);
 }
 
 static void scatter(void *ctx, int32_t chunk, const void *payload) {
     const world *w = ctx;
-    memcpy(ca_chunk_tile(w->pool, chunk, 0), payload, w->layout.chunk_bytes);
+    memcpy(small_tile(w->pool, &w->layout, chunk, 0), payload, w->layout.chunk_bytes);
 }
 
 void world_open_tier(world *w) {

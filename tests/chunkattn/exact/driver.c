@@ -77,7 +77,7 @@ typedef struct run {
     const backend *b;
     int64_t *counts;
     bool is_expected; /* results are stored as the expected ones */
-    int heads_alone;  /* the query heads of a KV head are attended to one by one: their number; 0: together */
+    bool heads_alone; /* the query heads of a KV head are attended to one by one */
     memory memory;
     cattn_config config;
     cattn_cache *cache;
@@ -206,21 +206,21 @@ static void take_out(const tensor *t, int64_t row, int heads, int dim, float *to
 }
 
 static void fill_layer(run *x, layer *l, int64_t n_rows) {
-    const cattn_config *c = &x->w->config;
+    const ca_heads h = world_heads(x->w, l->index);
     const plan_shape *p = &x->w->plan->shape;
-    l->q = new_tensor(x, n_rows, c->n_heads, c->head_dim, x->is_expected ? CATTN_F32 : p->q_type, "q");
-    l->k = new_tensor(x, n_rows, c->n_kv_heads, c->head_dim, x->is_expected ? CATTN_F32 : p->k_type, "k");
-    l->v = new_tensor(x, n_rows, c->n_kv_heads, c->head_dim_v, x->is_expected ? CATTN_F32 : p->v_type, "v");
-    l->out = new_tensor(x, n_rows, c->n_heads, c->head_dim_v, x->how->out_type, "out");
-    const size_t lse_bytes = (size_t)(n_rows * c->n_heads) * sizeof(float);
+    l->q = new_tensor(x, n_rows, h.n_heads, h.d_k, x->is_expected ? CATTN_F32 : p->q_type, "q");
+    l->k = new_tensor(x, n_rows, h.n_kv_heads, h.d_k, x->is_expected ? CATTN_F32 : p->k_type, "k");
+    l->v = new_tensor(x, n_rows, h.n_kv_heads, h.d_v, x->is_expected ? CATTN_F32 : p->v_type, "v");
+    l->out = new_tensor(x, n_rows, h.n_heads, h.d_v, x->how->out_type, "out");
+    const size_t lse_bytes = (size_t)(n_rows * h.n_heads) * sizeof(float);
     l->lse = memset(x->b->alloc(lse_bytes, "lse"), 0xff, lse_bytes);
     int64_t row = 0;
     for (int i = 0; i < l->n_parts; i++)
         for (int64_t j = 0; j < l->parts[i].n; j++, row++) {
-            const float *from = world_row(x->w, l->parts[i].is, l->parts[i].first + j, l->index);
-            put_row(&l->q, row, c->n_heads, c->head_dim, from);
-            put_row(&l->k, row, c->n_kv_heads, c->head_dim, from += c->n_heads * c->head_dim);
-            put_row(&l->v, row, c->n_kv_heads, c->head_dim_v, from + c->n_kv_heads * c->head_dim);
+            const world_input from = world_row(x->w, l->parts[i].is, l->parts[i].first + j, l->index);
+            put_row(&l->q, row, h.n_heads, h.d_k, from.q);
+            put_row(&l->k, row, h.n_kv_heads, h.d_k, from.k);
+            put_row(&l->v, row, h.n_kv_heads, h.d_v, from.v);
         }
 }
 
@@ -238,9 +238,9 @@ static void check_reference(const run *x, const world_seq *s, int64_t position, 
 }
 
 static void take_row(run *x, world_seq *s, int64_t position, int index, const float *out, const float *lse) {
-    const int n_heads = x->w->config.n_heads, n_out = n_heads * x->w->config.head_dim_v;
-    float *want = s->out + (index * s->n_tokens + position) * n_out,
-          *want_lse = s->lse + (index * s->n_tokens + position) * n_heads;
+    const ca_heads h = world_heads(x->w, index);
+    const int n_heads = h.n_heads, n_out = n_heads * h.d_v;
+    float *want = world_out(x->w, s, position, index), *want_lse = world_lse(x->w, s, position, index);
     if (x->is_expected) {
         memcpy(want, out, (size_t)n_out * sizeof *out);
         memcpy(want_lse, lse, (size_t)n_heads * sizeof *lse);
@@ -259,13 +259,13 @@ static void take_row(run *x, world_seq *s, int64_t position, int index, const fl
 }
 
 static void take_layer(run *x, const layer *l) {
-    const cattn_config *c = &x->w->config;
-    float *out = malloc((size_t)(c->n_heads * c->head_dim_v) * sizeof *out);
+    const ca_heads h = world_heads(x->w, l->index);
+    float *out = malloc((size_t)(h.n_heads * h.d_v) * sizeof *out);
     int64_t row = 0;
     for (int i = 0; i < l->n_parts; i++)
         for (int64_t j = 0; j < l->parts[i].n; j++, row++) {
-            take_out(&l->out, row, c->n_heads, c->head_dim_v, out);
-            take_row(x, l->parts[i].is, l->parts[i].first + j, l->index, out, l->lse + row * c->n_heads);
+            take_out(&l->out, row, h.n_heads, h.d_v, out);
+            take_row(x, l->parts[i].is, l->parts[i].first + j, l->index, out, l->lse + row * h.n_heads);
         }
     for (size_t i = 0; i < l->out.bytes; i++)
         if (((const uint8_t *)l->out.memory)[i] != 0xff) fail(x, "a gap between outputs has been written");
@@ -288,7 +288,8 @@ static void finish(run *x) {
 
 /* Attend to each query head of a KV head alone, in a cache with one for each. */
 static void attend_alone(run *x, const layer *l, int64_t n_rows) {
-    const int n_kv = x->w->config.n_kv_heads, group = x->heads_alone;
+    const ca_heads h = world_heads(x->w, l->index);
+    const int n_kv = h.n_kv_heads, group = h.n_heads / n_kv;
     float *lse = malloc((size_t)(n_rows * n_kv) * sizeof *lse);
     cattn_view q = l->q.view, out = l->out.view;
     q.head_stride *= group;
@@ -314,7 +315,9 @@ static void run_layer(run *x, int32_t index, int64_t n_rows) {
         return;
     }
     const int n_left = x->memory.failing.left;
-    CHECK(x->b->write(x->cache, index, &l->k.view, &l->v.view, &x->error) == CATTN_OK);
+    const bool stores = !x->config.kv_source || x->config.kv_source[index] == index;
+    const cattn_status status = x->b->write(x->cache, index, &l->k.view, &l->v.view, &x->error);
+    CHECK(status == (stores ? CATTN_OK : CATTN_ERR_ARG));
     if (x->heads_alone)
         attend_alone(x, l, n_rows);
     else
@@ -491,21 +494,19 @@ static int64_t n_ready(const run *x, const runner *who);
 
 /* What is read of some of a sequence's tokens in one layer is what was written for them. */
 static void check_stored_tokens(run *x, const runner *who) {
-    const cattn_config *c = &x->w->config;
-    const int layer = rng_below(&x->r, c->n_layers), kv = c->n_kv_heads;
+    const int layer = rng_below(&x->r, x->w->config.n_layers);
+    const ca_heads h = world_heads(x->w, layer);
+    const int kv = h.n_kv_heads;
     const int64_t first = rng_range(&x->r, 0, n_ready(x, who)), n = rng_range(&x->r, 0, n_ready(x, who) - first);
-    float *k = malloc((size_t)(n * kv * c->head_dim + 1) * sizeof *k),
-          *v = malloc((size_t)(n * kv * world_dim_v(x->w) + 1) * sizeof *v);
-    const cattn_view k_view = {k, CATTN_F32, kv * c->head_dim, c->head_dim},
-                     v_view = {v, CATTN_F32, kv * world_dim_v(x->w), world_dim_v(x->w)};
+    float *k = malloc((size_t)(n * kv * h.d_k + 1) * sizeof *k), *v = malloc((size_t)(n * kv * h.d_v + 1) * sizeof *v);
+    const cattn_view k_view = {k, CATTN_F32, kv * h.d_k, h.d_k}, v_view = {v, CATTN_F32, kv * h.d_v, h.d_v};
     const cattn_status status = cattn_seq_read(x->cache, who->seq, layer, first, n, &k_view, &v_view, &x->error);
     CHECK(status == (x->b->cuda ? CATTN_ERR_UNSUPPORTED : CATTN_OK));
     for (int64_t i = 0; i < n && status == CATTN_OK; i++)
         for (int head = 0; head < kv; head++) {
-            const float *row = world_row(x->w, who->is, first + i, layer) + c->n_heads * c->head_dim;
-            check_stored(x, row + head * c->head_dim, k + (i * kv + head) * c->head_dim, c->head_dim);
-            row += kv * c->head_dim;
-            check_stored(x, row + head * world_dim_v(x->w), v + (i * kv + head) * world_dim_v(x->w), world_dim_v(x->w));
+            const world_input row = world_row(x->w, who->is, first + i, layer);
+            check_stored(x, row.k + head * h.d_k, k + (i * kv + head) * h.d_k, h.d_k);
+            check_stored(x, row.v + head * h.d_v, v + (i * kv + head) * h.d_v, h.d_v);
         }
     free(k), free(v);
 }
@@ -735,9 +736,10 @@ static void poison(cattn_cache *cache) {
     static ca_chunk_id ids[MOST];
     int n = 0;
     while (n < MOST && ca_chunk_pool_get(cache->pool, &ids[n]) == CATTN_OK) {
-        for (size_t tile = 0; tile < cache->layout.n_tiles; tile++) {
+        for (int32_t layer = 0, head = -1; ca_next_tile(&cache->layout, &layer, &head);) {
+            const ca_tile_at tile = ca_tile_of(&cache->layout, layer, head);
             uint16_t *data = ca_chunk_tile(cache->pool, ids[n], tile);
-            for (size_t i = 0; i < cache->layout.tile_bytes / 2; i++) data[i] = i % 3 ? 0x7f80 : 0xffff;
+            for (size_t i = 0; i < tile.bytes / 2; i++) data[i] = i % 3 ? 0x7f80 : 0xffff;
         }
         n++;
     }
@@ -747,7 +749,7 @@ static void poison(cattn_cache *cache) {
 static void open_cache(run *x) {
     const plan_shape *p = &x->w->plan->shape;
     const ca_file_tier_hooks hooks = {.files = &the_disk.files, .no_thread = !p->tier_thread};
-    if (x->heads_alone) x->config.n_heads = x->config.n_kv_heads;
+    if (x->heads_alone) x->config.layer_n_heads = x->w->n_kv_heads;
     if (p->tier_mb && !x->is_expected) {
         x->config.tier_dir = "anywhere";
         x->config.tier_bytes = (uint64_t)p->tier_mb << 20;
@@ -832,8 +834,7 @@ static void run_round(world *w, const backend *b, const plan_round *how, bool is
     static run the_run;
     run *x = &the_run;
     *x = (run){.w = w, .how = how, .b = b, .counts = counts, .is_expected = is_expected, .aborts_after = -1};
-    if (is_expected && !b->cuda && !w->config.sink_logits && !w->config.alibi_slopes)
-        x->heads_alone = (int)w->plan->shape.group;
+    if (is_expected && !b->cuda && !w->config.sink_logits && !w->config.alibi_slopes) x->heads_alone = true;
     make_order(x);
     open_round(x);
     run_all(x);

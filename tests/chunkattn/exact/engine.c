@@ -17,13 +17,13 @@ static void store(const engine *e, const cattn_page_view *view, int32_t page, in
 }
 
 static void write_token(const engine *e, const world_seq *is, int32_t position, int32_t page) {
-    const cattn_config *c = &e->w->config;
-    const int32_t slot = position % e->page_size, d_v = world_dim_v(e->w);
-    for (int32_t layer = 0; layer < c->n_layers; layer++) {
-        const float *k = world_row(e->w, is, position, layer) + c->n_heads * c->head_dim, *v = k + c->n_kv_heads * c->head_dim;
-        for (int32_t head = 0; head < c->n_kv_heads; head++) {
-            for (int32_t i = 0; i < c->head_dim; i++) store(e, &e->k[layer], page, slot, head, i, k[head * c->head_dim + i]);
-            for (int32_t i = 0; i < d_v; i++) store(e, &e->v[layer], page, slot, head, i, v[head * d_v + i]);
+    const int32_t slot = position % e->page_size;
+    for (int32_t layer = 0; layer < e->w->config.n_layers; layer++) {
+        const ca_heads h = world_heads(e->w, layer);
+        const world_input row = world_row(e->w, is, position, layer);
+        for (int32_t head = 0; head < h.n_kv_heads; head++) {
+            for (int32_t i = 0; i < h.d_k; i++) store(e, &e->k[layer], page, slot, head, i, row.k[head * h.d_k + i]);
+            for (int32_t i = 0; i < h.d_v; i++) store(e, &e->v[layer], page, slot, head, i, row.v[head * h.d_v + i]);
         }
     }
 }
@@ -31,13 +31,14 @@ static void write_token(const engine *e, const world_seq *is, int32_t position, 
 /* Fill a page with NaN and infinities, as an earlier sequence could leave it. */
 static void poison(const engine *e, int32_t page) {
     static const float bad[] = {0.0f / 0.0f, 1.0f / 0.0f, -1.0f / 0.0f};
-    const cattn_config *c = &e->w->config;
-    for (int32_t layer = 0; layer < c->n_layers; layer++)
+    for (int32_t layer = 0; layer < e->w->config.n_layers; layer++) {
+        const ca_heads h = world_heads(e->w, layer);
         for (int32_t slot = 0; slot < e->page_size; slot++)
-            for (int32_t head = 0; head < c->n_kv_heads; head++) {
-                for (int32_t i = 0; i < c->head_dim; i++) store(e, &e->k[layer], page, slot, head, i, bad[i % 3]);
-                for (int32_t i = 0; i < world_dim_v(e->w); i++) store(e, &e->v[layer], page, slot, head, i, bad[i % 3]);
+            for (int32_t head = 0; head < h.n_kv_heads; head++) {
+                for (int32_t i = 0; i < h.d_k; i++) store(e, &e->k[layer], page, slot, head, i, bad[i % 3]);
+                for (int32_t i = 0; i < h.d_v; i++) store(e, &e->v[layer], page, slot, head, i, bad[i % 3]);
             }
+    }
 }
 
 void engine_init(engine *e, const world *w, const cattn_pages_config *config, const cattn_pages *pages, int layout,
@@ -48,18 +49,22 @@ void engine_init(engine *e, const world *w, const cattn_pages_config *config, co
                   .page_size = config->page_size,
                   .n_pages = config->n_pages,
                   .layout = layout};
-    const int64_t d_k = config->common.head_dim, d_v = world_dim_v(w), heads = config->common.n_kv_heads, c = config->page_size;
-    const int64_t token_k = heads * d_k + e->of.gap, token_v = heads * d_v + e->of.gap,
-                  elements = e->n_pages * (c + 1) * (token_k + token_v);
-    if (d_k != d_v) e->layout = ENGINE_LAYOUTS - 1;
+    const int64_t c = config->page_size;
     for (int32_t layer = 0; layer < w->config.n_layers; layer++) {
+        const ca_heads h = world_heads(w, layer);
+        if (h.d_k != h.d_v) e->layout = ENGINE_LAYOUTS - 1;
+    }
+    for (int32_t layer = 0; layer < w->config.n_layers; layer++) {
+        const ca_heads h = world_heads(w, layer);
+        const int64_t d_k = h.d_k, d_v = h.d_v, token_k = h.n_kv_heads * d_k + e->of.gap,
+                      token_v = h.n_kv_heads * d_v + e->of.gap, elements = e->n_pages * (c + 1) * (token_k + token_v);
         char *kv = e->memory[layer] = e->of.alloc((size_t)(elements * type_size(e)), "pages");
         e->k[layer] = (cattn_page_view){kv, (c + 1) * token_k, token_k, d_k};
         e->v[layer] = (cattn_page_view){kv + e->n_pages * (c + 1) * token_k * type_size(e), (c + 1) * token_v, token_v, d_v};
         if (e->layout < ENGINE_LAYOUTS - 1) {
             cattn_error error;
-            const cattn_status s =
-                cattn_pages_views(pages, (cattn_page_layout)e->layout, kv, e->n_pages, &e->k[layer], &e->v[layer], &error);
+            const cattn_status s = cattn_pages_views(pages, layer, (cattn_page_layout)e->layout, kv, e->n_pages, &e->k[layer],
+                                                     &e->v[layer], &error);
             assert(s == CATTN_OK), (void)s;
         }
     }

@@ -33,21 +33,26 @@ typedef struct head_result {
     double most_v, most_s; /* the largest |V|, and the largest sum of the magnitudes that a score consists of */
 } head_result;
 
+static int first_head(const world *w, int layer) {
+    int n = 0;
+    for (int i = 0; i < layer; i++) n += world_heads(w, i).n_heads;
+    return n;
+}
+
 /* A device rounds q to the type of K and V; levels of the CPU that do so may differ by that (reference_error). */
 static void attend(const world *w, const world_seq *s, int64_t position, int layer, int head, bool rounds_q, head_result *r) {
     const cattn_config *c = &w->config;
-    const int d = c->head_dim, d_v = c->head_dim_v, kv = head / (c->n_heads / c->n_kv_heads),
-              window = c->windows ? c->windows[layer] : 0;
-    const float *q = world_row(w, s, position, layer) + head * d;
+    const ca_heads h = world_heads(w, layer);
+    const int d = h.d_k, d_v = h.d_v, kv = head / (h.n_heads / h.n_kv_heads), window = c->windows ? c->windows[layer] : 0;
+    const float *q = world_row(w, s, position, layer).q + head * d;
     const double scale = LOG2_E * (c->scale > 0 ? (double)c->scale : 1 / sqrt((double)d)), cap = (double)c->softcap * LOG2_E;
     const double slope = c->alibi_slopes ? (double)c->alibi_slopes[head] * LOG2_E : 0;
-    const double sink = c->sink_logits ? (double)c->sink_logits[layer * c->n_heads + head] * LOG2_E : -INFINITY;
+    const double sink = c->sink_logits ? (double)w->sink_logits[first_head(w, layer) + head] * LOG2_E : -INFINITY;
     double *score = malloc((size_t)(position + 1) * sizeof *score), most = sink, sum = 0, kv_row[CA_MAX_HEAD_SIZE];
     *r = (head_result){.is_finite = true};
     for (int64_t x = 0; x <= position; x++) {
-        const float *k = world_row(w, s, x, layer) + c->n_heads * d + kv * d;
         double dot = 0, size = 0;
-        stored(w, k, d, kv_row);
+        stored(w, world_row(w, s, x, layer).k + kv * d, d, kv_row);
         for (int i = 0; i < d; i++) {
             const double part = (rounds_q ? rounded(w, q[i]) : (double)q[i]) * kv_row[i] * scale;
             dot += part;
@@ -64,7 +69,7 @@ static void attend(const world *w, const world_seq *s, int64_t position, int lay
     sum += exp2(sink - most);
     for (int64_t x = 0; x <= position; x++) {
         const bool is_hidden = window && x <= position - window && x >= c->n_sink_tokens;
-        stored(w, world_row(w, s, x, layer) + (c->n_heads + c->n_kv_heads) * d + kv * d_v, d_v, kv_row);
+        stored(w, world_row(w, s, x, layer).v + kv * d_v, d_v, kv_row);
         for (int i = 0; i < d_v; i++) {
             const double value = kv_row[i];
             r->is_finite &= isfinite(value) != 0;
@@ -100,14 +105,15 @@ double reference_error(const world *w, const world_seq *s, int64_t position, int
                        const float *lse) {
     const cattn_type type = w->config.kv_type;
     const bool e4m3 = type == CATTN_E4M3;
-    const int d_v = w->config.head_dim_v;
+    const ca_heads h = world_heads(w, layer);
+    const int d_v = h.d_v;
     const double rounding = type == CATTN_BF16 ? 0x1p-8 : type == CATTN_F32 ? 0x1p-22 : 0x1p-11;
     const double e = e4m3 ? rounding / 2 : rounding, lse_e = e4m3 ? 0 : rounding / log(2.0);
     const double small = 1e-6 + (e4m3 ? (double)(position + 1) * 0x1p-30 : 0);
     const double lost = on_device ? 1e-30 : (double)(position + 1) * 0x1p-94;
     double worst = 0;
     if (type == CATTN_I8) return 0;
-    for (int head = 0; head < w->config.n_heads; head++) {
+    for (int head = 0; head < h.n_heads; head++) {
         head_result r;
         attend(w, s, position, layer, head, on_device, &r);
         if (!on_device && !r.is_finite) continue;

@@ -133,7 +133,8 @@ static void make_options(plan_shape *p, rng *r, int64_t longest) {
     if (rng_chance(r, 6)) p->scale = rng_range(r, 10, 2000);
     if (rng_chance(r, 3)) p->softcap = rng_range(r, 30, 100) << rng_range(r, 0, 16);
     if (rng_chance(r, 3)) p->sinks = 100 + rng_range(r, -6, 14);
-    if (rng_chance(r, 3)) p->slopes = 100 + rng_range(r, -8, rng_chance(r, 3) ? 10 : 0);
+    const bool alike = !p->n_kv_heads1 && !p->group1 && !p->n_kv_heads2 && !p->group2; /* in their query heads */
+    if (alike && rng_chance(r, 3)) p->slopes = 100 + rng_range(r, -8, rng_chance(r, 3) ? 10 : 0);
 }
 
 /* Types of q, k and v; of the output where a round is added. */
@@ -159,6 +160,27 @@ static void make_numbers(plan *p, rng *r, int64_t longest) {
     plan_make_seqs(p, r, longest);
 }
 
+/* A layer that may differ from the first one, or have its K and V. */
+static void make_layer(const plan_shape *s, rng *r, int32_t (*size)(rng *r), int64_t *kv_heads, int64_t *group, int64_t *dim,
+                       int64_t *dim_v, int64_t *source) {
+    if (rng_chance(r, 2)) *group = rng_range(r, 1, 4);
+    if (rng_chance(r, 3)) {
+        *source = 1;
+        return;
+    }
+    if (rng_chance(r, 2)) *kv_heads = rng_range(r, 1, 3);
+    if (!rng_chance(r, 2)) return;
+    *dim = size(r);
+    *dim_v = s->head_dim == s->head_dim_v ? *dim : size(r);
+}
+
+static void make_layers(plan_shape *s, rng *r, int32_t (*size)(rng *r)) {
+    if (s->n_layers > 1 && rng_chance(r, 2))
+        make_layer(s, r, size, &s->n_kv_heads1, &s->group1, &s->head_dim1, &s->head_dim_v1, &s->source1);
+    if (s->n_layers > 2 && rng_chance(r, 2))
+        make_layer(s, r, size, &s->n_kv_heads2, &s->group2, &s->head_dim2, &s->head_dim_v2, &s->source2);
+}
+
 /* Mostly small shapes, so that many worlds can be run; sometimes a large one of each kind. */
 static void make_shape(plan_shape *s, rng *r) {
     static const int32_t wide_groups[] = {16, 17, 32, 71, 128};
@@ -168,6 +190,7 @@ static void make_shape(plan_shape *s, rng *r) {
     s->group = wide ? wide_groups[rng_below(r, 5)] : many ? 1 : rng_range(r, 1, 3);
     s->head_dim = wide || many || rng_chance(r, 2) ? 64 : make_head_size(r);
     s->head_dim_v = rng_chance(r, 4) ? make_head_size(r) : s->head_dim;
+    make_layers(s, r, make_head_size);
     s->chunk_size = 16 << (rng_chance(r, 10) ? rng_range(r, 2, 4) : rng_range(r, 0, 1));
     s->kv_type = rng_range(r, CATTN_F32, CATTN_I8);
     s->check_tree = 8;
@@ -265,6 +288,7 @@ static void make_faults(plan *p, rng *r, uint64_t seed, bool is_long) {
     p->shape.kv_type = (int64_t)(seed / 4 % 4);
     make_numbers(p, r, 60);
     p->shape.window1 = 24;
+    if (seed % 2) p->shape.head_dim1 = p->shape.head_dim_v1 = 48;
     p->shape.check_tree = 1;
     if (seed % 5 == 4) {
         p->shape.pages = 16;
@@ -276,12 +300,18 @@ static void make_faults(plan *p, rng *r, uint64_t seed, bool is_long) {
     p->rounds[0].times = 1 + (int64_t)(seed % 4);
 }
 
+static int32_t make_device_size(rng *r) {
+    static const int32_t sizes[] = {64, 64, 64, 64, 64, 64, 96, 128};
+    return sizes[rng_below(r, 8)];
+}
+
 static void make_device_shape(plan_shape *s, rng *r) {
-    static const int32_t sizes_of_groups[] = {1, 1, 2, 2, 3, 4, 8}, sizes[] = {64, 64, 64, 64, 64, 64, 96, 128};
+    static const int32_t sizes_of_groups[] = {1, 1, 2, 2, 3, 4, 8};
     s->n_layers = rng_chance(r, 4) ? 2 : 1;
     s->n_kv_heads = rng_range(r, 1, 2);
     s->group = rng_chance(r, 12) ? 16 : sizes_of_groups[rng_below(r, 7)];
-    s->head_dim = s->head_dim_v = rng_chance(r, s->pages ? 8 : 40) ? 256 : sizes[rng_below(r, 8)];
+    s->head_dim = s->head_dim_v = rng_chance(r, s->pages ? 8 : 40) ? 256 : make_device_size(r);
+    make_layers(s, r, make_device_size);
     s->chunk_size = 64;
 }
 

@@ -9,7 +9,9 @@
 
 static const plan_records records[] = {
     {"shape",
-     "pages level=-1 kv_type chunk_size=16 n_layers=1 n_kv_heads=1 group=1 head_dim=64 head_dim_v=64 window0 window1 window2 "
+     "pages level=-1 kv_type chunk_size=16 n_layers=1 n_kv_heads=1 group=1 head_dim=64 head_dim_v=64 "
+     "n_kv_heads1 group1 head_dim1 head_dim_v1 source1 n_kv_heads2 group2 head_dim2 head_dim_v2 source2 window0 window1 "
+     "window2 "
      "n_sink_tokens scale softcap sinks slopes values score_scale=1 value_kind q_type k_type v_type gap heads_outer poison "
      "tier_mb tier_thread check_tree",
      sizeof(plan_shape), offsetof(plan, shape), PLAN_ONE, 1},
@@ -85,7 +87,7 @@ static void make_tokens(world *w, int index) {
 
 /* ---- Rows ---- */
 
-int32_t world_dim_v(const world *w) { return w->config.head_dim_v; }
+ca_heads world_heads(const world *w, int layer) { return ca_heads_of(&w->config, layer); }
 
 float world_rounded(int64_t type, float x) {
     if (type == CATTN_F16) return ca_f32_from_f16(ca_f16_from_f32(x));
@@ -101,35 +103,63 @@ static float value(const plan_shape *p, rng *r, bool infinite) {
 }
 
 static void fill_row(const world *w, const world_seq *s, int64_t position, int layer, float *row) {
-    const cattn_config *c = &w->config;
+    const ca_heads h = world_heads(w, layer);
     const plan_shape *p = &w->plan->shape;
     rng r = {s->path[position] + (uint64_t)layer * 0x1234567};
     const bool infinite = p->value_kind == 2 && rng_chance(&r, 50);
     /* A common direction makes scores grow and shrink along a sequence instead of only scattering. */
     const float drift = rng_float(&r) * 0.5f;
-    for (int i = 0; i < c->n_heads * c->head_dim; i++) *row++ = world_rounded(p->q_type, rng_float(&r) + 0.25f);
-    for (int i = 0; i < c->n_kv_heads * c->head_dim; i++)
+    for (int i = 0; i < h.n_heads * h.d_k; i++) *row++ = world_rounded(p->q_type, rng_float(&r) + 0.25f);
+    for (int i = 0; i < h.n_kv_heads * h.d_k; i++)
         *row++ = world_rounded(p->k_type, (rng_float(&r) + drift) * (float)p->score_scale);
-    for (int i = 0; i < c->n_kv_heads * c->head_dim_v; i++) *row++ = world_rounded(p->v_type, value(p, &r, infinite));
+    for (int i = 0; i < h.n_kv_heads * h.d_v; i++) *row++ = world_rounded(p->v_type, value(p, &r, infinite));
 }
 
-static size_t row_size(const world *w) {
-    const cattn_config *c = &w->config;
-    return (size_t)((c->n_heads + c->n_kv_heads) * c->head_dim + c->n_kv_heads * c->head_dim_v);
+/* Floats of a row of q, k and v, of outputs and of lse, in the layers before one. */
+typedef struct sizes {
+    size_t row, out, lse;
+} sizes;
+
+static sizes sizes_before(const world *w, int layer) {
+    sizes n = {0};
+    for (int i = 0; i < layer; i++) {
+        const ca_heads h = world_heads(w, i);
+        n.row += (size_t)((h.n_heads + h.n_kv_heads) * h.d_k + h.n_kv_heads * h.d_v);
+        n.out += (size_t)(h.n_heads * h.d_v);
+        n.lse += (size_t)h.n_heads;
+    }
+    return n;
 }
 
-const float *world_row(const world *w, const world_seq *s, int64_t position, int layer) {
-    return s->rows + (size_t)(position * w->config.n_layers + layer) * row_size(w);
+static float *row_at(const world *w, const world_seq *s, int64_t position, int layer) {
+    return s->rows + (size_t)position * sizes_before(w, w->config.n_layers).row + sizes_before(w, layer).row;
+}
+
+/* A layer that has another one's K and V has the rows of that. */
+world_input world_row(const world *w, const world_seq *s, int64_t position, int layer) {
+    const int source = w->config.kv_source ? w->config.kv_source[layer] : layer;
+    const ca_heads of = world_heads(w, source);
+    const float *k = row_at(w, s, position, source) + of.n_heads * of.d_k;
+    return (world_input){row_at(w, s, position, layer), k, k + of.n_kv_heads * of.d_k};
+}
+
+float *world_out(const world *w, const world_seq *s, int64_t position, int layer) {
+    const ca_heads h = world_heads(w, layer);
+    return s->out + (size_t)s->n_tokens * sizes_before(w, layer).out + position * h.n_heads * h.d_v;
+}
+
+float *world_lse(const world *w, const world_seq *s, int64_t position, int layer) {
+    return s->lse + (size_t)s->n_tokens * sizes_before(w, layer).lse + position * world_heads(w, layer).n_heads;
 }
 
 static void make_rows(const world *w, world_seq *s) {
-    const size_t n = (size_t)(s->n_tokens * w->config.n_layers), n_heads = (size_t)w->config.n_heads;
-    s->rows = malloc(n * row_size(w) * sizeof *s->rows);
-    s->out = malloc(n * n_heads * (size_t)w->config.head_dim_v * sizeof *s->out);
-    s->lse = malloc(n * n_heads * sizeof *s->lse);
+    const sizes all = sizes_before(w, w->config.n_layers);
+    const size_t n = (size_t)s->n_tokens * sizeof(float);
+    s->rows = malloc(n * all.row);
+    s->out = malloc(n * all.out);
+    s->lse = malloc(n * all.lse);
     for (int64_t p = 0; p < s->n_tokens; p++)
-        for (int layer = 0; layer < w->config.n_layers; layer++)
-            fill_row(w, s, p, layer, s->rows + (size_t)(p * w->config.n_layers + layer) * row_size(w));
+        for (int layer = 0; layer < w->config.n_layers; layer++) fill_row(w, s, p, layer, row_at(w, s, p, layer));
 }
 
 /* ---- Worlds ---- */
@@ -152,6 +182,29 @@ static void make_config(world *w) {
     c->level = cattn_level_name(level);
 }
 
+/* What a later layer has, or what the first one has. */
+static int32_t own_or(int64_t own, int32_t first) { return own ? (int32_t)own : first; }
+
+static void make_layers(world *w) {
+    const plan_shape *p = &w->plan->shape;
+    cattn_config *c = &w->config;
+    const int64_t kv_heads[] = {0, p->n_kv_heads1, p->n_kv_heads2}, groups[] = {0, p->group1, p->group2},
+                  dims[] = {0, p->head_dim1, p->head_dim2}, dims_v[] = {0, p->head_dim_v1, p->head_dim_v2},
+                  sources[] = {0, p->source1, p->source2};
+    for (int32_t i = 0; i < WORLD_MAX_LAYERS; i++) {
+        w->n_kv_heads[i] = own_or(kv_heads[i], c->n_kv_heads);
+        w->n_heads[i] = w->n_kv_heads[i] * own_or(groups[i], c->n_heads / c->n_kv_heads);
+        w->head_dim[i] = own_or(dims[i], c->head_dim);
+        w->head_dim_v[i] = own_or(dims_v[i], c->head_dim_v);
+        w->source[i] = own_or(sources[i], i + 1) - 1;
+        if (w->n_kv_heads[i] != c->n_kv_heads) c->layer_n_kv_heads = w->n_kv_heads;
+        if (w->n_heads[i] != c->n_heads) c->layer_n_heads = w->n_heads;
+        if (w->head_dim[i] != c->head_dim) c->layer_head_dim = w->head_dim;
+        if (w->head_dim_v[i] != c->head_dim_v) c->layer_head_dim_v = w->head_dim_v;
+        if (w->source[i] != i) c->kv_source = w->source;
+    }
+}
+
 static void make_options(world *w) {
     const plan_shape *p = &w->plan->shape;
     cattn_config *c = &w->config;
@@ -161,7 +214,7 @@ static void make_options(world *w) {
     if (windows[0] || windows[1] || windows[2]) c->windows = w->windows;
     c->n_sink_tokens = (int32_t)p->n_sink_tokens;
     c->softcap = (float)p->softcap / 1000;
-    for (int i = 0; i < c->n_layers * c->n_heads; i++)
+    for (size_t i = 0; i < sizes_before(w, c->n_layers).lse; i++)
         w->sink_logits[i] = rng_chance(&r, 6) ? -INFINITY : ldexpf(rng_float(&r), (int)p->sinks - 100);
     for (int i = 0; i < c->n_heads; i++) w->alibi_slopes[i] = ldexpf(rng_float(&r), (int)p->slopes - 100);
     if (p->sinks) c->sink_logits = w->sink_logits;
@@ -171,6 +224,7 @@ static void make_options(world *w) {
 void world_make(world *w, const plan *p) {
     *w = (world){.plan = p, .n_seqs = (int)p->n_seqs};
     make_config(w);
+    make_layers(w);
     make_options(w);
     for (int i = 0; i < w->n_seqs; i++) {
         make_tokens(w, i);

@@ -12,6 +12,7 @@
 #define CATTN_EXPERIMENTAL /* for foreign pages and devices */
 #include "../plans/plans.h"
 #include "chunkattn.h"
+#include "chunkattn/cache/chunk_layout.h"
 #include "tests/support/rng.h"
 
 enum {
@@ -28,6 +29,8 @@ typedef struct plan_shape {
     int64_t pages; /* 0: in a cache; otherwise in foreign pages of so many tokens */
     int64_t level; /* index of the kernel level; -1: the highest */
     int64_t kv_type, chunk_size, n_layers, n_kv_heads, group, head_dim, head_dim_v;
+    int64_t n_kv_heads1, group1, head_dim1, head_dim_v1, source1; /* of layer 1; 0: as layer 0, and K and V of its own */
+    int64_t n_kv_heads2, group2, head_dim2, head_dim_v2, source2; /* of layer 2; the source is 1 + the layer */
     int64_t window0, window1, window2, n_sink_tokens;
     int64_t scale, softcap;         /* in thousandths */
     int64_t sinks, slopes;          /* the power of two of sink logits and of slopes, plus 100; 0: there are none */
@@ -116,13 +119,14 @@ typedef struct world_seq {
     uint64_t *marks;  /* [n_tokens] extra hashes of the tokens */
     uint64_t *path;   /* hash of the tokens up to each position, with their extra hashes */
     float *rows;      /* [n_tokens][n_layers] rows of q, k and v, one behind the other */
-    float *out, *lse; /* [n_layers][n_tokens][n_heads][head_dim_v], [n_layers][n_tokens][n_heads] */
+    float *out, *lse; /* world_out, world_lse */
 } world_seq;
 
 typedef struct world {
     const plan *plan;
     cattn_config config; /* shape, type and options, whose arrays are the next ones */
-    int32_t windows[WORLD_MAX_LAYERS];
+    int32_t n_heads[WORLD_MAX_LAYERS], n_kv_heads[WORLD_MAX_LAYERS], head_dim[WORLD_MAX_LAYERS], head_dim_v[WORLD_MAX_LAYERS],
+        source[WORLD_MAX_LAYERS], windows[WORLD_MAX_LAYERS];
     float sink_logits[WORLD_MAX_LAYERS * WORLD_MAX_HEADS], alibi_slopes[WORLD_MAX_HEADS];
     int n_seqs;
     world_seq seqs[WORLD_MAX_SEQS];
@@ -132,11 +136,18 @@ typedef struct world {
 void world_make(world *w, const plan *p);
 void world_free(world *w);
 
-/* One row's input: q [n_heads][head_dim], behind it k [n_kv_heads][head_dim] and v [n_kv_heads][head_dim_v]. */
-const float *world_row(const world *w, const world_seq *s, int64_t position, int layer);
+/* Heads of a layer. */
+ca_heads world_heads(const world *w, int layer);
 
-/* Dimensions of V and the output. */
-int32_t world_dim_v(const world *w);
+/* One row's input in a layer: q [n_heads][d_k], k [n_kv_heads][d_k] and v [n_kv_heads][d_v], one behind the other. */
+typedef struct world_input {
+    const float *q, *k, *v;
+} world_input;
+world_input world_row(const world *w, const world_seq *s, int64_t position, int layer);
+
+/* What is expected of a row in a layer: out [n_heads][d_v] and lse [n_heads]. */
+float *world_out(const world *w, const world_seq *s, int64_t position, int layer);
+float *world_lse(const world *w, const world_seq *s, int64_t position, int layer);
 
 /* x, or the number of a type that is nearest to it. */
 float world_rounded(int64_t type, float x);

@@ -39,7 +39,7 @@ void guard_free(void *p) {
 
 ca_layout layout_of(cattn_type type, int32_t d_k, int32_t d_v, int32_t c) {
     ca_layout l;
-    ca_layout_init(&l, type, 1, 1, d_k, d_v, c);
+    ca_layout_init(&l, type, d_k, d_v, c);
     return l;
 }
 

@@ -160,7 +160,7 @@ static void test_attend(void **state) {
     const cattn_view q_view = view_of(q), out_view = view_of(out);
     cattn_page_view k, v, bad;
     cattn_error error = {0};
-    assert_int_equal(cattn_pages_views(pages, CATTN_PAGES_VLLM, kv, N_PAGES, &k, &v, &error), CATTN_OK);
+    assert_int_equal(cattn_pages_views(pages, 0, CATTN_PAGES_VLLM, kv, N_PAGES, &k, &v, &error), CATTN_OK);
     assert_int_equal(cattn_pages_attend(pages, 0, &k, &v, &q_view, &out_view, NULL, &error), CATTN_ERR_STATE);
     assert_non_null(strstr(error.message, "cattn_pages_plan"));
 
@@ -208,18 +208,18 @@ static void test_views(void **state) {
     cattn_page_view k, v;
     cattn_error error = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(cattn_pages_views(pages, cases[i].layout, kv, N_PAGES, &k, &v, &error), CATTN_OK);
+        assert_int_equal(cattn_pages_views(pages, 0, cases[i].layout, kv, N_PAGES, &k, &v, &error), CATTN_OK);
         const int64_t at = P * k.page_stride + T * k.token_stride + H * k.head_stride + I;
         assert_ptr_equal((const uint16_t *)k.data + at, kv + cases[i].k);
         assert_ptr_equal((const uint16_t *)v.data + at, kv + cases[i].v);
     }
-    assert_int_equal(cattn_pages_views(pages, (cattn_page_layout)4, kv, N_PAGES, &k, &v, &error), CATTN_ERR_ARG);
-    assert_int_equal(cattn_pages_views(pages, CATTN_PAGES_NHD, kv, 0, &k, &v, &error), CATTN_ERR_ARG);
-    assert_int_equal(cattn_pages_views(pages, CATTN_PAGES_NHD, NULL, N_PAGES, &k, &v, &error), CATTN_ERR_ARG);
+    assert_int_equal(cattn_pages_views(pages, 0, (cattn_page_layout)4, kv, N_PAGES, &k, &v, &error), CATTN_ERR_ARG);
+    assert_int_equal(cattn_pages_views(pages, 0, CATTN_PAGES_NHD, kv, 0, &k, &v, &error), CATTN_ERR_ARG);
+    assert_int_equal(cattn_pages_views(pages, 0, CATTN_PAGES_NHD, NULL, N_PAGES, &k, &v, &error), CATTN_ERR_ARG);
     cattn_pages_destroy(&pages);
     config.common.head_dim_v = 128;
     pages = create(&config);
-    assert_int_equal(cattn_pages_views(pages, CATTN_PAGES_NHD, kv, N_PAGES, &k, &v, &error), CATTN_ERR_ARG);
+    assert_int_equal(cattn_pages_views(pages, 0, CATTN_PAGES_NHD, kv, N_PAGES, &k, &v, &error), CATTN_ERR_ARG);
     assert_non_null(strstr(error.message, "fill the views by hand"));
     cattn_pages_destroy(&pages);
 }
@@ -264,7 +264,7 @@ static void test_guard(void **state) {
     config.common.parallel.run = run_hook;
     running = create(&config);
     assert_int_equal(cattn_pages_plan(running, &batch, NULL), CATTN_OK);
-    assert_int_equal(cattn_pages_views(running, CATTN_PAGES_VLLM, kv, N_PAGES, &k, &v, NULL), CATTN_OK);
+    assert_int_equal(cattn_pages_views(running, 0, CATTN_PAGES_VLLM, kv, N_PAGES, &k, &v, NULL), CATTN_OK);
     assert_int_equal(cattn_pages_attend(running, 0, &k, &v, &q_view, &q_view, NULL, &error), CATTN_ERR_ARG);
     assert_non_null(strstr(error.message, "out overlaps q"));
     assert_int_equal(cattn_pages_attend(running, 0, &k, &v, &q_view, &out_view, NULL, &error), CATTN_OK);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "chunkattn/pages/handle.h"
+#include "tests/chunkattn/cache/small_layout.h"
 #include "tests/support/rng.h"
 
 enum { MOST_SEQS = 40, MOST_PAGES = 200, C = 16, N_IDS = 6000 };
@@ -384,8 +385,8 @@ static void test_numbers_of_chunks(void **state) {
     (void)state;
     enum { LONG = 1 << 25, MANY = 3000 }; /* an index of 20 bits leaves numbers for 2048 tables */
     ca_alloc alloc = ca_alloc_default();
-    ca_layout layout;
-    ca_layout_init(&layout, CATTN_BF16, 1, 1, 64, 64, 64);
+    ca_chunk_layout layout;
+    small_layout(&layout, 1, 64, 64);
     ca_page_plan plan;
     ca_page_plan_init(&plan, 4, true, false, &alloc);
     const ca_plan_config config = {
@@ -407,6 +408,7 @@ static void test_numbers_of_chunks(void **state) {
         assert_int_equal(id, LONG / C + s->source.at[0]);
     }
     ca_page_plan_free(&plan);
+    small_layout_free(&layout);
     free(seqs);
     free(ids);
     assert_int_equal(alloc.bytes, 0);
