@@ -43,9 +43,9 @@ const char *cl_kernels_level(const cl_kernels *kernels);
 const char *cl_kernels_level_name(int i);
 
 /*
- * Repack a 2-D tensor, in parallel on the pool. Both are borrowed for the call; free *out with cl_linear_free.
- * CL_ERR_UNSUPPORTED names tensor and type; CL_ERR_FORMAT: n_in is not a multiple of the type's block; CL_ERR_FILE: the file
- * was truncated since it was opened; CL_ERR_NOMEM.
+ * Repack a 2-D tensor (of a 3-D one, a cl_tensor_matrix), in parallel on the pool. Both are borrowed for the call; free *out
+ * with cl_linear_free. CL_ERR_UNSUPPORTED names tensor and type; CL_ERR_FORMAT: n_in is not a multiple of the type's block;
+ * CL_ERR_FILE: the file was truncated since it was opened; CL_ERR_NOMEM.
  */
 cl_status cl_linear_pack(const cl_tensor *tensor, ca_pool *pool, cl_linear *out, cl_error *error);
 void cl_linear_free(cl_linear *w);

@@ -90,6 +90,16 @@ size_t cl_tensor_row_bytes(uint32_t type, int64_t n) {
     return (size_t)n / elements * bytes;
 }
 
+cl_tensor cl_tensor_matrix(const cl_tensor *tensor, int64_t i) {
+    assert(i >= 0 && i < tensor->ne[2] && tensor->ne[3] == 1);
+    cl_tensor matrix = *tensor;
+    matrix.n_dims = 2;
+    matrix.ne[2] = 1;
+    matrix.bytes = tensor->bytes / (size_t)tensor->ne[2];
+    if (tensor->data) matrix.data = (const uint8_t *)tensor->data + (size_t)i * matrix.bytes;
+    return matrix;
+}
+
 static uint16_t load_u16(const uint8_t *p) {
     uint16_t h;
     memcpy(&h, p, sizeof h);

@@ -59,6 +59,10 @@ static inline cl_status cl_tensor_fail_type(const cl_tensor *tensor, cl_error *e
 /* The bytes of a row of n values; n is a multiple of the type's block. */
 size_t cl_tensor_row_bytes(uint32_t type, int64_t n);
 
+/* Matrix i of a tensor of ne[2] matrices, as a tensor of its own, which borrows what `tensor` borrows. i < ne[2]; ne[3] is 1.
+ */
+cl_tensor cl_tensor_matrix(const cl_tensor *tensor, int64_t i);
+
 /*
  * The n data bytes from `at` on: in memory, or read from the file into buf [n]. NULL: the file is shorter by now, or cannot be
  * read; cl_tensor_fail_read reports that. Thread-safe.

@@ -8,9 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "chunkattn/base/fp.h"
 #include "chunkattn/base/half.h"
+#include "chunkllama/common/file_bytes.h"
 #include "chunkllama/linear/linear.h"
 #include "chunkllama/linear/linear_kernels.h"
 #include "chunkllama/tensor/tensor.h"
@@ -106,6 +108,44 @@ static void assert_same_rows(const cl_tensor *tensor, const cl_linear *w) {
 static void free_matrix(matrix *m) {
     free(m->data);
     free(m->values);
+}
+
+/* Each matrix of a 3-D tensor is packed as if it were alone: from memory and from a file, of every type. */
+static void test_matrices(void **state) {
+    (void)state;
+    enum { N = 3, N_OUT = 21, N_IN = 512 };
+    ca_pool *pool = ca_pool_create(2);
+    char folder[] = "/tmp/chunkllama_linear.XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/weights", folder);
+    cl_tensor_type type;
+    for (size_t t = 0; cl_tensor_readable_type(t, &type); t++) {
+        matrix all = make_matrix(type, N * N_OUT, N_IN); /* the same bytes */
+        FILE *f = fopen(path, "wb");
+        assert_true(f && fwrite(all.data, 1, all.tensor.bytes, f) == all.tensor.bytes && fclose(f) == 0);
+        cl_file_bytes file;
+        assert_int_equal(cl_file_bytes_open(path, &file, NULL), CL_OK);
+        cl_tensor tensor = all.tensor;
+        tensor.n_dims = 3;
+        tensor.ne[1] = N_OUT;
+        tensor.ne[2] = N;
+        for (int i = 0; i < 2 * N; i++) {
+            tensor.data = i < N ? all.data : file.data;
+            tensor.file = i < N ? NULL : &file;
+            const cl_tensor one = cl_tensor_matrix(&tensor, i % N);
+            cl_tensor expected = all.tensor;
+            expected.data = all.data + all.tensor.bytes / N * (i % N);
+            cl_linear w;
+            assert_int_equal(cl_linear_pack(&one, pool, &w, NULL), CL_OK);
+            assert_true(w.n_out == N_OUT && w.n_in == N_IN);
+            assert_same_rows(&expected, &w);
+            cl_linear_free(&w);
+        }
+        cl_file_bytes_close(&file);
+        free_matrix(&all);
+    }
+    assert_int_equal(unlink(path) + rmdir(folder), 0);
+    ca_pool_destroy(&pool);
 }
 
 /* Rows of very different size, with zero blocks, outliers and denormals. */
@@ -663,9 +703,11 @@ int main(int argc, char **argv) {
         from = atoi(argv[2]) % every;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_not_a_number), cmocka_unit_test(test_products),
-        cmocka_unit_test(test_finish),    cmocka_unit_test(test_gated),        cmocka_unit_test(test_against_double),
-        cmocka_unit_test(test_errors),    cmocka_unit_test(test_levels),       cmocka_unit_test(test_ops),
+        cmocka_unit_test(test_same_bits),      cmocka_unit_test(test_matrices),
+        cmocka_unit_test(test_not_a_number),   cmocka_unit_test(test_products),
+        cmocka_unit_test(test_finish),         cmocka_unit_test(test_gated),
+        cmocka_unit_test(test_against_double), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_levels),         cmocka_unit_test(test_ops),
         cmocka_unit_test(test_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
