@@ -65,7 +65,10 @@ static void fill(uint8_t *data, size_t n_blocks, uint32_t block_bytes, uint32_t 
         if (type == CL_TENSOR_F16) put_u16(p, f16);
         if (!quant) continue;
         for (uint32_t k = 0; k < block_bytes; k++) p[k] = (uint8_t)(next_random(&state) >> 56);
-        put_u16(p + quant->d_at, f16);
+        if (cl_linear_formats[quant->layout].powers)
+            p[quant->d_at] = 127;
+        else if (quant->d_at >= 0)
+            put_u16(p + quant->d_at, f16);
         if (cl_linear_formats[quant->layout].min) put_u16(p + quant->m_at, f16);
     }
 }

@@ -85,8 +85,9 @@ static void pack_quant(const packing *p, uint8_t *record, int lane, const uint8_
     cl_quant_block parts;
     for (int32_t k = 0; k < p->w->n_in; k += (int32_t)p->block, row += p->block_bytes) {
         type->decode(row, &parts);
+        const uint8_t *d = cl_quant_scale(type, row, &parts);
         if (f.super) {
-            put_f16(record, lane, row + type->d_at, 0);
+            put_f16(record, lane, d, 0);
             /* The sign bit is flipped, because files subtract the minimum. */
             if (f.min) put_f16(record + 2 * CL_LINEAR_LANES, lane, row + type->m_at, 0x8000);
             record += cl_linear_super_bytes(f);
@@ -98,8 +99,10 @@ static void pack_quant(const packing *p, uint8_t *record, int lane, const uint8_
                 if (f.super) {
                     record[cl_linear_d_at(f, g) + (size_t)lane] = (uint8_t)parts.d[group];
                     if (f.min) record[cl_linear_m_at(f, g) + (size_t)lane] = (uint8_t)parts.m[group];
+                } else if (f.powers) {
+                    record[cl_linear_d_at(f, g) + (size_t)lane] = *d;
                 } else {
-                    put_f16(record + cl_linear_d_at(f, g), lane, row + type->d_at, 0);
+                    put_f16(record + cl_linear_d_at(f, g), lane, d, 0);
                     if (f.min) put_f16(record + cl_linear_m_at(f, g), lane, row + type->m_at, 0);
                 }
             }

@@ -64,7 +64,8 @@ static int32_t load_code(int bits, const uint8_t *record, int k, int o) {
 
 /* The scale of output o among the 16 at p. super: the f16 scales of which these are factors, in formats that have them. */
 static float load_scale(cl_linear_format f, const uint8_t *p, const uint8_t *super, int o) {
-    return f.super ? load_f16(super + 2 * o) * (float)(int8_t)p[o] : load_f16(p + 2 * o);
+    if (f.powers) return p[o] < 2 ? 0 : ca_f32_from_bits((p[o] - 1u) << 23);
+    return f.super ? load_f16(super + 2 * o) / (float)f.super * (float)(int8_t)p[o] : load_f16(p + 2 * o);
 }
 
 /* The activations of a row in a record of a row group of n_rows rows. */

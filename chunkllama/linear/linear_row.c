@@ -1,4 +1,5 @@
 /* Converts rows of packed matrices to f32, as linear_pack.c has placed them. */
+#include <math.h>
 #include <string.h>
 
 #include "chunkattn/base/half.h"
@@ -15,6 +16,12 @@ static float get_f16(const uint8_t *from, int lane) {
     uint16_t h;
     memcpy(&h, from + 2 * lane, sizeof h);
     return ca_f32_from_f16(h);
+}
+
+/* The scale of a lane among the 16 at `from`. super: that of which these are factors, if any. */
+static float get_scale(cl_linear_format f, const uint8_t *from, int lane, float super) {
+    if (f.powers) return ldexpf(1, from[lane] - 128);
+    return f.super ? super * (float)(int8_t)from[lane] : get_f16(from, lane);
 }
 
 /* Undo pack_codes (linear_pack.c). */
@@ -47,7 +54,7 @@ static void unpack_quant(const cl_linear *w, const uint8_t *record, int lane, fl
     float super_d = 0, super_m = 0;
     for (int32_t k = 0; k < w->n_in; k += CL_LINEAR_BLOCK, record += cl_linear_record_bytes(f)) {
         if (f.super && k % (CL_LINEAR_BLOCK * CL_LINEAR_SUPER) == 0) {
-            super_d = get_f16(record, lane);
+            super_d = get_f16(record, lane) / (float)f.super;
             if (f.min) super_m = get_f16(record + 2 * CL_LINEAR_LANES, lane);
             record += cl_linear_super_bytes(f);
         }
@@ -56,7 +63,7 @@ static void unpack_quant(const cl_linear *w, const uint8_t *record, int lane, fl
             const uint8_t *d = record + cl_linear_d_at(f, i / f.scale_group),
                           *m = record + cl_linear_m_at(f, i / f.scale_group);
             const int code = table ? table[codes[i]] : codes[i];
-            out[k + i] = (f.super ? super_d * (float)(int8_t)d[lane] : get_f16(d, lane)) * (float)(code - f.zero);
+            out[k + i] = get_scale(f, d, lane, super_d) * (float)(code - f.zero);
             if (f.min) out[k + i] += f.super ? super_m * (float)(int8_t)m[lane] : get_f16(m, lane);
         }
     }

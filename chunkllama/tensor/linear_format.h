@@ -12,14 +12,15 @@
  *     - 2 bits: step j in vector j / 4, at bit 2 (j mod 4)
  *     - 1 bit: step j in the only vector, at bit j
  *     - codes of 8 bits, a byte each: step j in vector j
- * - Scales are d[16] of each scale group, then, in layouts with a minimum, m[16] of each scale group. They are f16, or, in
- *   layouts with super-blocks (8 weight blocks that share f16 scales), int8 factors of these scales.
+ * - Scales are d[16] of each scale group, then, in layouts with a minimum, m[16] of each scale group. They are f16; or, in
+ *   layouts with super-blocks (8 weight blocks that share f16 scales), int8 factors of a part of these scales: the whole, a
+ *   quarter or an eighth; or, in layouts with powers, bytes e that stand for 2^(e - 128), or for 0 if e is below 2.
  *
  * The 8 records of a super-block come after its f16 d[16] and, with a minimum, its f16 m[16]. A weight is
  *
- *   (code - zero) d + m      d and m are f16, or f16 times int8, which is exact in f32
+ *   (code - zero) d + m      d and m are exact in f32
  *
- * or, with a table of 16 entries (cl_linear_task.table), (table[code] - zero) d. So each type has as many bytes as in the file.
+ * or, with a table of 16 entries (cl_linear_task.table), (table[code] - zero) d.
  */
 #ifndef CHUNKLLAMA_TENSOR_LINEAR_FORMAT_H
 #define CHUNKLLAMA_TENSOR_LINEAR_FORMAT_H
@@ -35,23 +36,32 @@ enum {
 };
 
 /*
- * Name, bits, inputs of a scale group, zero, has a minimum, has super-blocks, has a table; and the types that it is for. Three
- * lists, so that a level whose kernels take long to compile can have a file for each.
+ * Name, bits, inputs of a scale group, zero, has a minimum, super-blocks (0: none; n: factors are of an n-th of their scale),
+ * has a table, has powers; and the types that it is for. Four lists, so that a level whose kernels take long to compile can
+ * have a file for each.
  */
 #define LINEAR_LAYOUTS_GROUPS_OF_16(X)                                                                                         \
-    X(Q2_K, 2, 16, 0, true, true, false)   /* Q2_K */                                                                          \
-    X(Q3_K, 3, 16, 4, false, true, false)  /* Q3_K */                                                                          \
-    X(Q6_K, 6, 16, 32, false, true, false) /* Q6_K */
+    X(Q2_K, 2, 16, 0, true, 1, false, false)            /* Q2_K */                                                             \
+    X(Q3_K, 3, 16, 4, false, 1, false, false)           /* Q3_K */                                                             \
+    X(Q6_K, 6, 16, 32, false, 1, false, false)          /* Q6_K */                                                             \
+    X(Q3_TABLE_16_K, 3, 16, 128, false, 8, true, false) /* IQ1_M, IQ2_XS, IQ2_S */
+#define LINEAR_LAYOUTS_2_AND_3_BITS(X)                                                                                         \
+    X(TERNARY, 2, 32, 1, false, 1, false, false)     /* TQ1_0, TQ2_0 */                                                        \
+    X(Q3_TABLE_K, 3, 32, 128, false, 8, true, false) /* IQ1_S, IQ2_XXS */
 #define LINEAR_LAYOUTS_4_AND_8_BITS(X)                                                                                         \
-    X(Q4_MIN, 4, 32, 0, true, false, false)     /* Q4_1 */                                                                     \
-    X(Q4_TABLE, 4, 32, 128, false, false, true) /* Q4_0, IQ4_NL */                                                             \
-    X(Q4_K, 4, 32, 0, true, true, false)        /* Q4_K */                                                                     \
-    X(Q8, 8, 32, 128, false, false, false)      /* Q8_0 */
+    X(Q4_MIN, 4, 32, 0, true, 0, false, false)       /* Q4_1 */                                                                \
+    X(Q4_TABLE, 4, 32, 128, false, 0, true, false)   /* Q4_0, IQ4_NL */                                                        \
+    X(Q4_TABLE_K, 4, 32, 128, false, 4, true, false) /* IQ3_XXS, IQ3_S, IQ4_XS */                                              \
+    X(Q4_POWERS, 4, 32, 128, false, 0, true, true)   /* MXFP4 */                                                               \
+    X(Q4_K, 4, 32, 0, true, 1, false, false)         /* Q4_K */                                                                \
+    X(Q8, 8, 32, 128, false, 0, false, false)        /* Q8_0 */
 #define LINEAR_LAYOUTS_5_BITS(X)                                                                                               \
-    X(Q5, 5, 32, 16, false, false, false)   /* Q5_0 */                                                                         \
-    X(Q5_MIN, 5, 32, 0, true, false, false) /* Q5_1 */                                                                         \
-    X(Q5_K, 5, 32, 0, true, true, false)    /* Q5_K */
-#define LINEAR_QUANT_LAYOUTS(X) LINEAR_LAYOUTS_GROUPS_OF_16(X) LINEAR_LAYOUTS_4_AND_8_BITS(X) LINEAR_LAYOUTS_5_BITS(X)
+    X(Q5, 5, 32, 16, false, 0, false, false)   /* Q5_0 */                                                                      \
+    X(Q5_MIN, 5, 32, 0, true, 0, false, false) /* Q5_1 */                                                                      \
+    X(Q5_K, 5, 32, 0, true, 1, false, false)   /* Q5_K */
+#define LINEAR_QUANT_LAYOUTS(X)                                                                                                \
+    LINEAR_LAYOUTS_GROUPS_OF_16(X)                                                                                             \
+    LINEAR_LAYOUTS_2_AND_3_BITS(X) LINEAR_LAYOUTS_4_AND_8_BITS(X) LINEAR_LAYOUTS_5_BITS(X)
 
 #define LINEAR_ENUM(name, ...) CL_LINEAR_##name,
 typedef enum cl_linear_layout {
@@ -67,17 +77,19 @@ typedef enum cl_linear_layout {
 
 typedef struct cl_linear_format {
     int bits, scale_group, zero;
-    bool min, super, table;
+    bool min;
+    int super;
+    bool table, powers;
 } cl_linear_format;
 
-#define LINEAR_ROW(name, bits, group, zero, min, super, table) [CL_LINEAR_##name] = {bits, group, zero, min, super, table},
+#define LINEAR_ROW(name, ...) [CL_LINEAR_##name] = {__VA_ARGS__},
 /* Indexed by layout; zeros for floats. `static`, so that the format of a constant layout is a constant. */
 static const cl_linear_format cl_linear_formats[CL_LINEAR_N_LAYOUTS] = {LINEAR_QUANT_LAYOUTS(LINEAR_ROW)};
 
 static inline size_t cl_linear_code_bytes(cl_linear_format f) { return (size_t)f.bits * CL_LINEAR_LANES * CL_LINEAR_BLOCK / 8; }
 
 /* The byte offsets of d and m of scale group g in a record. */
-static inline size_t cl_linear_scale_bytes(cl_linear_format f) { return CL_LINEAR_LANES * (f.super ? 1 : 2); }
+static inline size_t cl_linear_scale_bytes(cl_linear_format f) { return CL_LINEAR_LANES * (f.super || f.powers ? 1 : 2); }
 static inline size_t cl_linear_d_at(cl_linear_format f, int g) {
     return cl_linear_code_bytes(f) + (size_t)g * cl_linear_scale_bytes(f);
 }

@@ -2,6 +2,7 @@
 #include "tensor.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,24 +30,26 @@ static const struct {
     [CL_TENSOR_Q5_K] = {"Q5_K", 256, 176},
     [CL_TENSOR_Q6_K] = {"Q6_K", 256, 210},
     [15] = {"Q8_K", 0, 0},
-    [16] = {"IQ2_XXS", 0, 0},
-    [17] = {"IQ2_XS", 0, 0},
-    [18] = {"IQ3_XXS", 0, 0},
-    [19] = {"IQ1_S", 0, 0},
+    [CL_TENSOR_IQ2_XXS] = {"IQ2_XXS", 256, 66},
+    [CL_TENSOR_IQ2_XS] = {"IQ2_XS", 256, 74},
+    [CL_TENSOR_IQ3_XXS] = {"IQ3_XXS", 256, 98},
+    [CL_TENSOR_IQ1_S] = {"IQ1_S", 256, 50},
     [CL_TENSOR_IQ4_NL] = {"IQ4_NL", 32, 18},
-    [21] = {"IQ3_S", 0, 0},
-    [22] = {"IQ2_S", 0, 0},
-    [23] = {"IQ4_XS", 0, 0},
+    [CL_TENSOR_IQ3_S] = {"IQ3_S", 256, 110},
+    [CL_TENSOR_IQ2_S] = {"IQ2_S", 256, 82},
+    [CL_TENSOR_IQ4_XS] = {"IQ4_XS", 256, 136},
     [24] = {"I8", 0, 0},
     [25] = {"I16", 0, 0},
     [26] = {"I32", 0, 0},
     [27] = {"I64", 0, 0},
     [28] = {"F64", 0, 0},
-    [29] = {"IQ1_M", 0, 0},
+    [CL_TENSOR_IQ1_M] = {"IQ1_M", 256, 56},
     [CL_TENSOR_BF16] = {"BF16", 1, 2},
-    [34] = {"TQ1_0", 0, 0},
-    [35] = {"TQ2_0", 0, 0},
-    [39] = {"MXFP4", 0, 0},
+    [CL_TENSOR_TQ1_0] = {"TQ1_0", 256, 54},
+    [CL_TENSOR_TQ2_0] = {"TQ2_0", 256, 66},
+    [CL_TENSOR_MXFP4] = {"MXFP4", 32, 17},
+    [40] = {"NVFP4", 0, 0},
+    [41] = {"Q1_0", 0, 0},
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -74,7 +77,7 @@ const char *cl_tensor_type_name(uint32_t type) {
 }
 
 void cl_tensor_type_error(const cl_tensor *tensor, cl_error *error) {
-    char names[160] = "";
+    char names[240] = "";
     cl_tensor_type type;
     for (size_t i = 0, n = 0; cl_tensor_readable_type(i, &type); i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", cl_tensor_type_name(type));
@@ -111,7 +114,9 @@ static void block_f32(const cl_quant_type *type, const uint8_t *block, int n, fl
     const cl_linear_format f = cl_linear_formats[type->layout];
     cl_quant_block parts;
     type->decode(block, &parts);
-    const float d = ca_f32_from_f16(load_u16(block + type->d_at));
+    const uint8_t *scale = cl_quant_scale(type, block, &parts);
+    float d = f.powers ? ldexpf(1, *scale - 128) : ca_f32_from_f16(load_u16(scale));
+    if (f.super) d /= (float)f.super;
     const float m = f.min ? ca_f32_from_f16(load_u16(block + type->m_at)) : 0;
     for (int k = 0; k < n; k++) {
         const int g = k / f.scale_group, code = type->table ? type->table[parts.codes[k]] : parts.codes[k];

@@ -23,8 +23,19 @@ typedef enum cl_tensor_type {
     CL_TENSOR_Q4_K = 12,
     CL_TENSOR_Q5_K = 13,
     CL_TENSOR_Q6_K = 14,
+    CL_TENSOR_IQ2_XXS = 16,
+    CL_TENSOR_IQ2_XS = 17,
+    CL_TENSOR_IQ3_XXS = 18,
+    CL_TENSOR_IQ1_S = 19,
     CL_TENSOR_IQ4_NL = 20,
+    CL_TENSOR_IQ3_S = 21,
+    CL_TENSOR_IQ2_S = 22,
+    CL_TENSOR_IQ4_XS = 23,
+    CL_TENSOR_IQ1_M = 29,
     CL_TENSOR_BF16 = 30,
+    CL_TENSOR_TQ1_0 = 34,
+    CL_TENSOR_TQ2_0 = 35,
+    CL_TENSOR_MXFP4 = 39,
 } cl_tensor_type;
 
 typedef struct cl_tensor {

@@ -56,6 +56,10 @@ INLINE __m256i load_weights_i8(const cl_linear_format f, __m256i table, const ui
 
 /* 8 scales. super: the scales of which these are factors, if any. */
 INLINE __m256 load_scales(const cl_linear_format f, const uint8_t *p, int h, __m256 super) {
+    if (f.powers) {
+        const __m128i exponents = _mm_subs_epu8(_mm_loadl_epi64((const void *)(p + 8 * h)), _mm_set1_epi8(1));
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(exponents), 23));
+    }
     if (!f.super) return load_f16(p + 16 * h);
     return _mm256_mul_ps(super, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(p + 8 * h)))));
 }
@@ -102,6 +106,7 @@ INLINE void quant_tile(const int R, const cl_linear_format f, const cl_linear_ta
         if (f.super && b % CL_LINEAR_SUPER == 0) {
             UNROLL for (int h = 0; h < 2; h++) {
                 super_d[h] = load_f16(record + 16 * h);
+                if (f.super > 1) super_d[h] = _mm256_mul_ps(super_d[h], _mm256_set1_ps(1.0f / (float)f.super));
                 if (f.min) super_m[h] = load_f16(record + 32 + 16 * h);
             }
             record += cl_linear_super_bytes(f);

@@ -123,6 +123,10 @@ INLINE __m512 load_f16(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_s
 /* 16 scales of a record. super: the scales of which these are factors, if any. */
 INLINE __m512 load_scales(record_format w, const uint8_t *p, __m512 super) {
     if (w.unpacked) return _mm512_loadu_ps(p);
+    if (w.f.powers) {
+        const __m128i exponents = _mm_subs_epu8(_mm_loadu_si128((const void *)p), _mm_set1_epi8(1));
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(exponents), 23));
+    }
     if (!w.f.super) return load_f16(p);
     return _mm512_mul_ps(super, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p))));
 }
@@ -137,6 +141,7 @@ typedef struct cursor {
 INLINE void enter_block(record_format w, cursor *c, int32_t b) {
     if (!w.f.super || b % CL_LINEAR_SUPER) return;
     c->d = load_f16(c->record);
+    if (w.f.super > 1) c->d = _mm512_mul_ps(c->d, _mm512_set1_ps(1.0f / (float)w.f.super));
     if (w.f.min) c->m = load_f16(c->record + 2 * CL_LINEAR_LANES);
     c->record += cl_linear_super_bytes(w.f);
 }

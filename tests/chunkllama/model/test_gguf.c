@@ -32,7 +32,7 @@ static gguf_bytes good_file(uint32_t version) {
     put_key_u32(&b, "general.alignment", 64);
     put_tensor(&b, "norm", CL_TENSOR_F32, 4, 1, 0);
     put_tensor(&b, "w", CL_TENSOR_Q4_1, 64, 2, 64);
-    put_tensor(&b, "k", 16, 256, 1, 0); /* IQ2_XXS: a type that is named, not read */
+    put_tensor(&b, "k", 40, 256, 1, 0); /* NVFP4: a type that is named, not read */
     put_padding(&b, 64);
     for (int i = 0; i < 64 + 80; i++) put(&b, &(unsigned char){(unsigned char)i}, 1);
     return b;
@@ -89,7 +89,7 @@ static void reads_every_type(void **state) {
         assert_int_equal(*(const unsigned char *)w->data, 64);
         const cl_tensor *k = cl_model_file_tensor_at(f, 2);
         assert_null(k->data);
-        assert_string_equal(cl_tensor_type_name(k->type), "IQ2_XXS");
+        assert_string_equal(cl_tensor_type_name(k->type), "NVFP4");
         assert_string_equal(cl_tensor_type_name(99), "type 99");
         assert_null(cl_model_file_find_tensor(f, "v"));
         cl_model_file_close(&f);
@@ -374,7 +374,7 @@ static gguf_bytes three_tensors(uint64_t a, uint64_t b, uint64_t c, uint32_t typ
 
 static void refuses_tensors_that_overlap(void **state) {
     (void)state;
-    enum { IQ2_XXS = 16 };
+    enum { NVFP4 = 40 };
     expect_error(three_tensors(0, 32, 96, CL_TENSOR_F32), CL_ERR_FORMAT,
                  "tensor b: its data begin at offset 32, but those of a end at 64: each needs its own");
     expect_error(three_tensors(32, 0, 64, CL_TENSOR_F32), CL_ERR_FORMAT,
@@ -387,7 +387,7 @@ static void refuses_tensors_that_overlap(void **state) {
         assert_int_equal(open_at_edge(b.data, b.size, &error), CL_OK);
         free(b.data);
     }
-    gguf_bytes b = three_tensors(0, 64, 32, IQ2_XXS); /* nothing is read of it, and its size is not known */
+    gguf_bytes b = three_tensors(0, 64, 32, NVFP4); /* nothing is read of it, and its size is not known */
     assert_int_equal(open_at_edge(b.data, b.size, &error), CL_OK);
     free(b.data);
 }

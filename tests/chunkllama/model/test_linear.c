@@ -54,13 +54,26 @@ static void put_f16(uint8_t *p, float x) {
     memcpy(p, &h, 2);
 }
 
+/* Set the scale of a block; IQ1_M has a quarter of it in the high bits of each of its last four words. */
+static void put_scale(const cl_quant_type *type, uint8_t *p, uint32_t bytes, float x) {
+    const uint16_t h = ca_f16_from_f32(x);
+    if (type->d_at >= 0) put_f16(p + type->d_at, x);
+    for (uint32_t i = 0; type->d_at < 0 && i < 4; i++) {
+        uint8_t *high = p + bytes - 7 + 2 * i;
+        *high = (uint8_t)((*high & 15) | (h >> 4 * i & 15) << 4);
+    }
+}
+
 /* A block of a quantised type; factors of minima are below 64, so these below 1. */
 static void put_block(const cl_quant_type *type, uint8_t *p, uint32_t bytes) {
     const cl_linear_format f = cl_linear_formats[type->layout];
     const float factor = f.super ? 1.0f / 64 : 1;
     for (uint32_t i = 0; i < bytes; i++) p[i] = (uint8_t)(next_u32() % 16 ? next_u32() : 0x80); /* often the extreme weight */
     /* One block in eight is subnormal in f16: it must count although f32 denormals do not. */
-    put_f16(p + type->d_at, next_float() * (next_u32() % 8 ? 0.1f * factor : 0x1p-16f));
+    if (f.powers)
+        p[type->d_at] = (uint8_t)(next_u32() % 8 ? 112 + next_u32() % 16 : next_u32() % 3);
+    else
+        put_scale(type, p, bytes, next_float() * (next_u32() % 8 ? 0.1f * factor : 0x1p-16f));
     if (f.min) put_f16(p + type->m_at, next_float() * factor);
 }
 
@@ -564,8 +577,8 @@ static void test_errors(void **state) {
     matrix m = make_matrix(CL_TENSOR_Q4_0, 4, 64);
     cl_tensor t = m.tensor;
     t.name = (cl_str){"blk.3.ffn_up.weight", 19};
-    t.type = 16;
-    expect_error(&t, pool, CL_ERR_UNSUPPORTED, "blk.3.ffn_up.weight has type IQ2_XXS; supported: F32, F16, Q4_0, ");
+    t.type = 40;
+    expect_error(&t, pool, CL_ERR_UNSUPPORTED, "blk.3.ffn_up.weight has type NVFP4; supported: F32, F16, Q4_0, ");
     t.type = CL_TENSOR_Q4_0;
     t.ne[0] = 48;
     expect_error(&t, pool, CL_ERR_FORMAT, "48");

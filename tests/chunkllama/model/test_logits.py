@@ -130,6 +130,8 @@ def test_smollm2_same_bits(bin_dir, model_path, tmp_path, smollm2):
 
 
 K_TYPES = ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
+LOW_TYPES = ["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "TQ1_0"]
+HIGH_TYPES = ["IQ3_XXS", "IQ3_S", "IQ4_XS", "MXFP4", "TQ2_0"]
 LLAMA3_FACTORS = np.concatenate([np.ones(12), np.linspace(1, 8, 10), np.full(10, 8.0)])
 # Gemma 3's window, small; scaled rotation of the layers without; caps near the size of what they cap.
 GEMMA3 = {"ARCH.attention.sliding_window": (24, value_type.UINT32), "ARCH.final_logit_softcapping": (4.0, value_type.FLOAT32)}
@@ -164,6 +166,8 @@ RANDOM_MODELS = {
     "q5": dict(types=[Type.Q5_0, Type.Q5_1], n_heads=4, n_kv_heads=2, head_dim=64),
     "iq4_nl": dict(types=[Type.IQ4_NL], n_heads=4, n_kv_heads=2, head_dim=64),
     **{t.lower(): dict(types=[Type[t]], n_heads=4, n_kv_heads=2, head_dim=64, n_embd=256, n_ff=512) for t in K_TYPES},
+    **{name: dict(types=[Type[t] for t in types], n_heads=4, n_kv_heads=2, head_dim=64, n_embd=256, n_ff=512)
+       for name, types in {"low_types": LOW_TYPES, "high_types": HIGH_TYPES}.items()},
     "k_mixed": dict(types=[Type[t] for t in K_TYPES], n_heads=8, n_kv_heads=2, head_dim=64, n_embd=512, n_ff=256, tied=True),
 }
 

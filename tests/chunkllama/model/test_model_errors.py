@@ -72,7 +72,7 @@ TENSORS = [
     ({"output_norm.weight": (ones((1, 160), np.float32), Type.Q8_0)}, ["output_norm.weight has type Q8_0", "F32, F16 or BF16"]),
     ({"blk.0.attn_q.weight": (ones((128, 128), np.float32), Type.F32)}, ["blk.0.attn_q.weight", "[160, 128]"]),
     ({"blk.0.attn_v.weight": (np.zeros((64, 200), np.uint8), Type.Q8_1)},
-     ["blk.0.attn_v.weight has type Q8_1; supported: F32, F16, Q4_0, ", "Q6_K, IQ4_NL, BF16 "]),
+     ["blk.0.attn_v.weight has type Q8_1; supported: F32, F16, Q4_0, ", "Q6_K, IQ2_XXS, ", "MXFP4 (requantise"]),
     ({"blk.0.attn_q.bias": (ones(128, np.float32), Type.F32)}, ["tensor blk.0.attn_q.bias is not part of the architecture llama"]),
     ({"blk.0.attn_q_norm.weight": (ones(64, np.float32), Type.F32)}, ["tensor blk.0.attn_q_norm.weight is not part of"]),
     ({"blk.0.attn_sinks.weight": (ones(2, np.float32), Type.F32)}, ["tensor blk.0.attn_sinks.weight is not part of"]),
