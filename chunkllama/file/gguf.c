@@ -1,10 +1,10 @@
-/* Opens GGUF files: header, metadata and tensor list. Nothing in them is trusted before it is checked against the file's size.
+/* Parses GGUF files: header, metadata and tensor list. Nothing in them is trusted before it is checked against the file's size.
  */
+#include "gguf.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "model_file_data.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "GGUF files are read in place, little-endian"
@@ -343,19 +343,7 @@ static cl_status read_header(reader *r, cl_model_file *file) {
     return status == CL_OK ? read_count(r, "number of keys", MIN_KEY_BYTES, &file->n_keys) : status;
 }
 
-static cl_status refuse_part(const cl_model_file *file, cl_error *error) {
-    uint64_t no = 0, count = 0;
-    (void)cl_model_file_get_u64(file, "split.no", &no);
-    if (!cl_model_file_get_u64(file, "split.count", &count) || count <= 1) return CL_OK;
-    return cl_fail(
-        error, CL_ERR_UNSUPPORTED,
-        "it is part %llu of %llu of a split model; merge all parts with 'llama-gguf-split --merge PART1 MODEL.gguf', "
-        "where PART1 is the file of part 1, and load MODEL.gguf",
-        (unsigned long long)no + 1, (unsigned long long)count);
-}
-
-/* Fill an empty handle from a file that it owns or borrows. On failure what was allocated stays for cl_model_file_close. */
-static cl_status parse(cl_file_bytes *bytes, cl_model_file *file, cl_error *error) {
+cl_status cl_gguf_parse(cl_file_bytes *bytes, cl_model_file *file, cl_error *error) {
     reader r = {.file = bytes, .data = bytes->data, .size = bytes->size, .error = error};
     cl_status status = read_header(&r, file);
     if (status != CL_OK) {
@@ -371,38 +359,7 @@ static cl_status parse(cl_file_bytes *bytes, cl_model_file *file, cl_error *erro
         if (!file->keys) file->n_keys = 0;
     }
     if (status == CL_OK) status = read_keys(&r, file);
-    if (status == CL_OK) status = refuse_part(file, error);
     if (status == CL_OK) status = read_tensors(&r, file, offsets);
     free(offsets);
-    return status;
-}
-
-cl_status cl_gguf_open_memory(const void *data, size_t size, cl_model_file **file, cl_error *error) {
-    *file = NULL;
-    cl_file_bytes bytes = {.data = data, .size = size};
-    cl_model_file *f = calloc(1, sizeof *f);
-    if (!f) return cl_fail(error, CL_ERR_NOMEM, "no memory for a file handle");
-    const cl_status status = parse(&bytes, f, error);
-    if (status != CL_OK) cl_model_file_close(&f);
-    *file = f;
-    return status;
-}
-
-cl_status cl_gguf_open(const char *path, cl_model_file **file, cl_error *error) {
-    *file = NULL;
-    cl_model_file *f = calloc(1, sizeof *f);
-    if (!f || !(f->files = calloc(1, sizeof *f->files))) {
-        free(f);
-        return cl_fail(error, CL_ERR_NOMEM, "no memory for a file handle");
-    }
-    cl_status status = cl_file_bytes_open(path, f->files, error);
-    if (status == CL_OK) {
-        cl_error inner;
-        f->n_files = 1;
-        status = parse(f->files, f, &inner);
-        if (status != CL_OK) (void)cl_fail(error, status, "%s: %s", path, inner.message);
-    }
-    if (status != CL_OK) cl_model_file_close(&f);
-    *file = f;
     return status;
 }

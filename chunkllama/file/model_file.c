@@ -45,7 +45,12 @@ char *cl_model_file_name(const char *path) {
     while (end > 1 && path[end - 1] == '/') end--;
     size_t start = end;
     while (start > 0 && path[start - 1] != '/') start--;
-    if (end - start > m && memcmp(path + end - m, ending, m) == 0) end -= m;
+    int32_t part, n_parts;
+    const size_t before_part = cl_model_file_part_of(path, &part, &n_parts);
+    if (before_part > start)
+        end = before_part;
+    else if (end - start > m && memcmp(path + end - m, ending, m) == 0)
+        end -= m;
     return cl_utf8_mended(path + start, end - start, NULL);
 }
 

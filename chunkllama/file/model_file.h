@@ -49,7 +49,10 @@ typedef struct cl_model_file cl_model_file;
  */
 cl_status cl_model_file_open(const char *path, cl_model_file **file, cl_error *error);
 
-/* Open a GGUF file of version 2 or 3; the second, for tests, from data [size] that is borrowed until cl_model_file_close. */
+/*
+ * Open a GGUF file of version 2 or 3, or all parts of a split model, if the file is one of them; the second, for tests, from
+ * data [size] that is borrowed until cl_model_file_close.
+ */
 cl_status cl_gguf_open(const char *path, cl_model_file **file, cl_error *error);
 cl_status cl_gguf_open_memory(const void *data, size_t size, cl_model_file **file, cl_error *error);
 
@@ -59,12 +62,20 @@ cl_status cl_hf_open(const char *folder, cl_model_file **file, cl_error *error);
 void cl_model_file_close(cl_model_file **file);
 
 /*
- * A model's name from its path: that of the file without ".gguf", or of the folder. It is UTF-8, with U+FFFD for bytes that are
- * not. The caller frees it; NULL if memory is lacking.
+ * Whether a path names a part of a split model, such as "a/model-00002-of-00003.gguf": then the length of what comes before
+ * "-00002", else 0. *part counts from 1.
+ */
+size_t cl_model_file_part_of(const char *path, int32_t *part, int32_t *n_parts);
+/* The path of another part of such a model. The caller frees it; NULL if memory is lacking. */
+char *cl_model_file_part_path(const char *path, int32_t part);
+
+/*
+ * A model's name from its path: that of the file without ".gguf" or a part's "-00001-of-00003.gguf", or of the folder. It is
+ * UTF-8, with U+FFFD for bytes that are not. The caller frees it; NULL if memory is lacking.
  */
 char *cl_model_file_name(const char *path);
 
-/* The format, such as "GGUF version 3" or "safetensors". */
+/* The format, such as "GGUF version 3", "GGUF version 3, 2 parts" or "safetensors". */
 const char *cl_model_file_format(const cl_model_file *file);
 /* The file's own name of a key or a tensor, for messages; valid until the thread's next call. */
 const char *cl_model_file_source_name(const cl_model_file *file, const char *name);

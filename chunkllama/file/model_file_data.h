@@ -30,7 +30,7 @@ typedef struct cl_meta_key {
 } cl_meta_key;
 
 struct cl_model_file {
-    char format[24];      /* cl_model_file_format */
+    char format[40];      /* cl_model_file_format */
     cl_file_bytes *files; /* [n_files] in which keys and tensors lie; owned. None where the bytes are the caller's */
     size_t n_files;
     cl_arena memory; /* values and names that lie in no file */

@@ -11,6 +11,7 @@
 #include <seccomp.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -20,6 +21,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "chunkllama/file/model_file.h"
 
 /* ---- Landlock ---- */
 
@@ -142,11 +145,24 @@ static bool allow_entries(const landlock_rules *rules, const char *folder) {
     return ok;
 }
 
+/* Allow reading the other parts of a split model, if the path is one of them. */
+static bool allow_parts(const landlock_rules *rules, const char *path) {
+    int32_t own, n_parts = 0;
+    if (!cl_model_file_part_of(path, &own, &n_parts)) return true;
+    bool ok = true;
+    for (int32_t part = 1; ok && part <= n_parts; part++) {
+        char *other = cl_model_file_part_path(path, part);
+        ok = other && allow(rules, other);
+        free(other);
+    }
+    return ok;
+}
+
 /* Allow reading the files of `rights`, and those that the C library needs. */
 static bool allow_reading(const landlock_rules *rules, const char *const *paths) {
     bool ok = true;
     for (const char *const *path = system_paths; ok && *path; path++) ok = allow(rules, *path);
-    for (; ok && *paths; paths++) ok = allow(rules, *paths) && allow_entries(rules, *paths);
+    for (; ok && *paths; paths++) ok = allow(rules, *paths) && allow_entries(rules, *paths) && allow_parts(rules, *paths);
     return ok;
 }
 

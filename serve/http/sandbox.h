@@ -23,10 +23,11 @@ int sandbox_landlock_version(void);
 
 /* What a process in the sandbox may do with files and the network. Strings are borrowed for the call. */
 typedef struct sandbox_rights {
-    const char *const *paths; /* that may be read, up to a NULL: files, and folders with the targets of their links */
-    const char *tier;         /* a folder, which is created, for files that are created and written; NULL: none */
-    const char *files;        /* the same for files that are removed as well; NULL: none */
-    int port;                 /* of TCP on which it may listen; 0: any free one; -1: none */
+    /* That may be read, up to a NULL: files, all parts of a split model, and folders with the targets of their links. */
+    const char *const *paths;
+    const char *tier;  /* a folder, which is created, for files that are created and written; NULL: none */
+    const char *files; /* the same for files that are removed as well; NULL: none */
+    int port;          /* of TCP on which it may listen; 0: any free one; -1: none */
 } sandbox_rights;
 
 /*

@@ -214,20 +214,193 @@ static void names_other_files(void **state) {
     }
 }
 
-static void names_a_part_of_a_split_model(void **state) {
+/* A model that was split into one part is whole, and one in memory cannot be split. */
+static void needs_files_for_parts(void **state) {
     (void)state;
     for (int count = 1; count <= 3; count += 2) {
         gguf_bytes b = {0};
         put_header(&b, 3, 0, 2), put_key(&b, "split.no", CL_META_U16), put(&b, &(uint16_t){1}, 2);
         put_key(&b, "split.count", CL_META_U16), put(&b, &(uint16_t){(uint16_t)count}, 2);
         if (count > 1) {
-            expect_error(b, CL_ERR_UNSUPPORTED, "it is part 2 of 3 of a split model; merge all parts");
-        } else { /* a model that was split into one part is whole */
+            expect_error(b, CL_ERR_UNSUPPORTED, "it is a part of a split model");
+        } else {
             cl_error error;
             assert_int_equal(open_at_edge(b.data, b.size, &error), CL_OK);
             free(b.data);
         }
     }
+}
+
+/* A folder with a model of three parts. */
+typedef struct split_model {
+    char folder[32], path[4][64]; /* paths of parts 1 to 3, and of the first under a name that is no part's */
+} split_model;
+
+/* A part: two tensors, `name` and the same with a 2 behind it, of two floats each, which count up from `first`. */
+typedef struct split_part {
+    int no, count, n_tensors; /* as its keys say; count 0: it has none */
+    const char *name;         /* NULL: it has no tensors */
+    float first;
+} split_part;
+
+static void write_part(const char *path, split_part p) {
+    gguf_bytes b = {0};
+    put_header(&b, 3, p.name ? 2 : 0, (p.count ? 3 : 0) + (p.no == 0 ? 1 : 0));
+    if (p.no == 0) put_key_string(&b, "general.name", "parts");
+    if (p.count) {
+        put_key(&b, "split.no", CL_META_U16), put(&b, &(uint16_t){(uint16_t)p.no}, 2);
+        put_key(&b, "split.count", CL_META_U16), put(&b, &(uint16_t){(uint16_t)p.count}, 2);
+        put_key(&b, "split.tensors.count", CL_META_I32), put_u32(&b, (uint32_t)p.n_tensors);
+    }
+    for (int i = 0; p.name && i < 2; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "%s%s", p.name, i ? "2" : "");
+        put_tensor(&b, name, CL_TENSOR_F32, 2, 1, 32 * (uint64_t)i);
+    }
+    put_padding(&b, 32);
+    for (int i = 0; p.name && i < 2; i++) {
+        put_f32(&b, p.first + (float)(2 * i)), put_f32(&b, p.first + (float)(2 * i + 1));
+        put_padding(&b, 32);
+    }
+    FILE *f = fopen(path, "wb");
+    assert_true(f && fwrite(b.data, 1, b.size, f) == b.size && fclose(f) == 0);
+    free(b.data);
+}
+
+static const split_part good_parts[3] = {{0, 3, 4, NULL, 0}, {1, 3, 4, "a", 10}, {2, 3, 4, "b", 20}};
+
+static void make_split(split_model *m) {
+    char folder[] = "/tmp/gguf_parts.XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    strcpy(m->folder, folder);
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(m->path[i], sizeof m->path[i], "%s/m-0000%d-of-00003.gguf", folder, i + 1);
+        write_part(m->path[i], good_parts[i]);
+    }
+    (void)snprintf(m->path[3], sizeof m->path[3], "%s/m.gguf", folder);
+}
+
+static void remove_split(const split_model *m) {
+    for (int i = 0; i < 4; i++) (void)unlink(m->path[i]);
+    assert_int_equal(rmdir(m->folder), 0);
+}
+
+/* Any part opens all: metadata of the first, tensors of each, a hash over the bytes of each. */
+static void opens_all_parts(void **state) {
+    (void)state;
+    split_model m;
+    make_split(&m);
+    uint64_t before[3] = {0}, after[3];
+    for (int by = 0; by < 3; by++) {
+        cl_model_file *f;
+        cl_error error;
+        if (cl_gguf_open(m.path[by], &f, &error) != CL_OK) fail_msg("%s", error.message);
+        cl_str name;
+        assert_true(cl_model_file_get_string(f, "general.name", &name) && cl_str_is(name, "parts"));
+        assert_string_equal(cl_model_file_format(f), "GGUF version 3, 3 parts");
+        assert_int_equal(cl_model_file_n_tensors(f), 4);
+        assert_int_equal(cl_model_file_bytes(f), 32);
+        for (int i = 0; i < 4; i++) {
+            static const char *const names[] = {"a", "a2", "b", "b2"};
+            const cl_tensor *t = cl_model_file_find_tensor(f, names[i]);
+            float row[2];
+            assert_non_null(t);
+            assert_int_equal(cl_tensor_row_f32(t, 0, row, NULL), CL_OK);
+            assert_true(row[0] == (float)(i < 2 ? 10 + 2 * i : 16 + 2 * i) && row[1] == row[0] + 1);
+        }
+        assert_int_equal(cl_model_file_fingerprint(f, after, NULL), CL_OK);
+        assert_int_equal(cl_model_file_sample(f, &after[2], NULL), CL_OK);
+        if (by > 0) assert_memory_equal(after, before, sizeof after);
+        memcpy(before, after, sizeof before);
+        assert_int_equal(cl_model_file_end_loading(f, NULL), CL_OK);
+        cl_model_file_close(&f);
+        char *model = cl_model_file_name(m.path[by]), *first = cl_model_file_part_path(m.path[by], 1);
+        assert_string_equal(model, "m");
+        assert_string_equal(first, m.path[0]);
+        free(model);
+        free(first);
+    }
+    for (int changed = 1; changed < 3; changed++) { /* another weight in any part */
+        split_part other = good_parts[changed];
+        other.first += 1;
+        write_part(m.path[changed], other);
+        cl_model_file *f;
+        assert_int_equal(cl_gguf_open(m.path[0], &f, NULL), CL_OK);
+        assert_int_equal(cl_model_file_fingerprint(f, after, NULL), CL_OK);
+        assert_int_equal(cl_model_file_sample(f, &after[2], NULL), CL_OK);
+        for (int i = 0; i < 3; i++) assert_int_not_equal(after[i], before[i]);
+        write_part(m.path[changed], good_parts[changed]);
+        assert_int_equal(cl_model_file_end_loading(f, NULL), CL_ERR_FILE); /* it was changed while it was open */
+        cl_model_file_close(&f);
+    }
+    remove_split(&m);
+}
+
+static void expect_split_error(const char *path, cl_status code, const char *part) {
+    cl_model_file *f;
+    cl_error error;
+    assert_int_equal(cl_gguf_open(path, &f, &error), code);
+    assert_null(f);
+    if (!strstr(error.message, part)) fail_msg("\"%s\" does not say \"%s\"", error.message, part);
+}
+
+static void names_wrong_parts(void **state) {
+    (void)state;
+    static const struct {
+        split_part third;
+        const char *message;
+    } cases[] = {
+        {{1, 3, 4, "b", 0}, "-00003-of-00003.gguf: it should be part 3 of 3 of a model, but says that it is part 2 of 3"},
+        {{2, 4, 4, "b", 0}, "it should be part 3 of 3 of a model, but says that it is part 3 of 4; name the parts as"},
+        {{2, 0, 4, "b", 0}, "it should be part 3 of 3 of a model, but has no split.count; download the part again"},
+        {{2, 3, 9, "b", 0}, "it is part of a model of 9 tensors (split.tensors.count), and another part of one of 4"},
+        {{2, 3, 4, NULL, 0}, "the 3 parts of the model have 2 tensors, but split.tensors.count is 4; download"},
+        {{2, 3, 4, "a", 0}, "tensor a is in two parts of the model; download all parts of one model"},
+    };
+    split_model m;
+    make_split(&m);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_part(m.path[2], cases[i].third);
+        expect_split_error(m.path[0], CL_ERR_FORMAT, cases[i].message);
+    }
+    assert_int_equal(unlink(m.path[2]), 0);
+    expect_split_error(m.path[0], CL_ERR_FILE, "part 3 of 3 of the model: ");
+    expect_split_error(m.path[1], CL_ERR_FILE, "cannot be opened: No such file or directory; all parts must be in one folder");
+    assert_int_equal(rename(m.path[0], m.path[3]), 0);
+    expect_split_error(m.path[1], CL_ERR_FILE, "part 1 of 3 of the model: ");
+    expect_split_error(m.path[3], CL_ERR_FORMAT,
+                       "m.gguf: it is part 1 of 3 of a split model, so its name must end in \"-00001-of-00003.gguf\"");
+    remove_split(&m);
+}
+
+/* Tensors behind 4 GB are read from their places. The file takes no room on the disk. */
+static void reads_behind_four_gigabytes(void **state) {
+    (void)state;
+    enum { ROWS = 1 << 20, COLUMNS = 1 << 10 };
+    const uint64_t bytes = (uint64_t)ROWS * COLUMNS * 4;
+    gguf_bytes b = {0};
+    put_header(&b, 3, 2, 0);
+    put_tensor(&b, "large", CL_TENSOR_F32, COLUMNS, ROWS, 0);
+    put_tensor(&b, "behind", CL_TENSOR_F32, 2, 1, bytes);
+    put_padding(&b, 32);
+    char path[] = "/tmp/gguf_test.XXXXXX";
+    const int fd = mkstemp(path);
+    const float values[2] = {3, 4};
+    assert_int_equal(pwrite(fd, b.data, b.size, 0), (ssize_t)b.size);
+    assert_int_equal(pwrite(fd, values, sizeof values, (off_t)(b.size + bytes)), sizeof values);
+    assert_int_equal(pwrite(fd, values, sizeof values, (off_t)(b.size + bytes - 8)), sizeof values);
+    cl_model_file *f;
+    cl_error error;
+    if (cl_gguf_open(path, &f, &error) != CL_OK) fail_msg("%s", error.message);
+    float row[COLUMNS];
+    assert_int_equal(cl_tensor_row_f32(cl_model_file_find_tensor(f, "behind"), 0, row, NULL), CL_OK);
+    assert_true(row[0] == 3 && row[1] == 4);
+    assert_int_equal(cl_tensor_row_f32(cl_model_file_find_tensor(f, "large"), ROWS - 1, row, NULL), CL_OK);
+    assert_true(row[COLUMNS - 3] == 0 && row[COLUMNS - 2] == 3 && row[COLUMNS - 1] == 4);
+    cl_model_file_close(&f);
+    close(fd);
+    unlink(path);
+    free(b.data);
 }
 
 /* An array of equal numbers, as files have for each layer, is that number. */
@@ -505,7 +678,10 @@ int main(void) {
         cmocka_unit_test(survives_every_bit_flip),
         cmocka_unit_test(names_what_is_wrong),
         cmocka_unit_test(names_other_files),
-        cmocka_unit_test(names_a_part_of_a_split_model),
+        cmocka_unit_test(needs_files_for_parts),
+        cmocka_unit_test(opens_all_parts),
+        cmocka_unit_test(names_wrong_parts),
+        cmocka_unit_test(reads_behind_four_gigabytes),
         cmocka_unit_test(equal_values_are_one),
         cmocka_unit_test(checks_tensors),
         cmocka_unit_test(refuses_tensors_that_overlap),

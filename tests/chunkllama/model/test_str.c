@@ -65,7 +65,10 @@ static void names_from_paths_are_utf8(void **state) {
     assert_name("/tmp/model.gguf", "model");
     assert_name("folder/mod\xc3\xa8le//", "mod\xc3\xa8le");
     assert_name("/tmp/x\xff/mod\xe9le.gguf", "mod" FFFD "le");
-    char path[512], wanted[512]; /* a long name is whole */
+    assert_name("/tmp/model-00002-of-00003.gguf", "model");
+    assert_name("/tmp/-00002-of-00003.gguf", "-00002-of-00003");
+    assert_name("/tmp/model-00004-of-00003.gguf", "model-00004-of-00003"); /* no part */
+    char path[512], wanted[512];                                           /* a long name is whole */
     memset(path, 'x', 255);
     strcpy(path + 255, "\xc3\xa8.gguf");
     memset(wanted, 'x', 255);

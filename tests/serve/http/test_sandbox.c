@@ -72,6 +72,11 @@ static int remove_files(void **state) {
     unlink(link_to_other);
     unlink(other);
     unlink(outside);
+    for (int i = 1; i <= 3; i++) {
+        char part[96];
+        snprintf(part, sizeof part, "%s/m-0000%d-of-00002.gguf", folder, i);
+        unlink(part);
+    }
     char files[80];
     snprintf(files, sizeof files, "%s/files", folder);
     rmdir(files);
@@ -108,6 +113,21 @@ static int check_folder_with_links(void) {
     EXPECT(open(model, O_RDONLY) >= 0);
     EXPECT(open(link_to_other, O_RDONLY) >= 0);
     EXPECT_FAILS(open("/etc/passwd", O_RDONLY), EACCES);
+    return 0;
+}
+
+/* All parts of a split model can be read, whichever is named. */
+static int check_parts(void) {
+    char parts[3][96];
+    for (int i = 0; i < 3; i++) {
+        snprintf(parts[i], sizeof parts[i], "%s/m-0000%d-of-00002.gguf", folder, i + 1); /* the last one is no part */
+        write_file(parts[i]);
+    }
+    const char *const paths[] = {parts[1], NULL};
+    EXPECT(limit(paths) == CL_OK);
+    EXPECT(open(parts[0], O_RDONLY) >= 0 && open(parts[1], O_RDONLY) >= 0);
+    EXPECT_FAILS(open(parts[2], O_RDONLY), EACCES);
+    EXPECT_FAILS(open(model, O_RDONLY), EACCES);
     return 0;
 }
 
@@ -171,6 +191,7 @@ static void only_the_models_files_can_be_read(void **state) {
     if (in_child(check_support) != 0) skip(); /* the system has no Landlock */
     assert_int_equal(in_child(check_model_only), 0);
     assert_int_equal(in_child(check_folder_with_links), 0);
+    assert_int_equal(in_child(check_parts), 0);
     assert_int_equal(in_child(check_missing_model), 0);
     assert_int_equal(in_child(check_files), 0);
 }
