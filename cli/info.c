@@ -58,7 +58,7 @@ static void print_types(const cl_model_file *file) {
             add(&bytes, (int64_t)t->bytes);
         }
         printf("  %-8s %8" PRId64 " %14" PRId64 " %14" PRId64 "%s\n", cl_tensor_type_name(type), count, elements, bytes,
-               cl_model_file_tensor_at(file, i)->data ? "" : "  (cannot be read)");
+               cl_tensor_is_readable(cl_model_file_tensor_at(file, i)) ? "" : "  (cannot be read)");
     }
 }
 

@@ -6,6 +6,7 @@
 #define CHUNKLLAMA_FILE_HF_H
 
 #include "chunkllama/common/json_doc.h"
+#include "hf_quant.h"
 #include "model_file_data.h"
 
 /* The fields of config.json that the readers of tensors and tokenizer need. */
@@ -18,6 +19,7 @@ typedef struct cl_hf_config {
     bool norm_plus_one; /* norms multiply by 1 + w; GGUF stores the sum */
     bool four_norms;    /* a layer has norms before and after both attention and feed-forward block */
     bool tied;          /* the embedding is the output matrix too */
+    cl_hf_quant quant;  /* how the weights are quantised */
     int32_t n_vocab;
     int64_t n_embd;
     double rope_factor, low_factor, high_factor, trained; /* Llama 3's scaling; rope_factor 0: none */

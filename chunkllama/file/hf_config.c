@@ -153,11 +153,7 @@ static void refuse_flags(cl_hf_config *c, const json_t *object, const char *wher
         if (cl_json_doc_bool(&c->doc, object, where, flags[i].name, flags[i].supported) != flags[i].supported)
             cl_json_doc_fail(&c->doc, CL_ERR_UNSUPPORTED, "%s%s is %s; only %s is supported", where, flags[i].name,
                              words[!flags[i].supported], words[flags[i].supported]);
-    if (json_is_object(json_object_get(object, "quantization_config")))
-        cl_json_doc_fail(&c->doc, CL_ERR_UNSUPPORTED,
-                         "%squantization_config: quantised weights are not supported; use a GGUF file, or bf16, f16 or f32 "
-                         "weights",
-                         where);
+    cl_hf_read_quant(&c->doc, object, where, &c->quant);
 }
 
 /* Older files have the field beside the others, newer ones in rope_parameters. */

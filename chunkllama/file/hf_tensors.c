@@ -198,7 +198,9 @@ static cl_status check_index(shards *s) {
 static cl_status add_tensor(cl_model_file *file, const char *name, const cl_tensor *t, cl_error *error) {
     const cl_str key = cl_meta_copy(file, cl_str_of(name));
     cl_tensor *copy = &file->tensors[file->n_tensors];
+    uint32_t block, bytes;
     *copy = *t;
+    if (!cl_tensor_block(t->type, &block, &bytes)) copy->data = NULL; /* only the readers of quantised weights need them */
     copy->name = cl_meta_copy(file, t->name);
     if (file->no_memory) return cl_fail(error, CL_ERR_NOMEM, "no memory for tensor %s", SHOW(t->name));
     if (cl_str_map_add(&file->tensor_map, key.data, key.size, (int32_t)file->n_tensors) >= 0)
@@ -281,18 +283,46 @@ static cl_status check_head(const cl_hf_config *c, cl_model_file *file, cl_error
     return CL_OK;
 }
 
-static cl_status add_tensors(const cl_hf_config *c, const shards *s, cl_model_file *file, cl_error *error) {
-    size_t n = 1; /* the rope factors */
+/* List the tensors of all files by their names. */
+static cl_status list_stored(const shards *s, cl_hf_stored *stored, cl_error *error) {
+    size_t n = 0;
     for (size_t i = 0; i < s->n; i++) n += s->files[i].n;
-    file->tensors = calloc(n, sizeof *file->tensors);
-    if (!file->tensors || cl_str_map_init(&file->tensor_map, n) != 0)
+    stored->tensors = calloc(n + 1, sizeof(*stored->tensors));
+    if (!stored->tensors || cl_str_map_init(&stored->map, n) != 0)
         return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu tensors", n);
+    for (size_t i = 0; i < s->n; i++)
+        for (size_t j = 0; j < s->files[i].n; j++) {
+            const cl_tensor *t = &s->files[i].tensors[j];
+            stored->tensors[stored->n] = t;
+            if (cl_str_map_add(&stored->map, t->name.data, t->name.size, (int32_t)stored->n++) >= 0)
+                return cl_fail(error, CL_ERR_FORMAT, "tensor %s occurs twice", SHOW(t->name));
+        }
+    return CL_OK;
+}
+
+static cl_status add_stored(const cl_hf_config *c, const cl_hf_stored *stored, cl_model_file *file, cl_error *error) {
+    file->tensors = calloc(stored->n + 1, sizeof *file->tensors); /* and the rope factors */
+    if (!file->tensors || cl_str_map_init(&file->tensor_map, stored->n + 1) != 0)
+        return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu tensors", stored->n);
     cl_status status = CL_OK;
-    for (size_t i = 0; status == CL_OK && i < s->n; i++)
-        for (size_t j = 0; status == CL_OK && j < s->files[i].n; j++)
-            status = add_named(c, &s->files[i].tensors[j], file, error);
+    for (size_t i = 0; status == CL_OK && i < stored->n; i++) {
+        cl_tensor made;
+        if (!cl_hf_quantised(&c->quant, stored, stored->tensors[i], file, &made, &status, error))
+            status = add_named(c, stored->tensors[i], file, error);
+        else if (status == CL_OK && made.name.size > 0)
+            status = add_named(c, &made, file, error);
+    }
     if (status == CL_OK && c->rope_factor > 0 && c->n_rot > 0) status = add_rope_factors(c, file, error);
     return status == CL_OK ? check_head(c, file, error) : status;
+}
+
+static cl_status add_tensors(const cl_hf_config *c, const shards *s, cl_model_file *file, cl_error *error) {
+    cl_hf_stored stored = {0};
+    cl_status status = list_stored(s, &stored, error);
+    if (status == CL_OK) status = add_stored(c, &stored, file, error);
+    cl_str_map_free(&stored.map);
+    free(stored.tensors);
+    return status;
 }
 
 cl_status cl_hf_read_tensors(const char *folder, const cl_hf_config *config, cl_model_file *file, cl_error *error) {

@@ -21,7 +21,7 @@ typedef struct reader {
     cl_fail((r)->error, code, "%s: tensor %s: " fmt, (r)->path, cl_str_show(cl_str_of((r)->name), (char[SHOWN]){0}, SHOWN),    \
             __VA_ARGS__)
 
-/* The format's types: name, GGUF's number of the same type, and bytes of an element. */
+/* The format's types: name, GGUF's number of the same type if it has one, and bytes of an element. */
 static const struct {
     const char *name;
     uint32_t type;
@@ -32,9 +32,11 @@ static const struct {
     {"BF16", CL_TENSOR_BF16, 2},
     {"F64", 28, 8},
     {"I64", 27, 8},
-    {"I32", 26, 4},
+    {"I32", CL_TENSOR_I32, 4},
     {"I16", 25, 2},
     {"I8", 24, 1},
+    {"U8", CL_TENSOR_U8, 1},
+    {"F8_E4M3", CL_TENSOR_F8_E4M3, 1},
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -47,7 +49,7 @@ static cl_status read_type(const reader *r, const json_t *entry, cl_tensor *t, s
             *size = types[i].size;
             return CL_OK;
         }
-    return FAIL(r, CL_ERR_UNSUPPORTED, "its dtype is %.20s; supported: F32, F16, BF16 (convert the model)", name);
+    return FAIL(r, CL_ERR_UNSUPPORTED, "its dtype is %.20s; supported: F32, F16, BF16, F8_E4M3 (convert the model)", name);
 }
 
 /* *n: the number of elements. The file lists the slowest dimension first. */
@@ -114,7 +116,8 @@ static cl_status check_places(reader *r, const unsigned char *data, cl_safetenso
                         begin < at ? "overlap" : "leave a gap");
         at = begin + t->bytes;
         uint32_t block, bytes;
-        if (!cl_tensor_block(t->type, &block, &bytes)) t->data = NULL;
+        const bool is_quantised = t->type == CL_TENSOR_F8_E4M3 || t->type == CL_TENSOR_U8 || t->type == CL_TENSOR_I32;
+        if (!is_quantised && !cl_tensor_block(t->type, &block, &bytes)) t->data = NULL;
     }
     if (at != r->n_data)
         return cl_fail(r->error, CL_ERR_FORMAT, "%s: %zu of %zu bytes of data belong to no tensor", r->path, r->n_data - at,

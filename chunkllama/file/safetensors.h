@@ -10,7 +10,8 @@
 #include "chunkllama/tensor/tensor.h"
 
 typedef struct cl_safetensors {
-    /* [n] owned; names point into the header, data into the file. data is NULL for types other than F32, F16 and BF16. */
+    /* [n] owned; names point into the header, data into the file. data is NULL for types other than F32, F16, BF16 and these.
+     */
     cl_tensor *tensors;
     size_t n;
     struct json_t *header; /* owned */

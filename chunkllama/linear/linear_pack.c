@@ -167,8 +167,8 @@ cl_status cl_linear_pack(const cl_tensor *tensor, ca_pool *pool, cl_linear *out,
     /* Huge pages for large matrices: a decode step reads all of them, and would miss the TLB at every small page. */
     const size_t align = out->bytes >= HUGE_PAGE ? HUGE_PAGE : 64, size = (out->bytes + align - 1) / align * align;
     out->data = aligned_alloc(align, size);
-    if (tensor->file) p.rows = malloc((size_t)ca_pool_size(pool) * (size_t)p.task_rows * p.row_bytes);
-    if (!out->data || (tensor->file && !p.rows)) {
+    if (cl_tensor_needs_buffer(tensor)) p.rows = malloc((size_t)ca_pool_size(pool) * (size_t)p.task_rows * p.row_bytes);
+    if (!out->data || (cl_tensor_needs_buffer(tensor) && !p.rows)) {
         const size_t bytes = out->bytes;
         free(p.rows);
         cl_linear_free(out);

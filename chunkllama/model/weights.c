@@ -31,7 +31,7 @@ static cl_status find_tensor(const cl_model_file *file, int32_t layer, const cha
         return cl_fail(error, CL_ERR_FORMAT, "tensor %s has shape [%lld, %lld, %lld, %lld]; the parameters say [%lld, %lld]",
                        shown, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3],
                        (long long)n_in, (long long)n_out);
-    if (!t->data) return cl_tensor_fail_type(t, error);
+    if (!cl_tensor_is_readable(t)) return cl_tensor_fail_type(t, error);
     *found = t;
     return CL_OK;
 }

@@ -40,7 +40,7 @@ static const struct {
     [CL_TENSOR_IQ4_XS] = {"IQ4_XS", 256, 136},
     [24] = {"I8", 0, 0},
     [25] = {"I16", 0, 0},
-    [26] = {"I32", 0, 0},
+    [CL_TENSOR_I32] = {"I32", 0, 0},
     [27] = {"I64", 0, 0},
     [28] = {"F64", 0, 0},
     [CL_TENSOR_IQ1_M] = {"IQ1_M", 256, 56},
@@ -72,6 +72,8 @@ bool cl_tensor_readable_type(size_t i, cl_tensor_type *type) {
 const char *cl_tensor_type_name(uint32_t type) {
     static _Thread_local char unknown[24]; /* until the thread's next call */
     if (type < N_TYPES && types[type].name) return types[type].name;
+    if (type == CL_TENSOR_F8_E4M3) return "F8_E4M3";
+    if (type == CL_TENSOR_U8) return "U8";
     snprintf(unknown, sizeof unknown, "type %u", type);
     return unknown;
 }
@@ -100,6 +102,7 @@ cl_tensor cl_tensor_matrix(const cl_tensor *tensor, int64_t i) {
     matrix.ne[2] = 1;
     matrix.bytes = tensor->bytes / (size_t)tensor->ne[2];
     if (tensor->data) matrix.data = (const uint8_t *)tensor->data + (size_t)i * matrix.bytes;
+    matrix.recipe_row += i * tensor->ne[1];
     return matrix;
 }
 
@@ -147,6 +150,12 @@ static void row_f32(uint32_t number, int64_t n, const uint8_t *p, float *out) {
 }
 
 const uint8_t *cl_tensor_bytes(const cl_tensor *tensor, size_t at, size_t n, void *buf) {
+    if (tensor->recipe) {
+        const size_t row = cl_tensor_row_bytes(tensor->type, tensor->ne[0]);
+        assert(at % row == 0 && n % row == 0);
+        const cl_tensor_recipe *r = tensor->recipe;
+        return r->make(r, tensor->recipe_row + (int64_t)(at / row), (int64_t)(n / row), buf) ? buf : NULL;
+    }
     const uint8_t *data = (const uint8_t *)tensor->data + at;
     if (!tensor->file) return data;
     return cl_file_bytes_copy(tensor->file, data, n, buf) ? buf : NULL;
@@ -160,8 +169,8 @@ cl_status cl_tensor_fail_read(const cl_tensor *tensor, cl_error *error) {
 
 cl_status cl_tensor_row_f32(const cl_tensor *tensor, int64_t row, float *out, cl_error *error) {
     const size_t bytes = cl_tensor_row_bytes(tensor->type, tensor->ne[0]);
-    void *buf = tensor->file ? malloc(bytes) : NULL;
-    if (tensor->file && !buf)
+    void *buf = cl_tensor_needs_buffer(tensor) ? malloc(bytes) : NULL;
+    if (cl_tensor_needs_buffer(tensor) && !buf)
         return cl_fail(error, CL_ERR_NOMEM, "no memory for tensor %.*s", (int)tensor->name.size, tensor->name.data);
     const uint8_t *p = cl_tensor_bytes(tensor, (size_t)row * bytes, bytes, buf);
     if (p) row_f32(tensor->type, tensor->ne[0], p, out);

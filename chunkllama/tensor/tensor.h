@@ -38,6 +38,10 @@ typedef enum cl_tensor_type {
     CL_TENSOR_MXFP4 = 39,
 } cl_tensor_type;
 
+/* Types, of which GGUF has the first alone, in which safetensors hold quantised weights; they are read as parts of other
+ * tensors. */
+enum { CL_TENSOR_I32 = 26, CL_TENSOR_F8_E4M3 = 1000, CL_TENSOR_U8 = 1001 };
+
 typedef struct cl_tensor {
     cl_str name;
     uint32_t type;    /* a cl_tensor_type, or the number of a type that cannot be read */
@@ -46,7 +50,20 @@ typedef struct cl_tensor {
     const void *data; /* [bytes] unaligned, borrowed; to be read by cl_tensor_bytes. NULL if the type cannot be read */
     size_t bytes;
     const struct cl_file_bytes *file; /* the file that has the data, borrowed; NULL: they are in memory */
+
+    /* How rows in the form of the type are made, if the file has another form; `data` and `file` are NULL then. Borrowed. */
+    const struct cl_tensor_recipe *recipe;
+    int64_t recipe_row; /* the recipe's number of the tensor's first row */
 } cl_tensor;
+
+/* Makes rows of a tensor from others. */
+typedef struct cl_tensor_recipe {
+    /* Make n_rows rows from `row` on. out: their bytes. False: a file cannot be read, or memory is lacking. Thread-safe. */
+    bool (*make)(const struct cl_tensor_recipe *recipe, int64_t row, int64_t n_rows, uint8_t *out);
+} cl_tensor_recipe;
+
+/* Whether a tensor's rows can be read: those of a type that cannot be have neither data nor recipe. */
+static inline bool cl_tensor_is_readable(const cl_tensor *tensor) { return tensor->data || tensor->recipe; }
 
 /* The elements and bytes of a block of a type; false if the type cannot be read. */
 bool cl_tensor_block(uint32_t type, uint32_t *elements, uint32_t *bytes);
@@ -74,9 +91,12 @@ size_t cl_tensor_row_bytes(uint32_t type, int64_t n);
  */
 cl_tensor cl_tensor_matrix(const cl_tensor *tensor, int64_t i);
 
+/* Whether cl_tensor_bytes needs buf. */
+static inline bool cl_tensor_needs_buffer(const cl_tensor *tensor) { return tensor->file || tensor->recipe; }
+
 /*
- * The n data bytes from `at` on: in memory, or read from the file into buf [n]. NULL: the file is shorter by now, or cannot be
- * read; cl_tensor_fail_read reports that. Thread-safe.
+ * The n data bytes from `at` on: in memory, or read from the file into buf [n]; with a recipe they are whole rows. NULL: the
+ * file is shorter by now, or cannot be read; cl_tensor_fail_read reports that. Thread-safe.
  */
 const uint8_t *cl_tensor_bytes(const cl_tensor *tensor, size_t at, size_t n, void *buf);
 cl_status cl_tensor_fail_read(const cl_tensor *tensor, cl_error *error);

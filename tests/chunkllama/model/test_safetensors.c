@@ -127,8 +127,8 @@ static void expect_tensor_error(const char *dtype, const char *shape, const char
 static void checks_tensors(void **state) {
     (void)state;
     static const char F32[] = "\"F32\"", ALL[] = "[0, 8]";
-    expect_tensor_error("\"F8_E4M3\"", "[8]", ALL, CL_ERR_UNSUPPORTED,
-                        "tensor w: its dtype is F8_E4M3; supported: F32, F16, BF16");
+    expect_tensor_error("\"F8_E5M2\"", "[8]", ALL, CL_ERR_UNSUPPORTED,
+                        "tensor w: its dtype is F8_E5M2; supported: F32, F16, BF16, F8_E4M3");
     expect_tensor_error("3", "[2]", ALL, CL_ERR_FORMAT, "its dtype must be a string");
     expect_tensor_error(F32, "2", ALL, CL_ERR_FORMAT, "its shape has 0 dimensions");
     expect_tensor_error(F32, "[1, 1, 1, 1, 2]", ALL, CL_ERR_FORMAT, "its shape has 5 dimensions");

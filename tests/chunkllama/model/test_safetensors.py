@@ -438,7 +438,6 @@ WRONG = {
     "not causal": (config(is_causal=False), ["config.json: is_causal is false; only true is supported"]),
     "both directions": (config(use_bidirectional_attention=True), ["use_bidirectional_attention is true; only false is supported"]),
     "activation": (config(hidden_act="gelu"), ['hidden_act is "gelu"', '"silu"']),
-    "quantised": (config(quantization_config={"quant_method": "fp8"}), ["quantization_config"]),
     "eos": (config(eos_token_id=999), ["eos_token_id must be a token id below vocab_size, 261"]),
     "layer types": (config(layer_types=["linear_attention"]), ["layer_types[0] must be"]),
     "tokenizer missing": (without_tokenizer, ["tokenizer.json", "cannot be opened"]),
