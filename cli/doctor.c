@@ -158,7 +158,7 @@ static void examine_model(examination *x, const cli_options *opt, const ca_memor
         report(x, "model", "name another file with --model", "%s", error.message);
     } else {
         char of_weights[SHOWN_BYTES], of_budget[SHOWN_BYTES];
-        const uint64_t weights = cl_model_file_bytes(file), budget = session_kv_budget(opt, memory->free, weights);
+        const uint64_t weights = cl_model_file_memory(file), budget = session_kv_budget(opt, memory->free, weights);
         report(x, "model",
                weights > memory->free            ? "the free memory does not hold the weights; take a smaller model"
                : budget > memory->free - weights ? "weights and --kv-budget exceed the free memory; lower --kv-budget"

@@ -153,7 +153,7 @@ ca_memory session_memory(const cli_options *opt) {
 }
 
 uint64_t session_weights(const cli_session *s) {
-    return cl_model_file_bytes(s->model->file) + (s->draft_model ? cl_model_file_bytes(s->draft_model->file) : 0);
+    return cl_model_file_memory(s->model->file) + (s->draft_model ? cl_model_file_memory(s->draft_model->file) : 0);
 }
 
 /* A quarter of the free memory is left to activations, requests and other programs. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "chunkllama/common/str.h"
+#include "chunkllama/tensor/weight_type.h"
 #include "hf.h"
 #include "model_file_data.h"
 
@@ -90,6 +91,19 @@ const cl_tensor *cl_model_file_tensor_at(const cl_model_file *file, size_t i) { 
 uint64_t cl_model_file_bytes(const cl_model_file *file) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < file->n_tensors; i++) bytes += file->tensors[i].bytes;
+    return bytes;
+}
+
+uint64_t cl_model_file_memory(const cl_model_file *file) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        const cl_tensor *t = &file->tensors[i];
+        const cl_linear_layout layout = cl_linear_layout_of(t->type);
+        if (!cl_tensor_is_readable(t) || layout == CL_LINEAR_N_LAYOUTS || t->ne[0] > INT32_MAX - CL_LINEAR_BLOCK) continue;
+        const uint64_t n_rows = (uint64_t)(t->ne[1] * t->ne[2] * t->ne[3]);
+        const uint64_t n_panels = (n_rows + CL_LINEAR_LANES - 1) / CL_LINEAR_LANES;
+        bytes += t->n_dims == 1 ? 4 * (uint64_t)t->ne[0] : n_panels * cl_linear_panel_bytes(layout, (int32_t)t->ne[0]);
+    }
     return bytes;
 }
 

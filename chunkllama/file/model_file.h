@@ -86,6 +86,8 @@ const cl_tensor *cl_model_file_tensor_at(const cl_model_file *file, size_t i);
 /* The bytes of all tensors, and their elements up to INT64_MAX: tensors of unknown types may claim any size. */
 uint64_t cl_model_file_bytes(const cl_model_file *file);
 int64_t cl_model_file_n_elements(const cl_model_file *file);
+/* The bytes that the tensors take in memory: matrices as they are packed, vectors as f32. Those that cannot be read: none. */
+uint64_t cl_model_file_memory(const cl_model_file *file);
 /* The type of the tensors that have the most bytes. */
 uint32_t cl_model_file_main_type(const cl_model_file *file);
 /* The tensor of this GGUF name, or NULL. */

@@ -300,6 +300,7 @@ static void opens_all_parts(void **state) {
         assert_string_equal(cl_model_file_format(f), "GGUF version 3, 3 parts");
         assert_int_equal(cl_model_file_n_tensors(f), 4);
         assert_int_equal(cl_model_file_bytes(f), 32);
+        assert_int_equal(cl_model_file_memory(f), 16 * 32); /* a panel has 16 rows */
         for (int i = 0; i < 4; i++) {
             static const char *const names[] = {"a", "a2", "b", "b2"};
             const cl_tensor *t = cl_model_file_find_tensor(f, names[i]);
