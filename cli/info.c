@@ -1,4 +1,4 @@
-/* `info`: prints what is in a model file or folder. */
+/* `info`: prints what is in a model file or folder, whether it loads, and what is missing. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,6 +6,8 @@
 #include "chunkllama/chat/chat.h"
 #include "chunkllama/file/model_file.h"
 #include "chunkllama/model/arch.h"
+#include "chunkllama/model/params.h"
+#include "chunkllama/model/weights.h"
 #include "session.h"
 
 /* A string of the file as printable text: control characters in it must not reach the terminal. */
@@ -97,17 +99,50 @@ static void print_chat(const cl_model_file *file, const cl_tokenizer *tok) {
     cl_chat_free(&chat);
 }
 
-/* Print how text becomes tokens and chats become text, or why the tokenizer cannot be used. */
-static void print_text(const cl_model_file *file) {
-    cl_tokenizer *tok;
-    cl_error error;
-    if (cl_tokenizer_create(file, &tok, &error) != CL_OK) {
-        printf("tokenizer       %s\n", error.message);
-        return;
-    }
+/* Print how text becomes tokens and chats become text. */
+static void print_text(const cl_model_file *file, const cl_tokenizer *tok) {
     print_tokenizer(file, tok);
     print_chat(file, tok);
-    cl_tokenizer_free(&tok);
+}
+
+/* ---- Whether it loads ---- */
+
+/* Print the types of weights that cannot be read, each with the number of its tensors that are not left out. */
+static bool print_unreadable(const cl_model_file *file, const cl_arch *arch) {
+    enum { N_TYPES = 64 };
+    int64_t count[N_TYPES + 1] = {0}; /* all others at the end */
+    bool any = false;
+    for (size_t i = 0; i < cl_model_file_n_tensors(file); i++) {
+        const cl_tensor *t = cl_model_file_tensor_at(file, i);
+        if (!cl_tensor_is_readable(t) && !(arch && cl_arch_left_out(arch, t->name)))
+            count[t->type < N_TYPES ? t->type : N_TYPES]++;
+    }
+    for (uint32_t type = 0; type <= N_TYPES; type++) {
+        if (count[type] == 0) continue;
+        any = true;
+        printf("missing         weights of %s%s, which %" PRId64 " tensor%s\n", type < N_TYPES ? "type " : "another type",
+               type < N_TYPES ? cl_tensor_type_name(type) : "", count[type], count[type] == 1 ? " has" : "s have");
+    }
+    return any;
+}
+
+/* What a model needs and whether it loads; *p has been read if `status` says so. tok: NULL: text cannot be tokenized. */
+static void print_loads(const cl_model_file *file, cl_status status, const cl_error *wrong, cl_model_params *p,
+                        const cl_tokenizer *tok) {
+    cl_error error = *wrong;
+    if (tok) p->n_vocab = cl_tokenizer_n_vocab(tok);
+    if (status == CL_OK && tok) status = cl_weights_check(file, p, &error);
+    printf("loads           %s\n", status == CL_OK && tok ? "yes" : "no");
+    const bool unreadable = print_unreadable(file, p->arch);
+    /* The error about a tensor of such a type says no more. */
+    if (status != CL_OK && !(unreadable && status == CL_ERR_UNSUPPORTED && wrong->code == CL_OK))
+        printf("missing         %s\n", error.message);
+    printf("memory          %.1f MB of weights%s", (double)cl_model_file_memory(file) / 1e6,
+           unreadable ? " that can be read" : "");
+    if (wrong->code == CL_OK)
+        printf(", %.1f KiB of K/V for each token with --kv-type f16",
+               2.0 * 2 * p->n_layers * p->n_kv_heads * p->head_dim / 1024);
+    printf("\n");
 }
 
 /* Print the parts of the file that are left out, each with the number of its tensors and their bytes. */
@@ -131,15 +166,36 @@ static void print_head(const cl_model_file *file, const char *path) {
     printf("file            %s (%s)\n", path, cl_model_file_format(file));
     if (cl_model_file_get_string(file, "general.name", &name)) printf("name            %s\n", SHOW(name));
     if (cl_model_file_get_string(file, "general.architecture", &arch)) printf("architecture    %s\n", SHOW(arch));
-    const cl_arch *known = NULL;
     const int64_t elements = cl_model_file_n_elements(file);
     int64_t bytes = 0;
     for (size_t i = 0; i < cl_model_file_n_tensors(file); i++) add(&bytes, (int64_t)cl_model_file_tensor_at(file, i)->bytes);
     printf("parameters      %" PRId64 ", %.1f MB, %.2f bits each\n", elements, (double)bytes / 1e6,
            elements ? 8.0 * (double)bytes / (double)elements : 0.0);
-    if (cl_model_file_has(file, "general.architecture") && cl_arch_find(arch, &known, NULL) == CL_OK)
-        print_left_out(file, known);
-    print_text(file);
+}
+
+/* Print what is in a model that can be opened, whether it loads and what is missing. */
+static void print_model(const cl_model_file *file, const char *path) {
+    cl_model_params p;
+    cl_tokenizer *tok = NULL;
+    cl_error wrong = {.code = CL_OK}, no_text;
+    print_head(file, path);
+    const cl_status status = cl_params_read(file, &p, &wrong);
+    const cl_status text = cl_tokenizer_create(file, &tok, &no_text);
+    if (p.arch) print_left_out(file, p.arch);
+    if (text == CL_OK)
+        print_text(file, tok);
+    else
+        printf("tokenizer       %s\n", no_text.message);
+    print_loads(file, status, &wrong, &p, tok);
+    cl_tokenizer_free(&tok);
+    cl_params_free(&p);
+}
+
+/* Print what is in a folder that cannot be opened as a model; why: the error. */
+static void print_folder(const cl_model_file *file, const char *path, const cl_error *why) {
+    print_head(file, path);
+    printf("loads           no\nmissing         %s\nmemory          %.1f MB of weights in F32, F16 and BF16\n", why->message,
+           (double)cl_model_file_memory(file) / 1e6);
 }
 
 int cmd_info(const cli_options *opt) {
@@ -147,8 +203,12 @@ int cmd_info(const cli_options *opt) {
     cl_model_file *file = NULL;
     cl_error error;
     const cl_status status = path ? cl_model_file_open(path, &file, &error) : session_no_model(&error);
-    if (status != CL_OK) return session_fail(CMD_INFO, &error);
-    print_head(file, path);
+    if (status == CL_OK)
+        print_model(file, path);
+    else if (path && cl_hf_look(path, &file, NULL) == CL_OK)
+        print_folder(file, path, &error);
+    else
+        return session_fail(CMD_INFO, &error);
     print_metadata(file);
     print_types(file);
     if (opt->tensors) print_tensors(file);

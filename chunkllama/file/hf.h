@@ -45,6 +45,9 @@ cl_status cl_hf_read_config(const char *folder, cl_model_file *file, cl_hf_confi
  */
 cl_status cl_hf_read_tensors(const char *folder, const cl_hf_config *config, cl_model_file *file, cl_error *error);
 
+/* List the tensors of the files under their own names. */
+cl_status cl_hf_list_tensors(const char *folder, cl_model_file *file, cl_error *error);
+
 /* Read special tokens and chat template. tokenizer: tokenizer.json; texts: [n_vocab] the vocabulary's; both borrowed. */
 cl_status cl_hf_read_special(const char *folder, const cl_hf_config *config, cl_json_doc *tokenizer, const cl_str *texts,
                              cl_model_file *file, cl_error *error);

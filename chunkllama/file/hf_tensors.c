@@ -316,16 +316,28 @@ static cl_status add_stored(const cl_hf_config *c, const cl_hf_stored *stored, c
     return status == CL_OK ? check_head(c, file, error) : status;
 }
 
-static cl_status add_tensors(const cl_hf_config *c, const shards *s, cl_model_file *file, cl_error *error) {
+/* List the tensors as they are, to look at. */
+static cl_status add_as_stored(const cl_hf_stored *stored, cl_model_file *file, cl_error *error) {
+    file->tensors = calloc(stored->n + 1, sizeof *file->tensors);
+    if (!file->tensors || cl_str_map_init(&file->tensor_map, stored->n) != 0)
+        return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu tensors", stored->n);
+    cl_status status = CL_OK;
+    for (size_t i = 0; status == CL_OK && i < stored->n; i++)
+        status = add_tensor(file, stored->tensors[i]->name.data, stored->tensors[i], error);
+    return status;
+}
+
+/* config: NULL: the tensors are only looked at. */
+static cl_status add_tensors(const cl_hf_config *config, const shards *s, cl_model_file *file, cl_error *error) {
     cl_hf_stored stored = {0};
     cl_status status = list_stored(s, &stored, error);
-    if (status == CL_OK) status = add_stored(c, &stored, file, error);
+    if (status == CL_OK) status = config ? add_stored(config, &stored, file, error) : add_as_stored(&stored, file, error);
     cl_str_map_free(&stored.map);
     free(stored.tensors);
     return status;
 }
 
-cl_status cl_hf_read_tensors(const char *folder, const cl_hf_config *config, cl_model_file *file, cl_error *error) {
+static cl_status read_tensors(const char *folder, const cl_hf_config *config, cl_model_file *file, cl_error *error) {
     shards s = {0};
     cl_status status = list_shards(&s, folder, error);
     if (status == CL_OK) status = open_shards(&s, folder, file, error);
@@ -336,4 +348,12 @@ cl_status cl_hf_read_tensors(const char *folder, const cl_hf_config *config, cl_
     free(s.names);
     cl_json_doc_close(&s.index);
     return status;
+}
+
+cl_status cl_hf_read_tensors(const char *folder, const cl_hf_config *config, cl_model_file *file, cl_error *error) {
+    return read_tensors(folder, config, file, error);
+}
+
+cl_status cl_hf_list_tensors(const char *folder, cl_model_file *file, cl_error *error) {
+    return read_tensors(folder, NULL, file, error);
 }

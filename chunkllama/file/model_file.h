@@ -59,6 +59,12 @@ cl_status cl_gguf_open_memory(const void *data, size_t size, cl_model_file **fil
 /* Open a Hugging Face folder. Messages name file and field. */
 cl_status cl_hf_open(const char *folder, cl_model_file **file, cl_error *error);
 
+/*
+ * Open a folder to look at it, also one whose architecture or tokenizer is not supported: the metadata are the fields of
+ * config.json, and general.architecture its class; tensors have the folder's names. It cannot be loaded.
+ */
+cl_status cl_hf_look(const char *folder, cl_model_file **file, cl_error *error);
+
 void cl_model_file_close(cl_model_file **file);
 
 /*

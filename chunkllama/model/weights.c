@@ -181,6 +181,22 @@ static cl_status refuse_unknown(const cl_model_file *file, const cl_model_params
     return status;
 }
 
+cl_status cl_weights_check(const cl_model_file *file, const cl_model_params *p, cl_error *error) {
+    const cl_tensor *t;
+    cl_layer_weights none = {0};
+    const layer_parts parts = parts_of(p, &none);
+    cl_status status = refuse_unknown(file, p, error);
+    if (status == CL_OK) status = find_tensor(file, -1, "token_embd.weight", p->n_embd, p->n_vocab, &t, error);
+    if (status == CL_OK) status = find_tensor(file, -1, "output_norm.weight", p->n_embd, 1, &t, error);
+    for (int32_t i = 0; status == CL_OK && i < p->n_layers; i++) {
+        for (int j = 0; status == CL_OK && j < N_VECTORS; j++)
+            if (parts.vectors[j].has) status = find_tensor(file, i, parts.vectors[j].name, parts.vectors[j].n, 1, &t, error);
+        for (int j = 0; status == CL_OK && j < N_MATRICES; j++)
+            status = find_tensor(file, i, parts.matrices[j].name, parts.matrices[j].n_in, parts.matrices[j].n_out, &t, error);
+    }
+    return status;
+}
+
 static cl_status load_rope_factors(const cl_model_file *file, cl_model_params *p, cl_model_weights *w, cl_error *error) {
     if (!cl_model_file_find_tensor(file, "rope_freqs.weight")) return CL_OK;
     const cl_status status = load_vector(file, -1, "rope_freqs.weight", p->n_rot / 2, &w->rope_factors, error);

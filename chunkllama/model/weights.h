@@ -56,6 +56,10 @@ cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool
                           cl_model_weights *w, cl_error *error);
 void cl_weights_free(cl_model_weights *w);
 
+/* Whether cl_weights_load finds each tensor that it needs, in a form that it reads, and no other; its errors, but for reading.
+ */
+cl_status cl_weights_check(const cl_model_file *file, const cl_model_params *p, cl_error *error);
+
 /*
  * Whether processes that are forked from now on have the matrices in their memory, which they do by default. They share them,
  * but a fork takes longer with them, about 30 ms for each 4 GiB.

@@ -146,6 +146,8 @@ def test_info(chunkllama, model_path):
     text = chunkllama("info", "--tensors").stdout
     assert re.search(r"^architecture +llama$", text, re.M)
     assert re.search(r"^chat template +tokenizer\.chat_template; tools are described in the system message$", text, re.M)
+    assert re.search(r"^loads +yes$", text, re.M) and not re.search(r"^missing", text, re.M)
+    assert re.search(r"^memory +96\.6 MB of weights, 22\.5 KiB of K/V for each token with --kv-type f16$", text, re.M)
     assert re.search(r"^  llama\.block_count +u32 +30$", text, re.M)
     assert re.search(r"^  Q4_1 ", text, re.M)
     assert re.search(r"^  token_embd\.weight +\w+ +576 x 49152 ", text, re.M)
@@ -184,6 +186,47 @@ def vocabulary(tokens, *keys):
     for name, values in (("tokens", tokens), ("merges", [])):
         body += text(f"tokenizer.ggml.{name}") + struct.pack("<IIQ", 9, 8, len(values)) + b"".join(map(text, values))
     return b"GGUF" + struct.pack("<IQQ", 3, 0, len(fields) + 2) + body
+
+
+def gguf_with_types(path, arch, *types):
+    """A GGUF file of a vocabulary, whose tensors have these types and 256 elements."""
+    head = vocabulary(["a"]).replace(b"general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0llama",
+                                     b"general.architecture\x08\0\0\0" + struct.pack("<Q", len(arch)) + arch.encode())  # fmt: skip
+    tensors = b"".join(struct.pack("<Q", 2) + b"t%d" % i + struct.pack("<IQIQ", 1, 256, t, 1024 * i) for i, t in enumerate(types))
+    head = head[:8] + struct.pack("<Q", len(types)) + head[16:] + tensors
+    path.write_bytes(head + bytes(-len(head) % 32) + bytes(1024 * len(types)))
+    return path
+
+
+def test_info_says_what_is_missing(chunkllama, tmp_path):
+    """Each reason has a line, whether it is the architecture, the tokenizer or weights of a type."""
+    f32, nvfp4, unknown = 0, 40, 99
+    out = chunkllama("info", gguf_with_types(tmp_path / "x.gguf", "qwen3next", f32, nvfp4, nvfp4, unknown)).stdout
+    assert re.search(r"^loads +no$", out, re.M)
+    assert re.search(r"^missing +weights of type NVFP4, which 2 tensors have$", out, re.M)
+    assert re.search(r"^missing +weights of another type, which 1 tensor has$", out, re.M)
+    assert re.search(r'^missing +general\.architecture is "qwen3next"; supported: ', out, re.M)
+    assert re.search(r"^memory +0\.0 MB of weights that can be read$", out, re.M)
+    out = chunkllama("info", gguf_with_types(tmp_path / "y.gguf", "llama", f32)).stdout
+    assert re.search(r"^missing +the file has no integer llama\.block_count", out, re.M)
+
+
+def test_info_of_a_folder_that_does_not_load(chunkllama, tmp_path):
+    """A folder of a class that is not supported is described, too."""
+    config = {"architectures": ["NewForCausalLM"], "text_config": {"num_hidden_layers": 3, "a": 1}, "text_config.a": 2,
+              "quantization_config": {"quant_method": "fp8"}}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    header = json.dumps({"x.weight": {"dtype": "F8_E4M3", "shape": [3, 5], "data_offsets": [0, 15]}}).encode()
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(15))
+    out = chunkllama("info", "--tensors", tmp_path).stdout
+    assert re.search(r"^architecture +NewForCausalLM$", out, re.M) and re.search(r"^loads +no$", out, re.M)
+    assert re.search(r'^missing +\S+config\.json: architectures is "NewForCausalLM"; supported: ', out, re.M)
+    assert re.search(r"^memory +0\.0 MB of weights in F32, F16 and BF16$", out, re.M)
+    assert re.search(r"^  text_config\.num_hidden_layers +f64 +3$", out, re.M)
+    assert re.search(r"^  quantization_config\.quant_method +string +fp8$", out, re.M)
+    assert re.search(r"^  x\.weight +F8_E4M3 +5 x 3 +15$", out, re.M)
+    (tmp_path / "model.safetensors").unlink()
+    assert 'architectures is "NewForCausalLM"' in chunkllama("info", tmp_path, status=1).stderr
 
 
 def test_white_space_in_info(chunkllama, tmp_path):
