@@ -87,12 +87,14 @@ bool cl_hf_tensor_ignored(const char *hf);
 /* How tokenizer.json prepares text before it is merged. */
 typedef struct cl_hf_pipeline {
     bool byte_level;
-    bool metaspace; /* spaces are replaced when text is cut, so after the search for added tokens */
-    /* Byte-level: a name in pretokenizer.c. Otherwise a rule in spm.h, or NULL: no space is put before texts. Static. */
-    const char *name;
+    bool metaspace;           /* spaces are replaced when text is cut, so after the search for added tokens */
+    const char *space_prefix; /* SentencePiece's: a rule in spm.h, or NULL: no space is put before texts. Static. */
 } cl_hf_pipeline;
 
-/* Read normalizer and pre_tokenizer. False if they are none of the known ones; doc has failed then. */
-bool cl_hf_read_pipeline(cl_json_doc *doc, bool ignore_merges, cl_hf_pipeline *pipeline);
+/*
+ * Read normalizer and pre_tokenizer, and put what byte-level BPE needs of them into the file (pretokenizer.h). False if they
+ * are none of the known ones; doc has failed then.
+ */
+bool cl_hf_read_pipeline(cl_json_doc *doc, cl_model_file *file, cl_hf_pipeline *pipeline);
 
 #endif

@@ -1,8 +1,11 @@
-/* Recognises normalizer and pre_tokenizer by comparing them with the known ones. */
+/* Reads normalizer and pre_tokenizer: the steps that cut text, or SentencePiece's spaces. */
 #include "hf.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "model_file_data.h"
 
 /* The steps of a Sequence, or a single step; none for null. */
 typedef struct steps {
@@ -34,49 +37,71 @@ static bool is_type(const json_t *value, const char *type) {
     return name && strcmp(name, type) == 0;
 }
 
-#define TAIL "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define HEAD "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
-#define CASED                                                                                                                  \
-    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"                               \
-    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|"
+/* ---- Byte-level ---- */
 
-/* The expressions in tokenizer.json files, and pretokenizer.c's name for each together with its two flags. */
-static const struct {
-    const char *pattern;
-    bool nfc, ignore_merges;
-    const char *name;
-} patterns[] = {
-    {HEAD "\\p{N}{1,3}" TAIL, false, true, "llama-bpe"},
-    {HEAD "\\p{N}{1,3}" TAIL, false, false, "smaug-bpe"},
-    {HEAD "\\p{N}" TAIL, true, false, "qwen2"},
-    {HEAD "\\p{N}" TAIL, false, false, "deepseek-r1-qwen"},
-    {CASED "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", false, true, "tekken"},
-};
+enum { MAX_STEP = 2047 };
 
-static const char WITH_REGEX[] = "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}";
-static const char WITHOUT_REGEX[] = "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}";
-
-static bool byte_level_with_regex(const json_t *value) {
-    return has(value, WITH_REGEX) && !json_is_false(json_object_get(value, "use_regex"));
+static const char *text_of(const json_t *value, const char *member) {
+    const char *text = json_string_value(json_object_get(value, member));
+    return text ? text : "?";
 }
 
-/* The name of a pre-tokenizer that ends in a ByteLevel step; NULL: it is not known. */
-static const char *byte_level_name(const steps *s, bool nfc, bool ignore_merges) {
-    if (!nfc && !ignore_merges) {
-        if (s->n == 1 && byte_level_with_regex(step(s, 0))) return "gpt-2";
-        if (s->n == 2 && has(step(s, 0), "{\"type\": \"Digits\", \"individual_digits\": true}") &&
-            byte_level_with_regex(step(s, 1)))
-            return "smollm";
+/* Write a Split: of those that invert, the one is known that removes what is between matches. */
+static int write_split(const json_t *step, char *buf) {
+    const char *behavior = text_of(step, "behavior");
+    const json_t *regex = json_object_get(json_object_get(step, "pattern"), "Regex");
+    const bool removes = strcmp(behavior, "Removed") == 0, inverts = json_is_true(json_object_get(step, "invert"));
+    if (removes != inverts) return snprintf(buf, MAX_STEP + 1, "Split %s%s", inverts ? "inverted " : "", behavior);
+    return snprintf(buf, MAX_STEP + 1, "Split %s %s", behavior, regex ? json_string_value(regex) : "of a string");
+}
+
+/* Write a step that cuts to buf, as chunkllama/text/cuts.h has it; one that is too long for that is none of the known ones. */
+static void write_step(const json_t *step, char *buf) {
+    const char *type = text_of(step, "type");
+    int n;
+    if (strcmp(type, "Split") == 0)
+        n = write_split(step, buf);
+    else if (strcmp(type, "Digits") == 0)
+        n = snprintf(buf, MAX_STEP + 1, "Digits%s",
+                     json_is_true(json_object_get(step, "individual_digits")) ? " individual" : "");
+    else if (strcmp(type, "Punctuation") == 0)
+        n = snprintf(buf, MAX_STEP + 1, "Punctuation %s", text_of(step, "behavior"));
+    else if (strcmp(type, "ByteLevel") == 0 && !json_is_false(json_object_get(step, "add_prefix_space")))
+        n = snprintf(buf, MAX_STEP + 1, "ByteLevel with add_prefix_space");
+    else
+        n = snprintf(buf, MAX_STEP + 1, "%s", type);
+    if (n > MAX_STEP) (void)snprintf(buf, MAX_STEP + 1, "a %s of %d bytes", type, n);
+}
+
+/* Whether a step cuts: ByteLevel may also only write bytes as characters. */
+static bool cuts(const json_t *step) {
+    return !has(step, "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}");
+}
+
+/* Put the steps that cut text. Behind ByteLevel they cut the characters that bytes are written as. */
+static void put_steps(cl_model_file *file, const steps *s) {
+    static const char BYTES[] = "bytes ";
+    char text[sizeof BYTES + MAX_STEP] = "bytes ", *const step_text = text + strlen(BYTES);
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++) n += cuts(step(s, i));
+    cl_str *out = cl_meta_put_strings(file, "tokenizer.pre_steps", n);
+    bool bytes = false;
+    for (size_t i = 0; out && i < s->n; i++) {
+        if (cuts(step(s, i))) {
+            write_step(step(s, i), step_text);
+            *out++ = cl_meta_copy(file, cl_str_of(bytes ? text : step_text));
+        }
+        bytes = bytes || is_type(step(s, i), "ByteLevel");
     }
-    if (s->n != 2 || !has(step(s, 0), "{\"type\": \"Split\", \"behavior\": \"Isolated\", \"invert\": false}") ||
-        !has(step(s, 1), WITHOUT_REGEX))
-        return NULL;
-    const char *pattern = json_string_value(json_object_get(json_object_get(step(s, 0), "pattern"), "Regex"));
-    for (size_t i = 0; pattern && i < sizeof patterns / sizeof *patterns; i++)
-        if (strcmp(pattern, patterns[i].pattern) == 0 && nfc == patterns[i].nfc && ignore_merges == patterns[i].ignore_merges)
-            return patterns[i].name;
-    return NULL;
 }
+
+static bool is_byte_level(const steps *s) {
+    for (size_t i = 0; i < s->n; i++)
+        if (is_type(step(s, i), "ByteLevel")) return true;
+    return false;
+}
+
+/* ---- SentencePiece ---- */
 
 #define REPLACE "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\xe2\x96\x81\"}"
 #define PREPEND "{\"type\": \"Prepend\", \"prepend\": \"\xe2\x96\x81\"}"
@@ -103,22 +128,22 @@ static bool metaspace_rule(const steps *normal, const steps *pre, const char **r
     return *rule || strcmp(scheme, "never") == 0;
 }
 
-bool cl_hf_read_pipeline(cl_json_doc *doc, bool ignore_merges, cl_hf_pipeline *p) {
+bool cl_hf_read_pipeline(cl_json_doc *doc, cl_model_file *file, cl_hf_pipeline *p) {
     if (doc->status != CL_OK) return false;
     const steps normal = steps_of(json_object_get(doc->root, "normalizer"), "normalizers");
     const steps pre = steps_of(json_object_get(doc->root, "pre_tokenizer"), "pretokenizers");
     const bool nfc = normal.n == 1 && is_type(step(&normal, 0), "NFC");
-    *p = (cl_hf_pipeline){.byte_level = pre.n > 0 && is_type(step(&pre, pre.n - 1), "ByteLevel")};
+    *p = (cl_hf_pipeline){.byte_level = is_byte_level(&pre)};
     p->metaspace = !p->byte_level && normal.n == 0;
-    if (p->byte_level) {
-        if (nfc || normal.n == 0) p->name = byte_level_name(&pre, nfc, ignore_merges);
-        if (p->name) return true;
-    } else if (!ignore_merges && metaspace_rule(&normal, &pre, &p->name)) {
+    if (p->byte_level && (nfc || normal.n == 0)) {
+        put_steps(file, &pre);
+        cl_meta_put_bool(file, "tokenizer.nfc", nfc);
         return true;
     }
-    cl_json_doc_fail(
-        doc, CL_ERR_UNSUPPORTED, "%s",
-        "normalizer, pre_tokenizer and model.ignore_merges are together none of the known ones (GPT-2, SmolLM, Llama 2, "
-        "Llama 3, Qwen 2, Tekken, Gemma); convert the model to GGUF");
+    if (!p->byte_level && metaspace_rule(&normal, &pre, &p->space_prefix)) return true;
+    cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s",
+                     p->byte_level ? "normalizer is not known; NFC or none is. Convert the model to GGUF"
+                                   : "normalizer and pre_tokenizer are together none of the known ones (with ByteLevel, or as "
+                                     "Llama 2 and Gemma have them); convert the model to GGUF");
     return false;
 }

@@ -189,20 +189,23 @@ static void check_model(reader *r) {
         cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s", "model.dropout must be null");
 }
 
-/* How text is cut before merging, as a name that pretokenizer.c knows, or SentencePiece's spaces. */
+/* How text is cut before merging, or SentencePiece's spaces. */
 static void read_pipeline(reader *r) {
     cl_hf_pipeline p;
-    if (!cl_hf_read_pipeline(&r->doc, cl_json_doc_bool(&r->doc, r->model, "model.", "ignore_merges", false), &p)) return;
+    if (!cl_hf_read_pipeline(&r->doc, r->file, &p)) return;
+    const bool ignores_merges = cl_json_doc_bool(&r->doc, r->model, "model.", "ignore_merges", false);
     r->byte_level = p.byte_level;
     r->metaspace = p.metaspace;
     cl_meta_put_string(r->file, "tokenizer.ggml.model", cl_str_of(p.byte_level ? "gpt2" : "llama"));
     if (p.byte_level) {
-        cl_meta_put_string(r->file, "tokenizer.ggml.pre", cl_str_of(p.name));
+        cl_meta_put_bool(r->file, "tokenizer.ignore_merges", ignores_merges);
         return;
     }
+    if (ignores_merges)
+        cl_json_doc_fail(&r->doc, CL_ERR_UNSUPPORTED, "%s", "model.ignore_merges is true; only with ByteLevel it may be");
     cl_meta_put_bool(r->file, "tokenizer.fuse_unknown", cl_json_doc_bool(&r->doc, r->model, "model.", "fuse_unk", false));
-    cl_meta_put_bool(r->file, "tokenizer.ggml.add_space_prefix", p.name != NULL);
-    if (p.name) cl_meta_put_string(r->file, "tokenizer.space_prefix", cl_str_of(p.name));
+    cl_meta_put_bool(r->file, "tokenizer.ggml.add_space_prefix", p.space_prefix != NULL);
+    if (p.space_prefix) cl_meta_put_string(r->file, "tokenizer.space_prefix", cl_str_of(p.space_prefix));
 }
 
 cl_status cl_hf_read_tokenizer(const char *folder, const cl_hf_config *config, cl_model_file *file, cl_error *error) {

@@ -9,7 +9,6 @@
 
 struct cl_bpe {
     const cl_vocab *vocab;
-    cl_str pre_name;
     bool guesses;
     cl_pretokenizer *pre;
     cl_merge_rules rules;
@@ -41,17 +40,36 @@ static bool has_token(const cl_vocab *v, const char *text) {
     return cl_str_map_get(&v->by_name, text, strlen(text)) >= 0 || cl_vocab_find(v, text, strlen(text)) >= 0;
 }
 
-static void find_pre(cl_bpe *b, const cl_model_file *file) {
-    cl_str arch = {"", 0};
-    if (cl_model_file_get_string(file, "tokenizer.ggml.pre", &b->pre_name)) return;
+/* The pre-tokenizer's name, as the file has it or as the vocabulary is recognised. */
+static cl_str find_pre(cl_bpe *b, const cl_model_file *file) {
+    cl_str arch = {"", 0}, name;
+    if (cl_model_file_get_string(file, "tokenizer.ggml.pre", &name)) return name;
     (void)cl_model_file_get_string(file, "general.architecture", &arch);
     for (size_t i = 0; i < sizeof recognised / sizeof *recognised; i++) {
-        b->pre_name = cl_str_of(recognised[i].pre);
         const bool of_arch = !recognised[i].arch || cl_str_is(arch, recognised[i].arch);
-        if (of_arch && has_token(b->vocab, recognised[i].token)) return;
+        if (of_arch && has_token(b->vocab, recognised[i].token)) return cl_str_of(recognised[i].pre);
     }
-    b->pre_name = cl_str_of("default");
     b->guesses = true;
+    return cl_str_of("default");
+}
+
+/* Create the pre-tokenizer of a folder, whose steps the file lists, or the one that it names. */
+static cl_status create_pre(cl_bpe *b, const cl_model_file *file, cl_error *error) {
+    static const char STEPS[] = "tokenizer.pre_steps";
+    cl_meta_type type;
+    size_t n;
+    const void *data;
+    if (!cl_model_file_get_array(file, STEPS, &type, &n, &data) || type != CL_META_STRING)
+        return cl_pretokenizer_create(find_pre(b, file), &b->pre, error);
+    bool nfc = false, whole_words = false;
+    cl_model_file_get_bool(file, "tokenizer.nfc", &nfc);
+    cl_model_file_get_bool(file, "tokenizer.ignore_merges", &whole_words);
+    cl_str *steps = malloc((n + 1) * sizeof *steps);
+    if (!steps) return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu steps", n);
+    for (size_t i = 0; i < n; i++) steps[i] = cl_model_file_array_string(file, STEPS, i);
+    const cl_status status = cl_pretokenizer_create_of_steps(steps, n, nfc, whole_words, &b->pre, error);
+    free(steps);
+    return status;
 }
 
 cl_status cl_bpe_create(const cl_model_file *file, const cl_vocab *v, cl_bpe **out, cl_error *error) {
@@ -60,8 +78,7 @@ cl_status cl_bpe_create(const cl_model_file *file, const cl_vocab *v, cl_bpe **o
     if (!b) return cl_fail(error, CL_ERR_NOMEM, "no memory for a tokenizer");
     b->vocab = v;
     for (int i = 0; i < 256; i++) b->byte_ids[i] = cl_vocab_find(v, (const char[]){(char)i}, 1);
-    find_pre(b, file);
-    cl_status status = cl_pretokenizer_create(b->pre_name, &b->pre, error);
+    cl_status status = create_pre(b, file, error);
     if (status == CL_OK) status = cl_merge_rules_load(file, v, &b->rules, error);
     if (status != CL_OK) cl_bpe_free(&b);
     *out = b;
@@ -76,7 +93,7 @@ void cl_bpe_free(cl_bpe **b) {
     *b = NULL;
 }
 
-cl_str cl_bpe_pre(const cl_bpe *b) { return b->pre_name; }
+cl_str cl_bpe_pre(const cl_bpe *b) { return cl_pretokenizer_name(b->pre); }
 bool cl_bpe_guesses(const cl_bpe *b) { return b->guesses; }
 bool cl_bpe_adds_bos(const cl_bpe *b) { return cl_pretokenizer_adds_bos(b->pre); }
 

@@ -11,7 +11,8 @@ typedef struct cl_bpe cl_bpe;
 cl_status cl_bpe_create(const cl_model_file *file, const cl_vocab *v, cl_bpe **b, cl_error *error);
 void cl_bpe_free(cl_bpe **b);
 
-/* The pre-tokenizer's name, as in tokenizer.ggml.pre; where the file has none, that of the vocabulary, or "default". */
+/* The pre-tokenizer's name, as in tokenizer.ggml.pre; where the file has none, that of the vocabulary, or "default"
+ * (pretokenizer.h). */
 cl_str cl_bpe_pre(const cl_bpe *b);
 
 /* Whether the file names no pre-tokenizer and its vocabulary is none that is known, so that text may be cut wrongly. */

@@ -10,9 +10,20 @@
 
 typedef struct cl_pretokenizer cl_pretokenizer;
 
-/* The pre-tokenizer with this name in tokenizer.ggml.pre. CL_ERR_UNSUPPORTED lists the known names. *p is NULL then. */
+/* The pre-tokenizer with this name in tokenizer.ggml.pre, which is borrowed. CL_ERR_UNSUPPORTED: it is not known; *p is NULL.
+ */
 cl_status cl_pretokenizer_create(cl_str name, cl_pretokenizer **p, cl_error *error);
+
+/*
+ * The pre-tokenizer with these steps of a tokenizer.json, written as in cuts.h. CL_ERR_UNSUPPORTED names a step that is not
+ * known; *p is NULL then.
+ */
+cl_status cl_pretokenizer_create_of_steps(const cl_str *steps, size_t n, bool nfc, bool whole_words, cl_pretokenizer **p,
+                                          cl_error *error);
 void cl_pretokenizer_free(cl_pretokenizer **p);
+
+/* Its name; of one with steps, the name of one with the same rules, or "tokenizer.json". */
+cl_str cl_pretokenizer_name(const cl_pretokenizer *p);
 
 /* Whether a piece that equals the text of a token becomes that token, whatever the merges yield. */
 bool cl_pretokenizer_whole_words(const cl_pretokenizer *p);

@@ -375,7 +375,7 @@ static void checks_a_folder(void **state) {
     expect_folder_error(INDEX, text_of("{\"weight_map\": {\"a\": \"b\"}}"), CL_ERR_FILE, "/b: cannot be opened");
     expect_folder_error(TOKENIZER,
                         text_of("{\"model\": {\"type\": \"BPE\", \"vocab\": [], \"merges\": []}, \"normalizer\": null}"),
-                        CL_ERR_UNSUPPORTED, "normalizer, pre_tokenizer");
+                        CL_ERR_UNSUPPORTED, "normalizer and pre_tokenizer");
     expect_folder_error(CONFIG, text_of("{\"architectures\": [1]}"), CL_ERR_UNSUPPORTED, "architectures is \"\"");
     expect_folder_error(CONFIG, text_of("{\"architectures\": [\"LlamaForCausalLM\"], \"num_hidden_layers\": 1e2}"),
                         CL_ERR_FORMAT, "num_hidden_layers must be an integer");

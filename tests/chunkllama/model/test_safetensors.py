@@ -442,7 +442,7 @@ WRONG = {
     "layer types": (config(layer_types=["linear_attention"]), ["layer_types[0] must be"]),
     "tokenizer missing": (without_tokenizer, ["tokenizer.json", "cannot be opened"]),
     "tokenizer type": (tokenizer(lambda t: t["model"].update(type="WordPiece")), ['model.type is "WordPiece"; supported: BPE']),
-    "normalizer": (tokenizer(lambda t: t.update(normalizer={"type": "Lowercase"})), ["normalizer, pre_tokenizer", "known ones"]),
+    "normalizer": (tokenizer(lambda t: t.update(normalizer={"type": "Lowercase"})), ["normalizer and pre_tokenizer are together none of the known ones"]),
     "id twice": (tokenizer(lambda t: t["model"]["vocab"].update(zz=7)), ["model.vocab: 'zz' has id 7, which '<0x04>' has already"]),
     "id string": (tokenizer(lambda t: t["model"]["vocab"].update(zz="7")), ["model.vocab: the id of 'zz'"]),
     "added": (tokenizer(lambda t: t["added_tokens"].append(ADDED)), ["added_tokens[3].id 3 is 'x' here and '<0x00>' in model.vocab"]),

@@ -2,14 +2,16 @@
 
 import json
 import random
+import re
 
 import gguf
 import jinja2
 import pytest
 import write_hf
-from test_tokenizer import assert_same, same_unicode, texts, workload_texts
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from tokenizers_by_hand import NFC, PRE_TOKENIZERS, WHOLE_WORDS, tokenize_dump
+from published import NFC, PRE_TOKENIZERS, WHOLE_WORDS
+from test_tokenizer import assert_same, comparable, pieces_of_patterns, same_unicode, texts, workload_texts
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers_by_hand import tokenize_dump
 
 REPLACE = normalizers.Replace(" ", "▁")
 SPACED = {  # normaliser and pre-tokenizer of tokenizers after SentencePiece
@@ -65,7 +67,7 @@ def write_folder(folder, tok, n_vocab=None, tokenizer_config=None, **config):
     return folder
 
 
-@pytest.mark.parametrize("kind", [*sorted(PRE_TOKENIZERS), *SPACED])
+@pytest.mark.parametrize("kind", ["gpt-2", "smollm", "llama-bpe", "qwen2", "deepseek-r1-qwen", "tekken", *SPACED])
 def test_same_ids(bin_dir, tmp_path, kind):
     tok = train(kind)
     folder = write_folder(tmp_path / "hf", tok, tok.get_vocab_size() + 7)
@@ -79,6 +81,60 @@ def test_same_ids(bin_dir, tmp_path, kind):
         return
     back = tokenize_dump(bin_dir, folder, ours, "--decode")
     assert back == tok.decode_batch(ours, skip_special_tokens=False)
+
+
+@pytest.fixture(scope="module")
+def byte_words():
+    """A tokenizer that was trained once, in which steps are replaced."""
+    return train("gpt-2")
+
+
+@pytest.mark.parametrize("n", [100, pytest.param(4000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("pre", sorted(set(PRE_TOKENIZERS) - {"afmoe"}))  # whose steps are not known
+def test_steps(bin_dir, tmp_path, byte_words, pre, n):
+    """The steps of each kind of pre-tokenizer, as a folder has them."""
+    tok = Tokenizer.from_str(byte_words.to_str())
+    tok.pre_tokenizer = PRE_TOKENIZERS[pre]()
+    if pre in NFC:
+        tok.normalizer = normalizers.NFC()
+    folder = write_folder(tmp_path / "hf", tok)
+    lines = [t for t in texts(n) + pieces_of_patterns(n, 3) if comparable(pre, t)]
+    lines = [t for t in lines if not any(name in t for name in SPECIAL)]
+    assert_same(lines, tokenize_dump(bin_dir, folder, lines), [e.ids for e in tok.encode_batch(lines, add_special_tokens=False)])
+
+
+def test_what_is_between_is_removed(bin_dir, tmp_path, byte_words):
+    """Some files remove what is between matches, where there is nothing."""
+    tok = Tokenizer.from_str(byte_words.to_str())
+    words = json.loads(PRE_TOKENIZERS["gpt-4o"]().__getstate__())["pretokenizers"][0]["pattern"]["Regex"]
+    tok.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(words), behavior="removed", invert=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])  # fmt: skip
+    folder = write_folder(tmp_path / "hf", tok)
+    lines = pieces_of_patterns(200, 5)
+    assert_same(lines, tokenize_dump(bin_dir, folder, lines), [e.ids for e in tok.encode_batch(lines, add_special_tokens=False)])
+
+
+REFUSED_STEPS = {
+    "expression": (lambda: pre_tokenizers.Split(Regex(r"\w+"), "isolated"), r"the step 'Split Isolated \w+' of pre_tokenizer"),
+    "string": (lambda: pre_tokenizers.Split("a", "isolated"), "the step 'Split Isolated of a string'"),
+    "behaviour": (lambda: pre_tokenizers.Split(Regex(r"\p{N}"), "merged_with_next"), r"the step 'Split MergedWithNext \p{N}'"),
+    "between": (lambda: pre_tokenizers.Split(Regex(r"\p{N}"), "removed", invert=True), r"the step 'Split Removed \p{N}'"),
+    "matches": (lambda: pre_tokenizers.Split(Regex(r"\p{N}"), "removed"), "the step 'Split Removed'"),
+    "others": (lambda: pre_tokenizers.Split(Regex(r"\p{N}"), "isolated", invert=True), "the step 'Split inverted Isolated'"),
+    "kind": (pre_tokenizers.WhitespaceSplit, "the step 'WhitespaceSplit'"),
+    "prefix": (lambda: pre_tokenizers.ByteLevel(add_prefix_space=True), "the step 'ByteLevel with add_prefix_space'"),
+    "long": (lambda: pre_tokenizers.Split(Regex("a" * 3000), "isolated"), "the step 'a Split of 3015 bytes'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_STEPS)
+def test_unknown_steps(bin_dir, tmp_path, byte_words, name):
+    step, message = REFUSED_STEPS[name]
+    tok = Tokenizer.from_str(byte_words.to_str())
+    tok.pre_tokenizer = pre_tokenizers.Sequence([step(), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    with pytest.raises(AssertionError, match=re.escape(message)):
+        tokenize_dump(bin_dir, write_folder(tmp_path / "hf", tok), ["a"])
 
 
 LATE = ["<late>", "a b", " c", "▁d", "<té>", "<te\u0301>x", "日本", "<tool>xy", "the", "é", "x<"]

@@ -4,42 +4,11 @@ import json
 import subprocess
 
 import gguf
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from published import NFC, PRE_TOKENIZERS, WHOLE_WORDS
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 from waiting import LIMIT_S
 
 CONTROL, USER_DEFINED = 3, 4
-
-# The published pre-tokenizers, as the models' own tokenizer.json files define them.
-PRE_TOKENIZERS = {
-    "gpt-2": lambda: pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-    "smollm": lambda: pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
-    ),
-    "llama-bpe": lambda: split_pattern(
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    ),
-    "qwen2": lambda: split_pattern(
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    ),
-    "deepseek-r1-qwen": lambda: PRE_TOKENIZERS["qwen2"](),
-    "tekken": lambda: split_pattern(
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|"
-        r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    ),
-}
-WHOLE_WORDS = {"llama-bpe", "tekken"}
-NFC = {"qwen2"}
-
-
-def split_pattern(pattern):
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-
 
 def byte_level(tokens, merges, types, pre):
     """A `tokenizers.Tokenizer` of the vocabulary; control tokens only when special=True, added ones always."""
