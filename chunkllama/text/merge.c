@@ -135,6 +135,20 @@ static cl_status load_ids(cl_merge_rules *rules, const cl_vocab *v, const void *
     return CL_OK;
 }
 
+/* Write the bytes of a token's text to buf. False: no text has its characters once it is in the alphabet. */
+static bool bytes_of(const cl_vocab *v, cl_str text, char *buf, size_t *size) {
+    if (!v->metaspace) return cl_vocab_from_byte_level(text, buf, size);
+    *size = cl_metaspace_replace(text.data, text.size, buf);
+    return true;
+}
+
+/* The token that merges yield; *added: there is none, but an added token has these bytes. */
+static int32_t find_word(const cl_vocab *v, const char *data, size_t size, bool *added) {
+    const int32_t id = cl_vocab_find(v, data, size);
+    if (id < 0 && cl_str_map_get(&v->by_name, data, size) >= 0) *added = true;
+    return id;
+}
+
 /* Add a rule written "left right", as in the file. buf: scratch for the bytes of both. */
 static cl_status add_text(cl_merge_rules *rules, const cl_vocab *v, cl_str text, size_t rank, char *buf, cl_error *error) {
     const char *space = text.size > 1 ? memchr(text.data + 1, ' ', text.size - 1) : NULL;
@@ -143,14 +157,15 @@ static cl_status add_text(cl_merge_rules *rules, const cl_vocab *v, cl_str text,
                        (int)(text.size < 60 ? text.size : 60), text.data);
     const cl_str l = {text.data, (size_t)(space - text.data)}, r = {space + 1, text.size - l.size - 1};
     size_t left_size, right_size;
-    if (!cl_vocab_from_byte_level(l, buf, &left_size) || !cl_vocab_from_byte_level(r, buf + left_size, &right_size))
-        return CL_OK; /* no text has these characters once it is in the alphabet, so the rule never applies */
-    const int32_t left = cl_vocab_find(v, buf, left_size), right = cl_vocab_find(v, buf + left_size, right_size),
-                  id = cl_vocab_find(v, buf, left_size + right_size);
-    if (left < 0 || right < 0 || id < 0)
+    if (!bytes_of(v, l, buf, &left_size) || !bytes_of(v, r, buf + left_size, &right_size)) return CL_OK; /* it never applies */
+    bool added = false;
+    const int32_t left = find_word(v, buf, left_size, &added), right = find_word(v, buf + left_size, right_size, &added),
+                  id = find_word(v, buf, left_size + right_size, &added);
+    if (left >= 0 && right >= 0 && id >= 0)
+        add(rules, left, right, rank, id);
+    else if (!added || !v->metaspace) /* added tokens are cut out of a text, so SentencePiece never merges them */
         return cl_fail(error, CL_ERR_FORMAT, "%s[%zu]: a part or the result of '%.*s' is not in the vocabulary", MERGES, rank,
                        (int)(text.size < 60 ? text.size : 60), text.data);
-    add(rules, left, right, rank, id);
     return CL_OK;
 }
 
@@ -178,7 +193,7 @@ cl_status cl_merge_rules_load(const cl_model_file *file, const cl_vocab *v, cl_m
         return status == CL_OK ? load_ids(rules, v, data, n, error) : status;
     }
     if (!cl_model_file_get_array(file, MERGES, &type, &n, &data) || type != CL_META_STRING)
-        return cl_fail(error, CL_ERR_FORMAT, "%s: a byte-level BPE tokenizer needs this array of strings", MERGES);
+        return cl_fail(error, CL_ERR_FORMAT, "%s: a tokenizer that merges needs this array of strings", MERGES);
     const cl_status status = reserve(rules, n, error);
     return status == CL_OK ? load_texts(rules, file, v, n, error) : status;
 }

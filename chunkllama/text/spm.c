@@ -13,11 +13,12 @@ static const char SCORES[] = "tokenizer.ggml.scores";
 
 struct cl_spm {
     const cl_vocab *vocab;
-    uint32_t *orders;     /* [n_vocab] merge order by score, the highest first; owned. NULL: merges follow `rules` */
-    cl_merge_rules rules; /* from a tokenizer.json */
+    uint32_t *orders; /* [n_vocab] merge order by score, the highest first; owned. NULL: merges follow `rules` */
+    cl_merge_rules rules;
     int32_t byte_ids[256];
     int32_t unknown; /* -1: none */
     bool add_space_prefix;
+    bool adds_bos;
     bool fuse_unknown; /* consecutive unknown characters become one token, as in SentencePiece */
     cl_spm_prefix prefix;
 };
@@ -46,12 +47,12 @@ static cl_status load_scores(cl_spm *s, const cl_model_file *file, cl_error *err
     return CL_OK;
 }
 
-cl_status cl_spm_create(const cl_model_file *file, const cl_vocab *v, cl_spm **out, cl_error *error) {
+cl_status cl_spm_create(const cl_model_file *file, const cl_vocab *v, bool merges, cl_spm **out, cl_error *error) {
     *out = NULL;
     cl_spm *s = calloc(1, sizeof *s);
     if (!s) return cl_fail(error, CL_ERR_NOMEM, "no memory for a tokenizer");
     s->vocab = v;
-    const bool scored = cl_model_file_has(file, SCORES) || !cl_model_file_has(file, "tokenizer.merge_ids");
+    const bool scored = !merges && (cl_model_file_has(file, SCORES) || !cl_model_file_has(file, "tokenizer.merge_ids"));
     const cl_status status = scored ? load_scores(s, file, error) : cl_merge_rules_load(file, v, &s->rules, error);
     if (status != CL_OK) {
         cl_spm_free(&s);
@@ -65,7 +66,7 @@ cl_status cl_spm_create(const cl_model_file *file, const cl_vocab *v, cl_spm **o
     }
     s->fuse_unknown = true;
     cl_model_file_get_bool(file, "tokenizer.fuse_unknown", &s->fuse_unknown);
-    s->add_space_prefix = true;
+    s->adds_bos = s->add_space_prefix = !merges;
     cl_model_file_get_bool(file, "tokenizer.ggml.add_space_prefix", &s->add_space_prefix);
     static const char *const rules[] = {
         [CL_SPM_PREFIX_FIRST] = "first", [CL_SPM_PREFIX_ALWAYS] = "always", [CL_SPM_PREFIX_PREPEND] = "prepend"};
@@ -78,6 +79,7 @@ cl_status cl_spm_create(const cl_model_file *file, const cl_vocab *v, cl_spm **o
 }
 
 cl_spm_prefix cl_spm_prefix_rule(const cl_spm *s) { return s->prefix; }
+bool cl_spm_adds_bos(const cl_spm *s) { return s->adds_bos; }
 
 void cl_spm_free(cl_spm **s) {
     if (!*s) return;

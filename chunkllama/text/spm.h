@@ -15,10 +15,16 @@ typedef enum cl_spm_prefix {
     CL_SPM_PREFIX_PREPEND, /* "prepend": before all texts */
 } cl_spm_prefix;
 
-/* From the file's scores or merges. Borrows file and vocabulary until cl_spm_free. *s is NULL after an error. */
-cl_status cl_spm_create(const cl_model_file *file, const cl_vocab *v, cl_spm **s, cl_error *error);
+/*
+ * From the file's scores, or from its merges if it wants `merges` or has the ids of merges. Borrows file and vocabulary until
+ * cl_spm_free. *s is NULL after an error.
+ */
+cl_status cl_spm_create(const cl_model_file *file, const cl_vocab *v, bool merges, cl_spm **s, cl_error *error);
 void cl_spm_free(cl_spm **s);
 cl_spm_prefix cl_spm_prefix_rule(const cl_spm *s);
+
+/* Whether BOS comes before a prompt, if the file does not say. */
+bool cl_spm_adds_bos(const cl_spm *s);
 
 /*
  * *out: the text with plain spaces, and with a space before it as below; in *buf, which the caller frees. A second time changes

@@ -120,7 +120,7 @@ static cl_status load_special(cl_tokenizer *t, const cl_model_file *file, cl_err
         const bool is_tag = strcmp(end_names[i], "</s>") == 0;
         if (id >= 0 && (!is_tag || cl_vocab_is_special(&t->vocab, id))) t->ends[id] = true;
     }
-    t->adds_bos = t->spm || cl_bpe_adds_bos(t->bpe);
+    t->adds_bos = t->spm ? cl_spm_adds_bos(t->spm) : cl_bpe_adds_bos(t->bpe);
     cl_model_file_get_bool(file, "tokenizer.ggml.add_bos_token", &t->adds_bos);
     t->adds_bos = t->adds_bos && t->bos >= 0;
     cl_model_file_get_bool(file, "tokenizer.ggml.add_eos_token", &t->adds_eos);
@@ -165,22 +165,45 @@ static bool has_written_space(const cl_vocab *v) {
     return id >= 0 && cl_vocab_is_special(v, id);
 }
 
+/* How a file's texts become tokens. */
+typedef enum tokenizer_kind { BYTE_LEVEL, SENTENCE_PIECES, MERGED_SENTENCE_PIECES } tokenizer_kind;
+
+/*
+ * Whether merges of characters are listed as for byte-level BPE, but spaces and bytes are written as by SentencePiece: in files
+ * of Gemma 4, and in others with these pre-tokenizers.
+ */
+static bool is_merged_pieces(const cl_model_file *file, cl_str model) {
+    static const char *const names[] = {"gemma4", "granite-embed-multi-311m", "mmbert", "sarvam-moe"};
+    cl_str pre = {"", 0};
+    (void)cl_model_file_get_string(file, "tokenizer.ggml.pre", &pre);
+    for (size_t i = 0; cl_str_is(model, "gpt2") && i < sizeof names / sizeof *names; i++)
+        if (cl_str_is(pre, names[i])) return true;
+    return cl_str_is(model, "gemma4");
+}
+
+static cl_status find_kind(const cl_model_file *file, tokenizer_kind *kind, cl_error *error) {
+    cl_str model;
+    if (!cl_model_file_get_string(file, "tokenizer.ggml.model", &model))
+        return cl_fail(error, CL_ERR_FORMAT, "tokenizer.ggml.model: the file has no tokenizer");
+    *kind = is_merged_pieces(file, model) ? MERGED_SENTENCE_PIECES : cl_str_is(model, "gpt2") ? BYTE_LEVEL : SENTENCE_PIECES;
+    if (*kind != SENTENCE_PIECES || cl_str_is(model, "llama")) return CL_OK;
+    return cl_fail(error, CL_ERR_UNSUPPORTED, "tokenizer.ggml.model: '%.*s' is not supported; known are gpt2, llama and gemma4",
+                   (int)(model.size < 40 ? model.size : 40), model.data);
+}
+
 cl_status cl_tokenizer_create(const cl_model_file *file, cl_tokenizer **tok, cl_error *error) {
     *tok = NULL;
-    cl_str kind;
-    if (!cl_model_file_get_string(file, "tokenizer.ggml.model", &kind))
-        return cl_fail(error, CL_ERR_FORMAT, "tokenizer.ggml.model: the file has no tokenizer");
-    const bool byte_level = cl_str_is(kind, "gpt2");
-    if (!byte_level && !cl_str_is(kind, "llama"))
-        return cl_fail(error, CL_ERR_UNSUPPORTED, "tokenizer.ggml.model: '%.*s' is not supported; known are gpt2 and llama",
-                       (int)(kind.size < 40 ? kind.size : 40), kind.data);
+    tokenizer_kind kind;
+    cl_status status = find_kind(file, &kind, error);
+    if (status != CL_OK) return status;
     cl_tokenizer *t = calloc(1, sizeof *t);
     if (!t) return cl_fail(error, CL_ERR_NOMEM, "no memory for a tokenizer");
-    cl_status status = cl_vocab_load(&t->vocab, file, byte_level, error);
+    status = cl_vocab_load(&t->vocab, file, kind == BYTE_LEVEL, error);
     if (status == CL_OK && !(t->ends = calloc((size_t)t->vocab.n, sizeof *t->ends)))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for a tokenizer");
     if (status == CL_OK)
-        status = byte_level ? cl_bpe_create(file, &t->vocab, &t->bpe, error) : cl_spm_create(file, &t->vocab, &t->spm, error);
+        status = kind == BYTE_LEVEL ? cl_bpe_create(file, &t->vocab, &t->bpe, error)
+                                    : cl_spm_create(file, &t->vocab, kind == MERGED_SENTENCE_PIECES, &t->spm, error);
     if (status == CL_OK) status = load_normalized(t, error);
     if (status == CL_OK) status = load_special(t, file, error);
     if (status == CL_OK)

@@ -46,6 +46,18 @@ static void expect_ids(const fixture *f, const char *text, size_t size, bool tem
         if (ids.ids[i] != expect[i]) fail_msg("'%s': id %zu is %d, not %d", text, i, ids.ids[i], expect[i]);
     cl_token_list_free(&ids);
 }
+static void expect_refusal(const small_vocab *v, cl_status status, const char *part) {
+    gguf_bytes bytes;
+    cl_model_file *file = open_vocab(v, &bytes);
+    cl_tokenizer *tok;
+    cl_error error = {0};
+    assert_int_equal(cl_tokenizer_create(file, &tok, &error), status);
+    assert_null(tok);
+    if (!strstr(error.message, part)) fail_msg("'%s' does not say '%s'", error.message, part);
+    cl_model_file_close(&file);
+    free(bytes.data);
+}
+
 #define IDS(...) (const int32_t[]){__VA_ARGS__}, sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t)
 
 enum { HE = 256, LL, HELL, G_THE, TH, GTH, IM_END, TOOL, TOOL_X };
@@ -231,6 +243,32 @@ static void spm_merges_by_score(void **state) {
     close_tokenizer(&f);
 }
 
+/* SentencePiece's texts with the merges of byte-level BPE, as in Gemma 4: their order counts, not the scores. */
+static void pieces_by_merges(void **state) {
+    (void)state;
+    static const char *const names[][2] = {{"gemma4", NULL}, {"gpt2", "gemma4"}, {"gpt2", "sarvam-moe"}};
+    static const char *const merges[] = {"a b", "b a", "\xe2\x96\x81 ab", "<user> a"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        small_vocab v = ab_vocab();
+        v.model = names[i][0];
+        v.pre = names[i][1];
+        const int32_t user_a = add_piece(&v, "<user>a", 4, 0);
+        v.n_merges = sizeof merges / sizeof *merges;
+        memcpy(v.merges, merges, sizeof merges);
+        fixture f = open_tokenizer(&v);
+        expect_ids(&f, "aba", 3, false, true, IDS(AB, A));
+        expect_ids(&f,
+                   "ab ab\xe2\x96\x81"
+                   "ab\n",
+                   11, false, true, IDS(AB, SAB, SAB, 3 + '\n'));
+        expect_ids(&f, "<user> ab<user>a\xff", 17, false, true, IDS(USER, SAB, user_a, 3 + 0xff));
+        assert_false(cl_tokenizer_adds_bos(f.tok));
+        close_tokenizer(&f);
+        v.merges[3] = "ab ab";
+        expect_refusal(&v, CL_ERR_FORMAT, "tokenizer.ggml.merges[3]: a part or the result of 'ab ab'");
+    }
+}
+
 /* As Hugging Face splits them: tokens that were added behind the trained vocabulary end a text, trained symbols do not. */
 static void spm_added_tokens(void **state) {
     (void)state;
@@ -374,18 +412,6 @@ static void names_of_special_tokens_are_found(void **state) {
     assert_false(cl_tokenizer_names_special(f.tok, text, size, &name));
     cl_deadline_set(NULL);
     close_tokenizer(&f);
-}
-
-static void expect_refusal(const small_vocab *v, cl_status status, const char *part) {
-    gguf_bytes bytes;
-    cl_model_file *file = open_vocab(v, &bytes);
-    cl_tokenizer *tok;
-    cl_error error = {0};
-    assert_int_equal(cl_tokenizer_create(file, &tok, &error), status);
-    assert_null(tok);
-    if (!strstr(error.message, part)) fail_msg("'%s' does not say '%s'", error.message, part);
-    cl_model_file_close(&file);
-    free(bytes.data);
 }
 
 static void refuses_what_it_cannot_do(void **state) {
@@ -578,6 +604,7 @@ int main(void) {
         cmocka_unit_test(tokens_around_a_text),
         cmocka_unit_test(names_of_special_tokens_are_found),
         cmocka_unit_test(long_runs),
+        cmocka_unit_test(pieces_by_merges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

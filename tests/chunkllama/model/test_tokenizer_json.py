@@ -137,6 +137,30 @@ def test_unknown_steps(bin_dir, tmp_path, byte_words, name):
         tokenize_dump(bin_dir, write_folder(tmp_path / "hf", tok), ["a"])
 
 
+@pytest.mark.parametrize("model, pre", [("gemma4", None), ("gpt2", "sarvam-moe")])
+@pytest.mark.parametrize("n", [1000, pytest.param(8000, marks=pytest.mark.long)])
+def test_merges_of_sentence_pieces(bin_dir, tmp_path, model, pre, n):
+    """Gemma 4 in a GGUF, whose merges are of characters, with U+2581 for spaces."""
+    tok = train("gemma")
+    fields = json.loads(tok.to_str())
+    tokens = sorted(tok.get_vocab(), key=tok.get_vocab().get)
+    added = {t["content"]: 3 if t["special"] else 4 for t in fields["added_tokens"]} | {"<unk>": 2}
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_tokenizer_model(model)
+    if pre:
+        writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types([added.get(t, 6 if re.fullmatch("<0x[0-9A-F]{2}>", t) else 1) for t in tokens])
+    writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in fields["model"]["merges"]])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    lines = [t for t in texts(n) if not any(name in t for name in SPECIAL)]
+    lines += ["a<tool>xy <tool>  b", " <tool>", "\n\n\n\n x\n\n\n", "▁a ▁▁ b", "a   b"]
+    ours = tokenize_dump(bin_dir, tmp_path / "m.gguf", lines)
+    assert_same(lines, ours, [e.ids for e in tok.encode_batch(lines, add_special_tokens=False)])
+
+
 LATE = ["<late>", "a b", " c", "▁d", "<té>", "<te\u0301>x", "日本", "<tool>xy", "the", "é", "x<"]
 
 
