@@ -80,8 +80,8 @@ static void print_tensors(const cl_model_file *file) {
 static void print_tokenizer(const cl_model_file *file, const cl_tokenizer *tok) {
     const cl_str pre = cl_tokenizer_pre(tok);
     const char *warning = cl_tokenizer_warning(tok);
-    const bool recognised = !warning && !cl_model_file_has(file, "tokenizer.ggml.pre");
-    if (pre.size > 0) printf("pre-tokenizer   %s%s\n", SHOW(pre), recognised ? ", recognised by the vocabulary" : "");
+    const bool said = cl_model_file_has(file, "tokenizer.ggml.pre") || cl_model_file_has(file, "tokenizer.pre_steps");
+    if (pre.size > 0) printf("pre-tokenizer   %s%s\n", SHOW(pre), said || warning ? "" : ", recognised by the vocabulary");
     if (warning) printf("warning         %s\n", warning);
 }
 

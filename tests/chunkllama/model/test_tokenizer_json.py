@@ -103,6 +103,15 @@ def test_steps(bin_dir, tmp_path, byte_words, pre, n):
     assert_same(lines, tokenize_dump(bin_dir, folder, lines), [e.ids for e in tok.encode_batch(lines, add_special_tokens=False)])
 
 
+def test_info(chunkllama, tmp_path, byte_words):
+    """A folder's steps have the name of a pre-tokenizer with the same ones, if there is one."""
+    tok = Tokenizer.from_str(byte_words.to_str())
+    names = {"deepseek-v3": "deepseek-v3", "gpt-2": "default", "tekken": "tokenizer.json"}  # where whole words come first
+    for pre, name in names.items():
+        tok.pre_tokenizer = PRE_TOKENIZERS[pre]()
+        assert f"pre-tokenizer   {name}\n" in chunkllama("info", write_folder(tmp_path / pre, tok)).stdout
+
+
 def test_what_is_between_is_removed(bin_dir, tmp_path, byte_words):
     """Some files remove what is between matches, where there is nothing."""
     tok = Tokenizer.from_str(byte_words.to_str())
