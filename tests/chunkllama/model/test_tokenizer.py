@@ -210,6 +210,21 @@ def test_pre_tokenizers(bin_dir, vocabulary, tmp_path, pre, n):
     assert_same(lines, ours, [e.ids for e in byte_level(tokens, merges, types, pre).encode_batch(lines)])
 
 
+def write_sentence_pieces(path, model, symbols, dummy_prefix):
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("llama")
+    ids = range(model.vocab_size())
+    writer.add_token_list([model.id_to_piece(i) for i in ids])
+    writer.add_token_scores([model.get_score(i) for i in ids])
+    writer.add_token_types([piece_type(model, i, symbols) for i in ids])
+    writer.add_bos_token_id(model.bos_id())
+    writer.add_eos_token_id(model.eos_id())
+    writer.add_add_space_prefix(dummy_prefix)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+
+
 def train_sentence_pieces(folder, symbols, dummy_prefix):
     """A small SentencePiece BPE model with byte fallback, and the same in a GGUF."""
     corpus = folder / "corpus.txt"
@@ -222,18 +237,7 @@ def train_sentence_pieces(folder, symbols, dummy_prefix):
         max_sentence_length=20000, minloglevel=2, num_threads=1,
     )  # fmt: skip
     model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "m.model"))
-    writer = gguf.GGUFWriter(folder / "m.gguf", "llama")
-    writer.add_tokenizer_model("llama")
-    ids = range(model.vocab_size())
-    writer.add_token_list([model.id_to_piece(i) for i in ids])
-    writer.add_token_scores([model.get_score(i) for i in ids])
-    writer.add_token_types([piece_type(model, i, symbols) for i in ids])
-    writer.add_bos_token_id(model.bos_id())
-    writer.add_eos_token_id(model.eos_id())
-    writer.add_add_space_prefix(dummy_prefix)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
+    write_sentence_pieces(folder / "m.gguf", model, symbols, dummy_prefix)
     return model, folder / "m.gguf"
 
 
