@@ -1,16 +1,13 @@
 /* Linear layers: the choice of the kernel level, preparation of activations, and distribution of products over threads. */
-#include "linear.h"
-
 #include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "chunkattn/base/alloc.h"
 #include "chunkattn/base/fp.h"
 #include "chunkattn/base/levels.h"
 #include "chunkllama/tensor/weight_type.h"
-#include "linear_kernels.h"
+#include "linear_input.h"
 
 /* ---- Levels ---- */
 
@@ -36,32 +33,11 @@ const char *cl_kernels_level_name(int i) {
 
 enum {
     MAX_PRODUCTS = 4,
-    ROW_BLOCK = 256,    /* rows of a task at most, so that their row groups stay in the second-level cache */
-    TASKS_A_WORKER = 6, /* several, so that other threads take over the tasks of a delayed one */
-    PANELS_AT_ONCE = 2, /* panels that kernels multiply at once */
     /* Outputs of gate, and of up, that a thread holds: 32 columns of the rows of a task. */
-    PAIR_FLOATS = ROW_BLOCK * CL_LINEAR_BLOCK
-};
-
-struct cl_linear_input {
-    const cl_kernels *kernels;
-    unsigned forms;
-    int32_t max_rows, max_in, n_workers;
-    const float *x;
-    size_t x_stride;
-    int32_t n_rows, n_in;
-    uint8_t *row_groups; /* [max_rows][max_in / 32] records of CL_LINEAR_ROW_BYTES each (linear_kernels.h) */
-    uint16_t *bf16;      /* [max_rows], bf16_stride(n_in) elements apart */
-    uint8_t *scratch;    /* [n_workers] */
-    float *pairs;        /* [n_workers][2][PAIR_FLOATS] */
-    size_t row_groups_bytes, bf16_bytes, scratch_bytes;
-    ca_alloc alloc;
+    PAIR_FLOATS = CL_LINEAR_ROW_BLOCK * CL_LINEAR_BLOCK
 };
 
 static size_t blocks_of(int32_t n_in) { return ((size_t)n_in + CL_LINEAR_BLOCK - 1) / CL_LINEAR_BLOCK; }
-
-/* The stride of bf16 rows, in elements: an odd number of cache lines, so that rows do not fall into one set of the cache. */
-static size_t bf16_stride(int32_t n_in) { return (((size_t)n_in + 31) / 32 | 1) * 32; }
 
 unsigned cl_linear_forms(const cl_linear *w) {
     const cl_linear_layout layout = cl_linear_layout_of(w->type);
@@ -80,7 +56,7 @@ cl_linear_input *cl_linear_input_create(const cl_kernels *kernels, unsigned form
     in->max_in = max_in;
     in->n_workers = n_workers;
     in->row_groups_bytes = (size_t)max_rows * blocks_of(max_in) * CL_LINEAR_ROW_BYTES;
-    in->bf16_bytes = (size_t)max_rows * bf16_stride(max_in) * sizeof *in->bf16;
+    in->bf16_bytes = (size_t)max_rows * cl_linear_bf16_stride(max_in) * sizeof *in->bf16;
     in->scratch_bytes = blocks_of(max_in) * CL_LINEAR_SCRATCH_BYTES;
     in->row_groups = ca_new(&alloc, in->row_groups_bytes, 1);
     in->bf16 = ca_new(&alloc, in->bf16_bytes, 1);
@@ -111,38 +87,42 @@ void cl_linear_set(cl_linear_input *in, const float *x, size_t row_stride, int32
     in->n_in = n_in;
 }
 
-/*
- * The rows of a row group. A kernel derives the same number from the rows of its task, because rows that are divided among
- * tasks form parts of at least min_group_rows.
- */
-static int32_t group_rows_of(const cl_linear_input *in) {
+int32_t cl_linear_group_rows(const cl_linear_input *in) {
     return in->n_rows < in->kernels->min_group_rows ? CL_LINEAR_ROW_GROUP : in->kernels->group_rows;
 }
 
-/* Quantise n_rows (1 to 8) rows from `row`, a multiple of 8, on, and n_blocks blocks from `block` on. x: their first value. */
+int32_t cl_linear_row_block(const cl_linear_input *in) {
+    const int32_t n_blocks = (in->n_rows + CL_LINEAR_ROW_BLOCK - 1) / CL_LINEAR_ROW_BLOCK;
+    const int32_t group_rows = cl_linear_group_rows(in);
+    return ((in->n_rows + n_blocks - 1) / n_blocks + group_rows - 1) / group_rows * group_rows;
+}
+
+/* Quantise n_rows (1 to 8) rows of a row group from `row` on, and n_blocks blocks from `block` on. x: their first value. */
 static void put_rows(cl_linear_input *in, const float *x, size_t row_stride, int32_t row, int32_t n_rows, size_t block,
                      int32_t n_blocks) {
-    const int32_t full = group_rows_of(in), in_tile = row % full, left = in->n_rows - (row - in_tile);
+    const int32_t full = cl_linear_group_rows(in), in_tile = row % full, left = in->n_rows - (row - in_tile);
     const int32_t group_rows = left < full ? left : full;
     const size_t records = (size_t)(row - in_tile) * ((size_t)in->n_in / CL_LINEAR_BLOCK) + (size_t)group_rows * block;
     in->kernels->quantize(x, row_stride, n_rows, n_blocks, in->row_groups + records * CL_LINEAR_ROW_BYTES + 4 * (size_t)in_tile,
                           group_rows);
 }
 
-void cl_linear_prepare_row_group(cl_linear_input *in, int32_t row_group) {
-    const int32_t n_blocks = in->n_in / CL_LINEAR_BLOCK, first = row_group * CL_LINEAR_ROW_GROUP, left = in->n_rows - first;
-    const int32_t n = left < CL_LINEAR_ROW_GROUP ? left : CL_LINEAR_ROW_GROUP;
-    const float *x = in->x + (size_t)first * in->x_stride;
+void cl_linear_prepare_rows(cl_linear_input *in, const float *x, size_t row_stride, int32_t row, int32_t n_rows) {
     if (in->forms & CL_LINEAR_IN_INT8 && in->n_in % CL_LINEAR_BLOCK == 0) /* quantised matrices have no other n_in */
-        put_rows(in, x, in->x_stride, first, n, 0, n_blocks);
+        put_rows(in, x, row_stride, row, n_rows, 0, in->n_in / CL_LINEAR_BLOCK);
     if (!(in->forms & CL_LINEAR_IN_BF16) || !in->kernels->round_bf16) return;
-    const size_t stride = bf16_stride(in->n_in);
-    for (int32_t r = 0; r < n; r++)
-        in->kernels->round_bf16(x + (size_t)r * in->x_stride, in->n_in, in->bf16 + (size_t)(first + r) * stride);
+    const size_t stride = cl_linear_bf16_stride(in->n_in);
+    for (int32_t r = 0; r < n_rows; r++)
+        in->kernels->round_bf16(x + (size_t)r * row_stride, in->n_in, in->bf16 + (size_t)(row + r) * stride);
 }
 
-/* Ends a task that multiplies. */
-static void leave(const cl_linear_input *in, unsigned fp) {
+void cl_linear_prepare_row_group(cl_linear_input *in, int32_t row_group) {
+    const int32_t first = row_group * CL_LINEAR_ROW_GROUP, left = in->n_rows - first;
+    const int32_t n = left < CL_LINEAR_ROW_GROUP ? left : CL_LINEAR_ROW_GROUP;
+    cl_linear_prepare_rows(in, in->x + (size_t)first * in->x_stride, in->x_stride, first, n);
+}
+
+void cl_linear_leave(const cl_linear_input *in, unsigned fp) {
     if (in->kernels->leave) in->kernels->leave();
     ca_fp_leave(fp);
 }
@@ -167,51 +147,35 @@ typedef struct grid {
     int32_t unit; /* panels that are not divided */
 } grid;
 
-typedef struct cell {
-    int32_t begin, end; /* panels */
-    int32_t row, n_rows;
-} cell;
-
-static int32_t panels_of(const cl_linear *w) { return (w->n_out + CL_LINEAR_LANES - 1) / CL_LINEAR_LANES; }
-
 static grid make_grid(const cl_linear_input *in, int32_t n_panels, int32_t unit, const ca_pool *pool) {
     const int n_workers = ca_pool_size(pool);
     assert(n_workers <= in->n_workers);
-    grid g = {.in = in, .n_panels = n_panels, .unit = unit};
-    const int32_t n_blocks = (in->n_rows + ROW_BLOCK - 1) / ROW_BLOCK;
-    const int32_t group_rows = group_rows_of(in);
-    g.row_block = ((in->n_rows + n_blocks - 1) / n_blocks + group_rows - 1) / group_rows * group_rows;
-    const int32_t wanted = n_workers > 1 ? TASKS_A_WORKER * n_workers : 1;
+    grid g = {.in = in, .n_panels = n_panels, .unit = unit, .row_block = cl_linear_row_block(in)};
+    const int32_t wanted = n_workers > 1 ? CL_LINEAR_TASKS_A_WORKER * n_workers : 1;
     const int32_t n_units = (n_panels + unit - 1) / unit;
     g.n_ranges = wanted < n_units ? wanted : n_units;
     return g;
 }
 
-static int32_t range_begin(const grid *g, int32_t i) {
-    if (i == g->n_ranges) return g->n_panels;
-    return (int32_t)((int64_t)g->n_panels * i / g->n_ranges) / g->unit * g->unit;
-}
-
-/* The form in which w reads activations; 0: f32. */
-static unsigned form_of(const cl_linear_input *in, const cl_linear *w) {
+unsigned cl_linear_form_of(const cl_linear_input *in, const cl_linear *w) {
     const unsigned form = cl_linear_forms(w);
     assert((form & ~in->forms) == 0);
     return form == CL_LINEAR_IN_BF16 && !in->kernels->round_bf16 ? 0 : form;
 }
 
-/* Compute a cell of a product. y: where its first output is written. */
-static void multiply(const cl_linear_input *in, const cl_linear *w, cell c, float *y, size_t y_stride, int32_t worker) {
+void cl_linear_multiply(const cl_linear_input *in, const cl_linear *w, cl_linear_cell c, float *y, size_t y_stride,
+                        int32_t worker) {
     const cl_linear_layout layout = cl_linear_layout_of(w->type);
     const cl_linear_task task = {
         .panels = (const uint8_t *)w->data + (size_t)c.begin * cl_linear_panel_bytes(layout, in->n_in),
         .n_panels = c.end - c.begin,
         .n_in = in->n_in,
-        .n_last = c.end == panels_of(w) ? w->n_out - (c.end - 1) * CL_LINEAR_LANES : CL_LINEAR_LANES,
+        .n_last = c.end == cl_linear_panels(w) ? w->n_out - (c.end - 1) * CL_LINEAR_LANES : CL_LINEAR_LANES,
         .n_rows = c.n_rows,
         .x = in->x + (size_t)c.row * in->x_stride,
         .x_stride = in->x_stride,
-        .x_bf16 = in->bf16 + (size_t)c.row * bf16_stride(in->n_in),
-        .x_bf16_stride = bf16_stride(in->n_in),
+        .x_bf16 = in->bf16 + (size_t)c.row * cl_linear_bf16_stride(in->n_in),
+        .x_bf16_stride = cl_linear_bf16_stride(in->n_in),
         .table = cl_linear_table_of(w->type),
         .row_groups = in->row_groups + (size_t)c.row * ((size_t)in->n_in / CL_LINEAR_BLOCK) * CL_LINEAR_ROW_BYTES,
         .y = y,
@@ -222,10 +186,12 @@ static void multiply(const cl_linear_input *in, const cl_linear *w, cell c, floa
     in->kernels->multiply[layout](&task);
 }
 
-static cell cell_of(const grid *g, int32_t task) {
+static cl_linear_cell cell_of(const grid *g, int32_t task) {
     const int32_t range = task % g->n_ranges, row = task / g->n_ranges * g->row_block;
     const int32_t left = g->in->n_rows - row;
-    return (cell){range_begin(g, range), range_begin(g, range + 1), row, left < g->row_block ? left : g->row_block};
+    return (cl_linear_cell){cl_linear_range_begin(g->n_panels, g->n_ranges, g->unit, range),
+                            cl_linear_range_begin(g->n_panels, g->n_ranges, g->unit, range + 1), row,
+                            left < g->row_block ? left : g->row_block};
 }
 
 /*
@@ -247,22 +213,22 @@ typedef struct apply {
 static void apply_task(void *arg, int32_t task, int32_t worker) {
     const apply *a = arg;
     const unsigned fp = ca_fp_enter();
-    const cell all = cell_of(&a->grid, task);
+    const cl_linear_cell all = cell_of(&a->grid, task);
     int32_t first = 0; /* number of the product's first panel */
     for (int i = 0; i < a->n; i++) {
         const cl_linear_product *p = &a->products[i];
-        const int32_t n_panels = panels_of(p->w);
-        cell c = all;
+        const int32_t n_panels = cl_linear_panels(p->w);
+        cl_linear_cell c = all;
         c.begin = all.begin > first ? all.begin - first : 0;
         c.end = all.end - first < n_panels ? all.end - first : n_panels;
         float *y = p->y + (size_t)c.row * p->y_stride + (size_t)c.begin * CL_LINEAR_LANES;
         first += n_panels;
         if (c.begin >= c.end) continue;
-        multiply(a->grid.in, p->w, c, y, p->y_stride, worker);
+        cl_linear_multiply(a->grid.in, p->w, c, y, p->y_stride, worker);
         const int32_t end = c.end * CL_LINEAR_LANES < p->w->n_out ? c.end * CL_LINEAR_LANES : p->w->n_out;
         if (a->finish) a->finish->fn(a->finish->arg, i, c.row, c.n_rows, c.begin * CL_LINEAR_LANES, end);
     }
-    leave(a->grid.in, fp);
+    cl_linear_leave(a->grid.in, fp);
 }
 
 void cl_linear_apply(const cl_linear_input *in, const cl_linear_product *products, int n, const cl_linear_finish *finish,
@@ -274,9 +240,9 @@ void cl_linear_apply(const cl_linear_input *in, const cl_linear_product *product
         assert(products[i].w->n_in == in->n_in);
         assert((cl_linear_forms(products[i].w) & ~in->forms) == 0);
         assert(unit == 0 || (unit % CL_LINEAR_LANES == 0 && products[i].w->n_out % unit == 0));
-        n_panels += panels_of(products[i].w);
+        n_panels += cl_linear_panels(products[i].w);
     }
-    apply a = {make_grid(in, n_panels, unit ? unit / CL_LINEAR_LANES : PANELS_AT_ONCE, pool), products, n, finish};
+    apply a = {make_grid(in, n_panels, unit ? unit / CL_LINEAR_LANES : CL_LINEAR_AT_ONCE, pool), products, n, finish};
     run_grid(&a.grid, apply_task, &a, pool);
 }
 
@@ -285,11 +251,7 @@ void cl_linear_apply(const cl_linear_input *in, const cl_linear_product *product
 /* A gated product: the panels of the grid are those of gate, and at the same time those of up. */
 typedef struct gated {
     grid grid;
-    const cl_linear *gate, *up;
-    cl_linear_activate *activate;
-    float *h;      /* if the next matrix reads f32 */
-    unsigned form; /* in which the next matrix reads */
-    cl_linear_input *out;
+    cl_linear_gated of;
 } gated;
 
 /* Quantise n columns, from a multiple of 32 on, of rows [row, row + n_rows), which begin a row group. */
@@ -303,42 +265,46 @@ static void put_blocks(cl_linear_input *in, const float *x, int32_t column, int3
 
 /* Round the same columns to bf16. */
 static void put_bf16(cl_linear_input *in, const float *x, int32_t column, int32_t n, int32_t row, int32_t n_rows) {
-    const size_t stride = bf16_stride(in->n_in);
+    const size_t stride = cl_linear_bf16_stride(in->n_in);
     for (int32_t r = 0; r < n_rows; r++)
         in->kernels->round_bf16(x + (size_t)r * (size_t)n, n, in->bf16 + (size_t)(row + r) * stride + column);
 }
 
-static void combine(const gated *a, cell c, int32_t worker) {
-    const cl_linear_input *in = a->grid.in;
+/* Some panels of gate and up, whose outputs stay in the thread's own cache. */
+static void multiply_pair(const cl_linear_input *in, const cl_linear_gated *g, cl_linear_cell c, int32_t worker) {
     const int32_t column = c.begin * CL_LINEAR_LANES, end = c.end * CL_LINEAR_LANES;
-    const int32_t n = (end < a->gate->n_out ? end : a->gate->n_out) - column;
+    const int32_t n = (end < g->gate->n_out ? end : g->gate->n_out) - column;
     float *gate = in->pairs + (size_t)worker * 2 * PAIR_FLOATS, *up = gate + PAIR_FLOATS;
-    multiply(in, a->gate, c, gate, (size_t)n, worker);
-    multiply(in, a->up, c, up, (size_t)n, worker);
-    a->activate(gate, up, n * c.n_rows, gate);
-    if (a->form == CL_LINEAR_IN_INT8) put_blocks(a->out, gate, column, n, c.row, c.n_rows);
-    if (a->form == CL_LINEAR_IN_BF16) put_bf16(a->out, gate, column, n, c.row, c.n_rows);
-    for (int32_t r = 0; a->form == 0 && r < c.n_rows; r++)
-        memcpy(a->h + (size_t)(c.row + r) * (size_t)a->gate->n_out + column, gate + (size_t)r * (size_t)n,
+    cl_linear_multiply(in, g->gate, c, gate, (size_t)n, worker);
+    cl_linear_multiply(in, g->up, c, up, (size_t)n, worker);
+    g->activate(gate, up, n * c.n_rows, gate);
+    if (g->form == CL_LINEAR_IN_INT8) put_blocks(g->out, gate, column, n, c.row, c.n_rows);
+    if (g->form == CL_LINEAR_IN_BF16) put_bf16(g->out, gate, column, n, c.row, c.n_rows);
+    for (int32_t r = 0; g->form == 0 && r < c.n_rows; r++)
+        memcpy(g->h + (size_t)(c.row + r) * (size_t)g->gate->n_out + column, gate + (size_t)r * (size_t)n,
                sizeof(float) * (size_t)n);
+}
+
+void cl_linear_multiply_gated(const cl_linear_input *in, const cl_linear_gated *g, cl_linear_cell all, int32_t worker) {
+    const int32_t at_once = PAIR_FLOATS / (CL_LINEAR_LANES * all.n_rows) & ~1;
+    for (cl_linear_cell c = all; c.begin < all.end; c.begin = c.end) {
+        c.end = c.begin + at_once < all.end ? c.begin + at_once : all.end;
+        multiply_pair(in, g, c, worker);
+    }
 }
 
 static void gated_task(void *arg, int32_t task, int32_t worker) {
     const gated *a = arg;
     const unsigned fp = ca_fp_enter();
-    const cell all = cell_of(&a->grid, task);
-    const int32_t at_once = PAIR_FLOATS / (CL_LINEAR_LANES * all.n_rows) & ~1;
-    for (cell c = all; c.begin < all.end; c.begin = c.end) {
-        c.end = c.begin + at_once < all.end ? c.begin + at_once : all.end;
-        combine(a, c, worker);
-    }
-    leave(a->grid.in, fp);
+    cl_linear_multiply_gated(a->grid.in, &a->of, cell_of(&a->grid, task), worker);
+    cl_linear_leave(a->grid.in, fp);
 }
 
 void cl_linear_apply_gated(const cl_linear_input *in, const cl_linear *gate, const cl_linear *up, cl_linear_activate *activate,
                            float *h, const cl_linear *next, cl_linear_input *out, ca_pool *pool) {
     assert(gate->n_in == in->n_in && up->n_in == in->n_in && gate->n_out == up->n_out && next->n_in == gate->n_out);
-    gated a = {make_grid(in, panels_of(gate), PANELS_AT_ONCE, pool), gate, up, activate, h, form_of(out, next), out};
+    gated a = {make_grid(in, cl_linear_panels(gate), CL_LINEAR_AT_ONCE, pool),
+               {gate, up, activate, h, cl_linear_form_of(out, next), out}};
     cl_linear_set(out, h, (size_t)gate->n_out, in->n_rows, gate->n_out);
     run_grid(&a.grid, gated_task, &a, pool);
 }
