@@ -51,7 +51,7 @@ static int add_object(struct dl_phdr_info *info, size_t size, void *ctx) {
     return 0;
 }
 
-cl_status cl_kv_fingerprint(const cl_model *model, uint64_t fingerprint[2], cl_error *error) {
+cl_status cl_kv_fingerprint(const cl_model *model, int64_t n_ctx, uint64_t fingerprint[2], cl_error *error) {
     code c = {.first = true};
     fingerprint[0] = fingerprint[1] = 0;
     if (!model->has_fingerprint) return CL_OK;
@@ -59,6 +59,8 @@ cl_status cl_kv_fingerprint(const cl_model *model, uint64_t fingerprint[2], cl_e
     XXH3_128bits_update(&c.state, model->fingerprint, sizeof model->fingerprint);
     const char *level = cl_kernels_level(model->kernels);
     XXH3_128bits_update(&c.state, level, strlen(level));
+    for (int i = 0; i < CL_N_ROPES; i++)
+        XXH3_128bits_update(&c.state, cl_rope_is_short(&model->params.rope[i], n_ctx) ? "short" : "other", 5);
     XXH3_128bits_update(&c.state, ca_cpu_name(), strlen(ca_cpu_name()));
     dl_iterate_phdr(add_object, &c);
     if (!c.known)

@@ -36,7 +36,7 @@ static cl_status create_cache(cl_runner *r, ca_pool *pool, const cl_engine_confi
     cc.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};
     cc.tier_dir = config->kv_tier_dir;
     cc.tier_bytes = config->kv_tier_bytes;
-    const cl_status known = cl_kv_fingerprint(r->model, cc.tier_fingerprint, cc.tier_dir ? error : NULL);
+    const cl_status known = cl_kv_fingerprint(r->model, config->n_ctx, cc.tier_fingerprint, cc.tier_dir ? error : NULL);
     if (cc.tier_dir && known != CL_OK) return known;
     r->has_fingerprint = known == CL_OK && (cc.tier_fingerprint[0] || cc.tier_fingerprint[1]);
     cattn_error cause;
@@ -49,7 +49,7 @@ cl_status cl_runner_init(cl_runner *r, const cl_model *m, ca_pool *pool, const c
     const size_t n_entries = (size_t)max_entries, n_rows = (size_t)max_rows, n_logits = (size_t)max_logits;
     *r = (cl_runner){.model = m, .max_rows = max_rows};
     cl_status status = create_cache(r, pool, config, budget_bytes, error);
-    if (status == CL_OK) status = cl_forward_create(m, r->cache, pool, max_rows, &r->forward, error);
+    if (status == CL_OK) status = cl_forward_create(m, r->cache, pool, max_rows, config->n_ctx, &r->forward, error);
     if (status != CL_OK) return status;
     r->entries = calloc(n_entries, sizeof *r->entries);
     r->entry_tokens = calloc(n_entries, sizeof *r->entry_tokens);

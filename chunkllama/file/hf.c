@@ -11,7 +11,7 @@ static const char *source_name(const cl_model_file *file, const char *name) {
     cl_str arch = {"", 0};
     (void)cl_model_file_get_string(file, "general.architecture", &arch);
     const char *source = cl_hf_config_source(name);
-    return source ? source : cl_hf_tensor_source(file, cl_str_is(arch, "gemma3"), name);
+    return source ? source : cl_hf_tensor_source(file, arch.data, name);
 }
 
 /*
@@ -21,7 +21,7 @@ static const char *source_name(const cl_model_file *file, const char *name) {
 static cl_status check_embedding(const cl_model_file *file, cl_hf_config *config, cl_error *error) {
     static const char embedding[] = "token_embd.weight";
     const cl_tensor *t = cl_model_file_find_tensor(file, embedding);
-    const char *name = cl_hf_tensor_source(file, config->four_norms, embedding);
+    const char *name = cl_hf_tensor_source(file, config->arch, embedding);
     if (!t) return cl_fail(error, CL_ERR_FORMAT, "tensor %s is missing", name);
     if (config->n_embd != t->ne[0])
         cl_json_doc_fail(&config->doc, CL_ERR_FORMAT,

@@ -17,16 +17,17 @@ typedef struct cl_hf_config {
     bool base;          /* a class without a head: the output matrix may be missing */
     const char *arch;   /* general.architecture in GGUF; static */
     bool norm_plus_one; /* norms multiply by 1 + w; GGUF stores the sum */
-    bool four_norms;    /* a layer has norms before and after both attention and feed-forward block */
+    unsigned biases;    /* ARCH.biases (model_file.h) */
     bool tied;          /* the embedding is the output matrix too */
     cl_hf_quant quant;  /* how the weights are quantised */
     int32_t n_vocab;
     int64_t n_embd;
     double rope_factor, low_factor, high_factor, trained; /* Llama 3's scaling; rope_factor 0: none */
     double rope_base;
-    int32_t n_rot;   /* dimensions of a head that are rotated */
-    int32_t bos;     /* -1: none */
-    int32_t ends[3]; /* [n_ends] tokens at which generation stops */
+    const json_t *long_divisors, *short_divisors; /* arrays in doc; NULL: none */
+    int32_t n_rot;                                /* dimensions of a head that are rotated */
+    int32_t bos;                                  /* -1: none */
+    int32_t ends[3];                              /* [n_ends] tokens at which generation stops */
     int n_ends;
 } cl_hf_config;
 
@@ -76,11 +77,11 @@ cl_status cl_hf_read_generation(const char *folder, cl_model_file *file, cl_erro
  * NULL: none. Valid until the thread's next call.
  */
 const char *cl_hf_config_source(const char *key);
-const char *cl_hf_tensor_source(const cl_model_file *file, bool four_norms, const char *gguf);
+const char *cl_hf_tensor_source(const cl_model_file *file, const char *arch, const char *gguf);
 
 /* GGUF's name of a tensor, perhaps in buf; NULL: none. */
 enum { CL_HF_NAME_SIZE = 96 };
-const char *cl_hf_tensor_name(bool four_norms, const char *hf, char buf[CL_HF_NAME_SIZE]);
+const char *cl_hf_tensor_name(const char *arch, const char *hf, char buf[CL_HF_NAME_SIZE]);
 /* Whether a tensor is not needed: older files keep frequencies that follow from the configuration. */
 bool cl_hf_tensor_ignored(const char *hf);
 

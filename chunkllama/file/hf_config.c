@@ -9,50 +9,101 @@
 
 /* Groups of fields that only some classes read. Files may have fields of other classes, which then mean nothing. */
 enum {
-    ONE_WINDOW = 1,  /* sliding_window */
-    LAYER_KINDS = 2, /* layers may differ in their window, and so in their rotation */
-    SCORES = 4       /* caps and the scale of attention scores, and the cap of logits */
+    ONE_WINDOW = 1,   /* sliding_window */
+    LAYER_KINDS = 2,  /* layers may differ in their window, and so in their rotation */
+    SCORES = 4,       /* caps and the scale of attention scores, and the cap of logits */
+    MULTIPLIERS = 8,  /* of embeddings, branches, scores and logits */
+    LOGIT_SCALE = 16, /* of logits alone */
+    PLAIN_LAYERS = 32 /* layers may have no rotation */
 };
+
+/* Bits of the biases in ARCH.biases (model_file.h). */
+enum { QKV = 1, OUTPUT = 2, FFN = 4, NORM = 8 };
+
+/* A field that says whether there are biases, and its value where a file leaves it out. */
+typedef struct bias_field {
+    const char *name;
+    unsigned biases;
+    bool given;
+} bias_field;
+
+enum { MAX_BIAS_FIELDS = 3 };
 
 /*
  * Classes of Hugging Face's library that share their model of text, and its defaults for fields that a file leaves out. Those
  * for models that also see have the fields in text_config. Those whose name ends in "Model" lack the head.
  */
 typedef struct hf_class {
-    const char *names, *arch; /* names are separated by spaces */
-    const char *text_type;    /* model_type of text_config */
-    const char *activation_field, *activation;
+    const char *names, *arch;                  /* names are separated by spaces */
+    const char *text_type;                     /* model_type of text_config */
+    const char *activation_field, *activation; /* separated by spaces */
+    const char *eps; /* the field of the norms' epsilon if they subtract the mean; NULL: rms_norm_eps */
     double rope_base;
-    unsigned reads; /* groups, or-ed */
-    bool norm_plus_one, four_norms, tied;
+    double partial;  /* partial_rotary_factor where the file leaves it out; 0: all dimensions are rotated */
+    unsigned reads;  /* groups, or-ed */
+    unsigned biases; /* that all models have */
+    bool norm_plus_one, tied;
+    bool pairs;           /* rotates pairs (2i, 2i + 1) */
+    bool yarn_is_long;    /* calls longrope yarn, too */
     bool own_head_dim;    /* the head size does not follow from hidden_size and must be given */
     const char *defaults; /* JSON of fields that published files leave out; NULL: none */
+    bias_field bias_fields[MAX_BIAS_FIELDS];
 } hf_class;
+
+#define SILU .activation_field = "hidden_act", .activation = "silu"
+#define ATTENTION_BIAS(given)                                                                                                  \
+    { "attention_bias", QKV | OUTPUT, given }
 
 static const hf_class classes[] = {
     {.names = "LlamaForCausalLM LlamaModel",
      .arch = "llama",
-     .activation_field = "hidden_act",
-     .activation = "silu",
-     .rope_base = 1e4},
+     SILU,
+     .rope_base = 1e4,
+     .bias_fields = {ATTENTION_BIAS(false), {"mlp_bias", FFN, false}}},
+    {.names = "InternLM3ForCausalLM",
+     .arch = "llama",
+     SILU,
+     .rope_base = 1e4,
+     .bias_fields = {{"qkv_bias", QKV, false}, {"bias", OUTPUT | FFN, false}}},
     {.names = "MistralForCausalLM MistralModel Mistral3ForConditionalGeneration",
      .arch = "llama",
      .text_type = "mistral",
-     .activation_field = "hidden_act",
-     .activation = "silu",
+     SILU,
      .rope_base = 1e4,
      .reads = ONE_WINDOW},
-    {.names = "Qwen2ForCausalLM Qwen2Model",
-     .arch = "qwen2",
-     .activation_field = "hidden_act",
-     .activation = "silu",
-     .rope_base = 1e4},
+    {.names = "Ministral3ForCausalLM Ministral3Model Mistral3ForConditionalGeneration",
+     .arch = "mistral3",
+     .text_type = "ministral3",
+     SILU,
+     .rope_base = 1e6,
+     .reads = ONE_WINDOW},
+    {.names = "Qwen2ForCausalLM Qwen2Model", .arch = "qwen2", SILU, .rope_base = 1e4, .biases = QKV},
     {.names = "Qwen3ForCausalLM Qwen3Model",
      .arch = "qwen3",
-     .activation_field = "hidden_act",
-     .activation = "silu",
+     SILU,
      .rope_base = 1e4,
-     .own_head_dim = true},
+     .own_head_dim = true,
+     .bias_fields = {ATTENTION_BIAS(false)}},
+    {.names = "GemmaForCausalLM GemmaModel", /* older files name the activation, which is GELU's tanh form, only gelu */
+     .arch = "gemma",
+     .activation_field = "hidden_act",
+     .activation = "gelu_pytorch_tanh gelu",
+     .rope_base = 1e4,
+     .norm_plus_one = true,
+     .tied = true,
+     .own_head_dim = true,
+     .bias_fields = {ATTENTION_BIAS(false)}},
+    {.names = "Gemma2ForCausalLM Gemma2Model",
+     .arch = "gemma2",
+     .activation_field = "hidden_activation",
+     .activation = "gelu_pytorch_tanh",
+     .rope_base = 1e4,
+     .reads = ONE_WINDOW | LAYER_KINDS | SCORES,
+     .norm_plus_one = true,
+     .tied = true,
+     .own_head_dim = true,
+     .defaults = "{\"sliding_window\": 4096, \"query_pre_attn_scalar\": 256, \"attn_logit_softcapping\": 50.0,"
+                 " \"final_logit_softcapping\": 30.0}"},
     {.names = "Gemma3ForCausalLM Gemma3TextModel Gemma3ForConditionalGeneration",
      .arch = "gemma3",
      .text_type = "gemma3_text",
@@ -61,12 +112,94 @@ static const hf_class classes[] = {
      .rope_base = 1e6,
      .reads = ONE_WINDOW | LAYER_KINDS | SCORES,
      .norm_plus_one = true,
-     .four_norms = true,
      .tied = true,
      .own_head_dim = true,
      .defaults = "{\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 256, \"sliding_window\": 4096,"
                  " \"query_pre_attn_scalar\": 256, \"max_position_embeddings\": 131072, \"rms_norm_eps\": 1e-6,"
                  " \"vocab_size\": 262208}"},
+    {.names = "Phi3ForCausalLM Phi3Model",
+     .arch = "phi3",
+     SILU,
+     .rope_base = 1e4,
+     .partial = 1,
+     .reads = ONE_WINDOW,
+     .yarn_is_long = true},
+    {.names = "GraniteForCausalLM GraniteModel",
+     .arch = "granite",
+     SILU,
+     .rope_base = 1e4,
+     .reads = MULTIPLIERS,
+     .defaults = "{\"attention_multiplier\": 1.0}",
+     .bias_fields = {ATTENTION_BIAS(false), {"mlp_bias", FFN, false}}},
+    {.names = "SmolLM3ForCausalLM SmolLM3Model",
+     .arch = "smollm3",
+     SILU,
+     .rope_base = 2e6,
+     .reads = PLAIN_LAYERS,
+     .tied = true,
+     .bias_fields = {ATTENTION_BIAS(false), {"mlp_bias", FFN, false}}},
+    {.names = "Olmo2ForCausalLM Olmo2Model", .arch = "olmo2", SILU, .rope_base = 1e4, .bias_fields = {ATTENTION_BIAS(false)}},
+    {.names = "Olmo3ForCausalLM Olmo3Model",
+     .arch = "olmo2",
+     SILU,
+     .rope_base = 5e5,
+     .reads = ONE_WINDOW | LAYER_KINDS,
+     .bias_fields = {ATTENTION_BIAS(false)}},
+    {.names = "Exaone4ForCausalLM Exaone4Model", .arch = "exaone4", SILU, .rope_base = 1e4, .reads = ONE_WINDOW | LAYER_KINDS},
+    {.names = "Glm4ForCausalLM Glm4Model",
+     .arch = "glm4",
+     SILU,
+     .rope_base = 1e4,
+     .partial = 0.5,
+     .pairs = true,
+     .bias_fields = {{"attention_bias", QKV, true}}},
+    {.names = "SeedOssForCausalLM SeedOssModel",
+     .arch = "seed_oss",
+     SILU,
+     .rope_base = 1e4,
+     .bias_fields = {{"attention_bias", QKV, true}, {"attention_out_bias", OUTPUT, false}, {"mlp_bias", FFN, false}}},
+    {.names = "Ernie4_5ForCausalLM Ernie4_5Model Ernie4_5_ForCausalLM",
+     .arch = "ernie4_5",
+     SILU,
+     .rope_base = 5e5,
+     .pairs = true,
+     .tied = true,
+     .bias_fields = {{"use_bias", QKV | OUTPUT | FFN, false}}},
+    {.names = "CohereForCausalLM CohereModel",
+     .arch = "command-r",
+     SILU,
+     .eps = "layer_norm_eps",
+     .rope_base = 1e4,
+     .reads = LOGIT_SCALE,
+     .pairs = true,
+     .tied = true,
+     .defaults = "{\"logit_scale\": 0.0625}",
+     .bias_fields = {ATTENTION_BIAS(false)}},
+    {.names = "Cohere2ForCausalLM Cohere2Model",
+     .arch = "cohere2",
+     SILU,
+     .eps = "layer_norm_eps",
+     .rope_base = 1e4,
+     .reads = LOGIT_SCALE | ONE_WINDOW | LAYER_KINDS,
+     .pairs = true,
+     .tied = true,
+     .defaults = "{\"logit_scale\": 0.0625, \"sliding_window\": 4096}",
+     .bias_fields = {ATTENTION_BIAS(false)}},
+    {.names = "HunYuanDenseV1ForCausalLM HunYuanDenseV1Model",
+     .arch = "hunyuan-dense",
+     SILU,
+     .rope_base = 1e4,
+     .bias_fields = {ATTENTION_BIAS(false)}},
+    {.names = "Starcoder2ForCausalLM Starcoder2Model",
+     .arch = "starcoder2",
+     .activation_field = "hidden_act",
+     .activation = "gelu_pytorch_tanh",
+     .eps = "norm_epsilon",
+     .rope_base = 1e4,
+     .reads = ONE_WINDOW,
+     .biases = NORM,
+     .tied = true,
+     .bias_fields = {{"use_bias", QKV | OUTPUT | FFN, true}}},
 };
 enum { N_CLASSES = sizeof classes / sizeof *classes };
 
@@ -75,20 +208,25 @@ static const struct field {
     cl_json_kind kind;
     bool required;
     unsigned group; /* 0: all classes read it */
+    bool none;      /* without it there is none, whatever GGUF's default is */
 } fields[] = {
-    {"num_hidden_layers", "block_count", CL_JSON_KIND_INT, true, 0},
-    {"hidden_size", "embedding_length", CL_JSON_KIND_INT, true, 0},
-    {"intermediate_size", "feed_forward_length", CL_JSON_KIND_INT, true, 0},
-    {"max_position_embeddings", "context_length", CL_JSON_KIND_INT, true, 0},
-    {"num_attention_heads", "attention.head_count", CL_JSON_KIND_INT, true, 0},
-    {"num_key_value_heads", "attention.head_count_kv", CL_JSON_KIND_INT, false, 0},
-    {"head_dim", "attention.key_length", CL_JSON_KIND_INT, false, 0},
-    {"rms_norm_eps", "attention.layer_norm_rms_epsilon", CL_JSON_KIND_NUMBER, true, 0},
-    {"rope_local_base_freq", "rope.freq_base_swa", CL_JSON_KIND_NUMBER, false, LAYER_KINDS},
-    {"attn_logit_softcapping", "attn_logit_softcapping", CL_JSON_KIND_NUMBER, false, SCORES},
-    {"final_logit_softcapping", "final_logit_softcapping", CL_JSON_KIND_NUMBER, false, SCORES},
-    {"sliding_window", "attention.sliding_window", CL_JSON_KIND_INT, false, ONE_WINDOW},
-    {"sliding_window_pattern", "attention.sliding_window_pattern", CL_JSON_KIND_INT, false, LAYER_KINDS},
+    {"num_hidden_layers", "block_count", CL_JSON_KIND_INT, true, 0, false},
+    {"hidden_size", "embedding_length", CL_JSON_KIND_INT, true, 0, false},
+    {"intermediate_size", "feed_forward_length", CL_JSON_KIND_INT, true, 0, false},
+    {"max_position_embeddings", "context_length", CL_JSON_KIND_INT, true, 0, false},
+    {"num_attention_heads", "attention.head_count", CL_JSON_KIND_INT, true, 0, false},
+    {"num_key_value_heads", "attention.head_count_kv", CL_JSON_KIND_INT, false, 0, false},
+    {"head_dim", "attention.key_length", CL_JSON_KIND_INT, false, 0, false},
+    {"rope_local_base_freq", "rope.freq_base_swa", CL_JSON_KIND_NUMBER, false, LAYER_KINDS, false},
+    {"attn_logit_softcapping", "attn_logit_softcapping", CL_JSON_KIND_NUMBER, false, SCORES, true},
+    {"final_logit_softcapping", "final_logit_softcapping", CL_JSON_KIND_NUMBER, false, SCORES, true},
+    {"sliding_window", "attention.sliding_window", CL_JSON_KIND_INT, false, ONE_WINDOW, false},
+    {"embedding_multiplier", "embedding_scale", CL_JSON_KIND_NUMBER, false, MULTIPLIERS, false},
+    {"residual_multiplier", "residual_scale", CL_JSON_KIND_NUMBER, false, MULTIPLIERS, false},
+    {"attention_multiplier", "attention.scale", CL_JSON_KIND_NUMBER, false, MULTIPLIERS, false},
+    {"logits_scaling", "logit_scale", CL_JSON_KIND_NUMBER, false, MULTIPLIERS, false},
+    {"logit_scale", "logit_scale", CL_JSON_KIND_NUMBER, false, LOGIT_SCALE, false},
+    {"sliding_window_pattern", "attention.sliding_window_pattern", CL_JSON_KIND_INT, false, LAYER_KINDS, false},
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
@@ -99,6 +237,11 @@ static const struct {
     {"rope.freq_base", "rope_theta"},
     {"rope.scaling.factor", "rope_scaling.factor"},
     {"attention.scale", "query_pre_attn_scalar"},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+    {"attention.layer_norm_epsilon", "layer_norm_eps"},
+    {"attention.temperature_scale", "rope_parameters.llama_4_scaling_beta"},
+    {"rope.dimension_count", "partial_rotary_factor"},
+    {"rope.scaling.original_context_length", "original_max_position_embeddings"},
 };
 
 const char *cl_hf_config_source(const char *key) {
@@ -133,7 +276,17 @@ static void put_number(const cl_hf_config *c, cl_model_file *file, const char *s
     cl_meta_put_f64(file, key_of(c, key, suffix), value);
 }
 
-/* ---- Unsupported fields ---- */
+/* ---- Biases and unsupported fields ---- */
+
+static bool has_name(const char *names, const char *name) {
+    const size_t size = strlen(name);
+    for (; *names; names += strspn(names, " ")) {
+        const size_t n = strcspn(names, " ");
+        if (n == size && memcmp(names, name, n) == 0) return true;
+        names += n;
+    }
+    return false;
+}
 
 /* Fields that change the model, and the only value that is supported. */
 static const struct {
@@ -147,30 +300,51 @@ static const struct {
     {"use_bidirectional_attention", false},
 };
 
-static void refuse_flags(cl_hf_config *c, const json_t *object, const char *where) {
+/* Whether the class has biases where this field says so. */
+static bool is_bias_field(const hf_class *class, const char *name) {
+    for (int i = 0; i < MAX_BIAS_FIELDS && class->bias_fields[i].name; i++)
+        if (strcmp(class->bias_fields[i].name, name) == 0) return true;
+    return false;
+}
+
+static void read_biases(cl_hf_config *c, cl_model_file *file, const hf_class *class) {
+    char key[96];
+    c->biases = class->biases;
+    for (int i = 0; i < MAX_BIAS_FIELDS && class->bias_fields[i].name; i++) {
+        const bias_field *f = &class->bias_fields[i];
+        if (cl_json_doc_bool(&c->doc, c->text, c->where, f->name, f->given)) c->biases |= f->biases;
+    }
+    cl_meta_put_u32(file, key_of(c, key, "biases"), c->biases);
+}
+
+static void refuse_flags(cl_hf_config *c, const hf_class *class, const json_t *object, const char *where) {
     static const char *const words[] = {"false", "true"};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (cl_json_doc_bool(&c->doc, object, where, flags[i].name, flags[i].supported) != flags[i].supported)
+        if (!is_bias_field(class, flags[i].name) &&
+            cl_json_doc_bool(&c->doc, object, where, flags[i].name, flags[i].supported) != flags[i].supported)
             cl_json_doc_fail(&c->doc, CL_ERR_UNSUPPORTED, "%s%s is %s; only %s is supported", where, flags[i].name,
                              words[!flags[i].supported], words[flags[i].supported]);
     cl_hf_read_quant(&c->doc, object, where, &c->quant);
 }
 
-/* Older files have the field beside the others, newer ones in rope_parameters. */
-static void refuse_partial_rotation(cl_hf_config *c, const json_t *object, const char *where) {
-    if (cl_json_doc_number(&c->doc, object, where, "partial_rotary_factor", 1) != 1)
+/* The part of a head that is rotated. Older files have the field beside the others, newer ones in rope_parameters. */
+static double partial_rotation(cl_hf_config *c, const hf_class *class, const json_t *object, const char *where, double given) {
+    const double part = cl_json_doc_number(&c->doc, object, where, "partial_rotary_factor", given);
+    if (part != 1 && class->partial == 0)
         cl_json_doc_fail(&c->doc, CL_ERR_UNSUPPORTED, "%spartial_rotary_factor must be 1", where);
+    else if (!(part > 0 && part <= 1))
+        cl_json_doc_fail(&c->doc, CL_ERR_FORMAT, "%spartial_rotary_factor is %g; above 0 to 1 is allowed", where, part);
+    return part;
 }
 
 static void refuse(cl_hf_config *c, const hf_class *class) {
     cl_json_doc *doc = &c->doc;
-    refuse_flags(c, doc->root, "");
-    if (c->text != doc->root) refuse_flags(c, c->text, c->where);
+    refuse_flags(c, class, doc->root, "");
+    if (c->text != doc->root) refuse_flags(c, class, c->text, c->where);
     const cl_str activation = cl_json_doc_string(doc, c->text, c->where, class->activation_field);
-    if (activation.size > 0 && !cl_str_is(activation, class->activation))
+    if (activation.size > 0 && !has_name(class->activation, activation.data))
         cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s%s is \"%.40s\"; a %s model has \"%s\"", c->where, class->activation_field,
                          activation.data, class->arch, class->activation);
-    refuse_partial_rotation(c, c->text, c->where);
 }
 
 /* ---- Rotation ---- */
@@ -188,12 +362,12 @@ static rope_fields rope_in(cl_hf_config *c, const json_t *object, const char *wh
 }
 
 /* The rotation of layers with a window, of which only the base is free. */
-static void read_window_rope(cl_hf_config *c, cl_model_file *file, const rope_fields *f) {
+static void read_window_rope(cl_hf_config *c, const hf_class *class, cl_model_file *file, const rope_fields *f) {
     cl_json_doc *doc = &c->doc;
     const cl_str type = cl_json_doc_string(doc, f->object, f->where, "rope_type");
     if (type.size > 0 && !cl_str_is(type, "default"))
         cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%srope_type is \"%.40s\"; supported: default", f->where, type.data);
-    refuse_partial_rotation(c, f->object, f->where);
+    (void)partial_rotation(c, class, f->object, f->where, 1);
     const json_t *base = cl_json_doc_field(doc, f->object, f->where, "rope_theta", CL_JSON_KIND_NUMBER, false);
     if (base) put_number(c, file, "rope.freq_base_swa", json_number_value(base));
 }
@@ -218,23 +392,104 @@ static void read_llama3(cl_hf_config *c, const rope_fields *f, double factor) {
                          f->where, factor, c->low_factor, c->high_factor, c->trained);
 }
 
-static void read_scaling(cl_hf_config *c, cl_model_file *file, const rope_fields *f) {
+/* The dimensions of a head; 0: not known. */
+static int32_t head_size(const cl_hf_config *c) {
+    const json_int_t given = json_integer_value(json_object_get(c->text, "head_dim"));
+    const json_int_t heads = json_integer_value(json_object_get(c->text, "num_attention_heads"));
+    const json_int_t size = given > 0 ? given : heads > 0 ? c->n_embd / heads : 0;
+    return size > 0 && size <= 4096 ? (int32_t)size : 0; /* params.c refuses 0 with a message */
+}
+
+/* A number of the rotation's or, if it has none, of the model's; 0: neither has it. */
+static double rope_number(cl_hf_config *c, const rope_fields *f, const char *name) {
+    const double outside = cl_json_doc_number(&c->doc, c->text, c->where, name, 0);
+    return cl_json_doc_number(&c->doc, f->object, f->where, name, outside);
+}
+
+static double mscale(double factor, double weight) { return factor > 1 ? 1 + 0.1 * weight * log(factor) : 1; }
+
+static void put_trained(cl_hf_config *c, cl_model_file *file, double trained) {
+    char key[96];
+    if (trained >= 1 && trained <= INT32_MAX)
+        cl_meta_put_u32(file, key_of(c, key, "rope.scaling.original_context_length"), (uint32_t)trained);
+}
+
+static void read_yarn(cl_hf_config *c, cl_model_file *file, const rope_fields *f, double factor) {
     cl_json_doc *doc = &c->doc;
-    refuse_partial_rotation(c, f->object, f->where);
+    char key[96];
+    const double fast = cl_json_doc_number(doc, f->object, f->where, "beta_fast", 0);
+    const double slow = cl_json_doc_number(doc, f->object, f->where, "beta_slow", 0);
+    const double one = cl_json_doc_number(doc, f->object, f->where, "mscale", 0);
+    const double all = cl_json_doc_number(doc, f->object, f->where, "mscale_all_dim", 0);
+    double magnitude = cl_json_doc_number(doc, f->object, f->where, "attention_factor", 0);
+    if (magnitude == 0 && one != 0 && all != 0) magnitude = mscale(factor, one) / mscale(factor, all);
+    cl_meta_put_string(file, key_of(c, key, "rope.scaling.type"), cl_str_of("yarn"));
+    put_number(c, file, "rope.scaling.factor", factor);
+    if (fast != 0) put_number(c, file, "rope.scaling.yarn_beta_fast", fast);
+    if (slow != 0) put_number(c, file, "rope.scaling.yarn_beta_slow", slow);
+    if (magnitude != 0) put_number(c, file, "rope.scaling.magnitude", magnitude);
+    cl_meta_put_bool(file, key_of(c, key, "rope.scaling.yarn_whole_pairs"),
+                     cl_json_doc_bool(doc, f->object, f->where, "truncate", true));
+}
+
+static void read_longrope(cl_hf_config *c, cl_model_file *file, const rope_fields *f, double factor, double trained) {
+    cl_json_doc *doc = &c->doc;
+    char key[96];
+    c->long_divisors = cl_json_doc_field(doc, f->object, f->where, "long_factor", CL_JSON_KIND_ARRAY, true);
+    c->short_divisors = cl_json_doc_field(doc, f->object, f->where, "short_factor", CL_JSON_KIND_ARRAY, true);
+    double magnitude = cl_json_doc_number(doc, f->object, f->where, "attention_factor", 0);
+    if (magnitude == 0) magnitude = factor > 1 && trained > 1 ? sqrt(1 + log(factor) / log(trained)) : 1;
+    cl_meta_put_string(file, key_of(c, key, "rope.scaling.type"), cl_str_of("longrope"));
+    put_number(c, file, "rope.scaling.magnitude", magnitude);
+}
+
+/* The kinds of scaling, and older names of theirs. "dynamic" changes nothing within the trained context, unless it has an
+ * alpha. */
+typedef enum scaling { DEFAULT, LINEAR, LLAMA3, YARN, LONGROPE, DYNAMIC } scaling;
+
+static bool find_scaling(cl_hf_config *c, const hf_class *class, const rope_fields *f, scaling *kind) {
+    static const struct {
+        const char *name;
+        scaling kind;
+    } names[] = {{"default", DEFAULT},   {"linear", LINEAR}, {"llama3", LLAMA3},  {"yarn", YARN},
+                 {"longrope", LONGROPE}, {"su", LONGROPE},   {"dynamic", DYNAMIC}};
+    cl_json_doc *doc = &c->doc;
     cl_str type = cl_json_doc_string(doc, f->object, f->where, "rope_type");
     if (type.size == 0) type = cl_json_doc_string(doc, f->object, f->where, "type");
-    if (type.size == 0 || cl_str_is(type, "default")) return;
-    const bool llama3 = cl_str_is(type, "llama3");
-    if (!llama3 && !cl_str_is(type, "linear")) {
-        cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%srope_type is \"%.40s\"; supported: default, linear, llama3", f->where,
-                         type.data);
-        return;
+    *kind = DEFAULT;
+    if (type.size == 0) return true;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!cl_str_is(type, names[i].name)) continue;
+        *kind = names[i].kind == YARN && class->yarn_is_long ? LONGROPE : names[i].kind;
+        return true;
     }
-    const double factor = json_number_value(cl_json_doc_field(doc, f->object, f->where, "factor", CL_JSON_KIND_NUMBER, true));
-    if (llama3)
-        read_llama3(c, f, factor);
-    else
-        put_number(c, file, "rope.scaling.factor", factor);
+    cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED,
+                     "%srope_type is \"%.40s\"; supported: default, linear, llama3, yarn, longrope, dynamic", f->where,
+                     type.data);
+    return false;
+}
+
+static void read_scaling(cl_hf_config *c, const hf_class *class, cl_model_file *file, const rope_fields *f) {
+    cl_json_doc *doc = &c->doc;
+    scaling kind;
+    if (!find_scaling(c, class, f, &kind)) return;
+    const double n_ctx = cl_json_doc_number(doc, c->text, c->where, "max_position_embeddings", 0);
+    double trained = rope_number(c, f, "original_max_position_embeddings");
+    if (trained == 0) trained = n_ctx;
+    const double beta = cl_json_doc_number(doc, f->object, f->where, "llama_4_scaling_beta", 0);
+    if (beta != 0) put_number(c, file, "attention.temperature_scale", beta);
+    if (kind == YARN || kind == LONGROPE || beta != 0) put_trained(c, file, trained);
+    double factor = cl_json_doc_number(doc, f->object, f->where, "factor", 0);
+    if ((kind == LINEAR || kind == LLAMA3) && factor == 0)
+        (void)cl_json_doc_field(doc, f->object, f->where, "factor", CL_JSON_KIND_NUMBER, true);
+    if (factor == 0 && trained > 0) factor = n_ctx / trained;
+    const double alpha = kind == DYNAMIC ? cl_json_doc_number(doc, f->object, f->where, "alpha", 0) : 0;
+    const int32_t d = head_size(c);
+    if (alpha > 0 && d > 2) c->rope_base *= pow(alpha, (double)d / (d - 2));
+    if (kind == LINEAR) put_number(c, file, "rope.scaling.factor", factor);
+    if (kind == LLAMA3) read_llama3(c, f, factor);
+    if (kind == YARN) read_yarn(c, file, f, factor);
+    if (kind == LONGROPE) read_longrope(c, file, f, factor, trained);
 }
 
 /* Newer files have all of it in rope_parameters; if that lacks rope_theta, the one beside it applies. */
@@ -248,14 +503,19 @@ static void read_rope(cl_hf_config *c, cl_model_file *file, const hf_class *clas
                              "%srope_parameters differ by kind of layer; a %s model has the same for all", c->where,
                              class->arch);
         const rope_fields window = rope_in(c, f.object, f.where, "sliding_attention", false);
-        read_window_rope(c, file, &window);
+        read_window_rope(c, class, file, &window);
         f = rope_in(c, f.object, f.where, "full_attention", true);
     }
     if (!newer) f = rope_in(c, c->text, c->where, "rope_scaling", false);
     c->rope_base = cl_json_doc_number(doc, c->text, c->where, "rope_theta", class->rope_base);
     if (newer) c->rope_base = cl_json_doc_number(doc, f.object, f.where, "rope_theta", c->rope_base);
+    read_scaling(c, class, file, &f);
     put_number(c, file, "rope.freq_base", c->rope_base);
-    read_scaling(c, file, &f);
+    double part = partial_rotation(c, class, c->text, c->where, class->partial > 0 ? class->partial : 1);
+    part = partial_rotation(c, class, f.object, f.where, part);
+    c->n_rot = (int32_t)(head_size(c) * part);
+    char key[96];
+    if (part < 1) cl_meta_put_u32(file, key_of(c, key, "rope.dimension_count"), (uint32_t)c->n_rot);
 }
 
 /* ---- Windows ---- */
@@ -282,16 +542,27 @@ static void read_layer_types(cl_hf_config *c, cl_model_file *file, bool windows)
     }
 }
 
+/* Which layers are rotated: a list of 1 and 0, or the period of those that are not. */
+static void read_plain_layers(cl_hf_config *c, cl_model_file *file) {
+    char key[96];
+    const json_t *list = cl_json_doc_field(&c->doc, c->text, c->where, "no_rope_layers", CL_JSON_KIND_ARRAY, false);
+    const json_int_t n_layers = json_integer_value(json_object_get(c->text, "num_hidden_layers"));
+    const double period = cl_json_doc_number(&c->doc, c->text, c->where, "no_rope_layer_interval", 4);
+    const size_t n = list ? json_array_size(list) : n_layers > 0 && n_layers <= 1024 ? (size_t)n_layers : 0;
+    unsigned char *rotated = cl_meta_put_array(file, key_of(c, key, "rope.layers"), CL_META_BOOL, n);
+    for (size_t i = 0; rotated && i < n; i++)
+        rotated[i] = list ? json_integer_value(json_array_get(list, i)) != 0 : period < 1 || (i + 1) % (size_t)period != 0;
+}
+
 /* ---- All ---- */
 
-static bool has_name(const char *names, const char *name) {
-    const size_t size = strlen(name);
-    for (; *names; names += strspn(names, " ")) {
-        const size_t n = strcspn(names, " ");
-        if (n == size && memcmp(names, name, n) == 0) return true;
-        names += n;
-    }
-    return false;
+/* Whether a class that others share its name with is that of the file's model of text. The first one is it in doubt. */
+static bool has_text(cl_hf_config *c, const hf_class *class) {
+    const json_t *text = json_object_get(c->doc.root, "text_config");
+    const char *type = json_string_value(json_object_get(text, "model_type"));
+    for (int i = 0; type && i < N_CLASSES; i++)
+        if (classes[i].text_type && strcmp(classes[i].text_type, type) == 0) return &classes[i] == class || !class->text_type;
+    return true;
 }
 
 static const hf_class *find_class(cl_hf_config *c) {
@@ -302,14 +573,17 @@ static const hf_class *find_class(cl_hf_config *c) {
     char known[400];
     size_t used = 0;
     for (int i = 0; i < N_CLASSES; i++) {
-        if (name && has_name(classes[i].names, name)) {
+        if (name && has_name(classes[i].names, name) && has_text(c, &classes[i])) {
             c->base = strlen(name) > strlen(base) && strcmp(name + strlen(name) - strlen(base), base) == 0;
             return &classes[i];
         }
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? " " : "", classes[i].names);
+        const char *end = strstr(classes[i].names, "ForCausalLM");
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%.*s", i ? ", " : "", (int)(end - classes[i].names),
+                                 classes[i].names);
     }
     if (doc->status == CL_OK)
-        cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "architectures is \"%.60s\"; supported: %s", name ? name : "", known);
+        cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "architectures is \"%.60s\"; supported, each with ForCausalLM behind it: %s",
+                         name ? name : "", known);
     return NULL;
 }
 
@@ -376,9 +650,14 @@ static void read_fields(cl_hf_config *c, cl_model_file *file, const hf_class *cl
         const bool required = f->required || (class->own_head_dim && strcmp(f->name, "head_dim") == 0);
         if (f->group & ~class->reads || is_replaced(c, f->name)) continue;
         const json_t *value = cl_json_doc_field(doc, c->text, c->where, f->name, f->kind, required);
+        if (!value && f->none) put_number(c, file, f->key, 0);
         if (value && f->kind == CL_JSON_KIND_INT) put_int(c, file, f->name, f->key, value);
         if (value && f->kind == CL_JSON_KIND_NUMBER) put_number(c, file, f->key, json_number_value(value));
     }
+    const json_t *eps =
+        cl_json_doc_field(doc, c->text, c->where, class->eps ? class->eps : "rms_norm_eps", CL_JSON_KIND_NUMBER, true);
+    put_number(c, file, class->eps ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+               json_number_value(eps));
     const json_t *n_vocab = cl_json_doc_field(doc, c->text, c->where, "vocab_size", CL_JSON_KIND_INT, true);
     const json_int_t n = json_integer_value(n_vocab);
     if (n_vocab && (n < 1 || n > INT32_MAX))
@@ -387,14 +666,6 @@ static void read_fields(cl_hf_config *c, cl_model_file *file, const hf_class *cl
     c->n_embd = json_integer_value(json_object_get(c->text, "hidden_size"));
     const double scalar = class->reads & SCORES ? cl_json_doc_number(doc, c->text, c->where, "query_pre_attn_scalar", 0) : 0;
     if (scalar > 0) put_number(c, file, "attention.scale", 1 / sqrt(scalar));
-}
-
-/* The dimensions of a head that are rotated: all. */
-static int32_t head_size(const cl_hf_config *c) {
-    const json_int_t given = json_integer_value(json_object_get(c->text, "head_dim"));
-    const json_int_t heads = json_integer_value(json_object_get(c->text, "num_attention_heads"));
-    const json_int_t size = given > 0 ? given : heads > 0 ? c->n_embd / heads : 0;
-    return size > 0 && size <= 4096 ? (int32_t)size : 0; /* params.c refuses 0 with a message */
 }
 
 cl_status cl_hf_read_config(const char *folder, cl_model_file *file, cl_hf_config *c, cl_error *error) {
@@ -407,17 +678,17 @@ cl_status cl_hf_read_config(const char *folder, cl_model_file *file, cl_hf_confi
     find_text(c, class);
     c->arch = class->arch;
     c->norm_plus_one = class->norm_plus_one;
-    c->four_norms = class->four_norms;
     const bool tied = cl_json_doc_bool(doc, doc->root, "", "tie_word_embeddings", class->tied);
     c->tied = cl_json_doc_bool(doc, c->text, c->where, "tie_word_embeddings", tied);
     char key[96];
     cl_meta_put_string(file, "general.architecture", cl_str_of(class->arch));
-    cl_meta_put_bool(file, key_of(c, key, "rope.halves"), true);
+    cl_meta_put_bool(file, key_of(c, key, "rope.halves"), !class->pairs);
     read_fields(c, file, class);
     refuse(c, class);
+    read_biases(c, file, class);
     read_rope(c, file, class);
     read_layer_types(c, file, class->reads & LAYER_KINDS);
+    if (class->reads & PLAIN_LAYERS) read_plain_layers(c, file);
     if (doc->status == CL_OK) read_tokens(c);
-    c->n_rot = head_size(c);
     return doc->status;
 }

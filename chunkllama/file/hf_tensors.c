@@ -21,7 +21,8 @@ static const char *const prefixes[] = {"model.language_model.", "language_model.
 enum { N_PREFIXES = sizeof prefixes / sizeof *prefixes };
 
 static const char HEAD[] = "lm_head.weight", HEAD_OF_TEXT[] = "language_model.lm_head.weight";
-static const part whole[] = {{"embed_tokens.weight", "token_embd.weight"}, {"norm.weight", "output_norm.weight"}};
+static const part whole[] = {
+    {"embed_tokens.weight", "token_embd.weight"}, {"norm.weight", "output_norm.weight"}, {"norm.bias", "output_norm.bias"}};
 
 /* Names after "layers.N." and after "blk.N.". */
 static const part layer[] = {
@@ -31,27 +32,69 @@ static const part layer[] = {
     {"self_attn.k_proj.bias", "attn_k.bias"},          {"self_attn.v_proj.bias", "attn_v.bias"},
     {"self_attn.q_norm.weight", "attn_q_norm.weight"}, {"self_attn.k_norm.weight", "attn_k_norm.weight"},
     {"mlp.gate_proj.weight", "ffn_gate.weight"},       {"mlp.up_proj.weight", "ffn_up.weight"},
-    {"mlp.down_proj.weight", "ffn_down.weight"},
+    {"mlp.down_proj.weight", "ffn_down.weight"},       {"self_attn.o_proj.bias", "attn_output.bias"},
+    {"mlp.gate_proj.bias", "ffn_gate.bias"},           {"mlp.up_proj.bias", "ffn_up.bias"},
+    {"mlp.down_proj.bias", "ffn_down.bias"},           {"post_attention_layernorm.weight", "ffn_norm.weight"},
 };
 
-/* Two kinds of models use one name for different norms. */
-static const part two_norms[] = {{"post_attention_layernorm.weight", "ffn_norm.weight"}};
-static const part four_norms[] = {
-    {"post_attention_layernorm.weight", "post_attention_norm.weight"},
-    {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
-    {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
+/* Architectures that have other names, or the same for other tensors. */
+static const struct {
+    const char *archs; /* separated by spaces */
+    part parts[6];
+} dialects[] = {
+    {"gemma2 gemma3",
+     {{"post_attention_layernorm.weight", "post_attention_norm.weight"},
+      {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
+      {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"}}},
+    {"olmo2 exaone4",
+     {{"post_attention_layernorm.weight", "post_attention_norm.weight"},
+      {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"}}},
+    {"glm4",
+     {{"post_self_attn_layernorm.weight", "post_attention_norm.weight"},
+      {"post_mlp_layernorm.weight", "post_ffw_norm.weight"},
+      {"mlp.gate_up_proj.weight", "ffn_up.weight"}}},
+    {"phi3", {{"self_attn.qkv_proj.weight", "attn_qkv.weight"}, {"mlp.gate_up_proj.weight", "ffn_up.weight"}}},
+    {"seed_oss", {{"post_attention_layernorm.weight", "post_attention_norm.weight"}}},
+    {"hunyuan-dense",
+     {{"self_attn.query_layernorm.weight", "attn_q_norm.weight"}, {"self_attn.key_layernorm.weight", "attn_k_norm.weight"}}},
+    {"starcoder2",
+     {{"input_layernorm.bias", "attn_norm.bias"},
+      {"post_attention_layernorm.bias", "ffn_norm.bias"},
+      {"mlp.c_fc.weight", "ffn_up.weight"},
+      {"mlp.c_fc.bias", "ffn_up.bias"},
+      {"mlp.c_proj.weight", "ffn_down.weight"},
+      {"mlp.c_proj.bias", "ffn_down.bias"}}},
 };
+enum { N_DIALECTS = sizeof dialects / sizeof *dialects };
 
 #define FIND(parts, name, from_gguf) find(parts, sizeof(parts) / sizeof *(parts), name, from_gguf)
 
 static const char *find(const part *parts, size_t n, const char *name, bool from_gguf) {
     for (size_t i = 0; i < n; i++)
-        if (strcmp(name, from_gguf ? parts[i].gguf : parts[i].hf) == 0) return from_gguf ? parts[i].hf : parts[i].gguf;
+        if (parts[i].hf && strcmp(name, from_gguf ? parts[i].gguf : parts[i].hf) == 0)
+            return from_gguf ? parts[i].hf : parts[i].gguf;
     return NULL;
 }
 
+static bool has_word(const char *words, const char *word) {
+    const size_t n = strlen(word);
+    for (const char *at = strstr(words, word); at && n; at = strstr(at + 1, word))
+        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == 0)) return true;
+    return false;
+}
+
+/* The other name of a layer's tensor; NULL: it has none. */
+static const char *find_part(const char *arch, const char *name, bool from_gguf) {
+    for (int i = 0; i < N_DIALECTS; i++) {
+        const char *other = has_word(dialects[i].archs, arch) ? FIND(dialects[i].parts, name, from_gguf) : NULL;
+        if (other) return other;
+    }
+    return FIND(layer, name, from_gguf);
+}
+
 /* The name in the other format, behind the prefix if that is Hugging Face's, in buf; NULL: it has none. */
-static const char *translate(const char *name, bool from_gguf, bool four, const char *prefix, char buf[CL_HF_NAME_SIZE]) {
+static const char *translate(const char *name, bool from_gguf, const char *arch, const char *prefix,
+                             char buf[CL_HF_NAME_SIZE]) {
     const char *from = from_gguf ? "blk." : "layers.", *to = from_gguf ? "layers." : "blk.";
     const char *other = FIND(whole, name, from_gguf);
     if (other) {
@@ -63,18 +106,17 @@ static const char *translate(const char *name, bool from_gguf, bool four, const 
     const size_t digits = strspn(name + n, "0123456789");
     if (digits < 1 || digits > 4 || name[n + digits] != '.') return NULL;
     const char *rest = name + n + digits + 1;
-    other = FIND(layer, rest, from_gguf);
-    if (!other) other = four ? FIND(four_norms, rest, from_gguf) : FIND(two_norms, rest, from_gguf);
+    other = find_part(arch, rest, from_gguf);
     if (!other) return NULL;
     (void)snprintf(buf, CL_HF_NAME_SIZE, "%s%s%.*s.%s", prefix, to, (int)digits, name + n, other);
     return buf;
 }
 
-const char *cl_hf_tensor_name(bool four, const char *hf, char buf[CL_HF_NAME_SIZE]) {
+const char *cl_hf_tensor_name(const char *arch, const char *hf, char buf[CL_HF_NAME_SIZE]) {
     if (strcmp(hf, HEAD) == 0 || strcmp(hf, HEAD_OF_TEXT) == 0) return "output.weight";
     for (int i = 0; i < N_PREFIXES; i++) {
         const size_t n = strlen(prefixes[i]);
-        const char *name = strncmp(hf, prefixes[i], n) == 0 ? translate(hf + n, false, four, "", buf) : NULL;
+        const char *name = strncmp(hf, prefixes[i], n) == 0 ? translate(hf + n, false, arch, "", buf) : NULL;
         if (name) return name;
     }
     return NULL;
@@ -89,11 +131,11 @@ static const char *prefix_of(const cl_model_file *file) {
     return "model.";
 }
 
-const char *cl_hf_tensor_source(const cl_model_file *file, bool four, const char *name) {
+const char *cl_hf_tensor_source(const cl_model_file *file, const char *arch, const char *name) {
     static _Thread_local char buf[CL_HF_NAME_SIZE];
     const char *prefix = prefix_of(file);
     if (strcmp(name, "output.weight") == 0) return strncmp(prefix, "language_model.", 15) == 0 ? HEAD_OF_TEXT : HEAD;
-    return translate(name, true, four, prefix, buf);
+    return translate(name, true, arch, prefix, buf);
 }
 
 bool cl_hf_tensor_ignored(const char *name) {
@@ -255,12 +297,34 @@ static cl_status add_rope_factors(const cl_hf_config *c, cl_model_file *file, cl
     return add_tensor(file, "rope_freqs.weight", &t, error);
 }
 
+/* longrope's divisors. */
+static cl_status add_divisors(cl_model_file *file, const char *name, const json_t *list, cl_error *error) {
+    cl_tensor t = {.name = cl_str_of("rope_scaling")};
+    const size_t n = json_array_size(list);
+    float *values = new_vector(file, &t, (int64_t)(n ? n : 1), error);
+    if (!values) return CL_ERR_NOMEM;
+    for (size_t i = 0; i < n; i++) values[i] = (float)json_number_value(json_array_get(list, i));
+    return add_tensor(file, name, &t, error);
+}
+
+/* Whether the configuration says that there is no such bias, which is no part of the model then. */
+static bool lacks_bias(const cl_hf_config *c, const char *name) {
+    static const struct {
+        const char *ending;
+        unsigned bias;
+    } biases[] = {{"attn_q.bias", 1},   {"attn_k.bias", 1}, {"attn_v.bias", 1},   {"attn_output.bias", 2},
+                  {"ffn_gate.bias", 4}, {"ffn_up.bias", 4}, {"ffn_down.bias", 4}, {"norm.bias", 8}};
+    for (size_t i = 0; i < sizeof biases / sizeof *biases; i++)
+        if (ends_with(name, biases[i].ending)) return !(c->biases & biases[i].bias);
+    return false;
+}
+
 /* Add a tensor under GGUF's name or, if it has none, under its own one behind a mark. */
 static cl_status add_named(const cl_hf_config *c, const cl_tensor *t, cl_model_file *file, cl_error *error) {
     char buf[CL_HF_NAME_SIZE], unknown[CL_HF_NAME_SIZE + 4];
-    const char *name = cl_hf_tensor_name(c->four_norms, t->name.data, buf);
+    const char *name = cl_hf_tensor_name(c->arch, t->name.data, buf);
     if (cl_hf_tensor_ignored(t->name.data) || (c->tied && name && strcmp(name, "output.weight") == 0)) return CL_OK;
-    if (!name) {
+    if (!name || lacks_bias(c, name)) {
         if (t->name.size >= CL_HF_NAME_SIZE)
             return cl_fail(error, CL_ERR_UNSUPPORTED, "tensor %s: names of up to %d bytes are supported", SHOW(t->name),
                            CL_HF_NAME_SIZE - 1);
@@ -277,7 +341,7 @@ static cl_status check_head(const cl_hf_config *c, cl_model_file *file, cl_error
     if (c->tied || cl_model_file_find_tensor(file, "output.weight")) return CL_OK;
     if (!c->base && prefix_of(file)[0] != 0)
         return cl_fail(error, CL_ERR_FORMAT, "tensor %s is missing, and tie_word_embeddings in config.json is false",
-                       cl_hf_tensor_source(file, c->four_norms, "output.weight"));
+                       cl_hf_tensor_source(file, c->arch, "output.weight"));
     (void)snprintf(key, sizeof key, "%s.embeddings_only", c->arch);
     cl_meta_put_bool(file, key, true);
     return CL_OK;
@@ -301,8 +365,9 @@ static cl_status list_stored(const shards *s, cl_hf_stored *stored, cl_error *er
 }
 
 static cl_status add_stored(const cl_hf_config *c, const cl_hf_stored *stored, cl_model_file *file, cl_error *error) {
-    file->tensors = calloc(stored->n + 1, sizeof *file->tensors); /* and the rope factors */
-    if (!file->tensors || cl_str_map_init(&file->tensor_map, stored->n + 1) != 0)
+    enum { DIVISORS = 2 }; /* tensors of the rotation, which the configuration makes */
+    file->tensors = calloc(stored->n + DIVISORS, sizeof *file->tensors);
+    if (!file->tensors || cl_str_map_init(&file->tensor_map, stored->n + DIVISORS) != 0)
         return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu tensors", stored->n);
     cl_status status = CL_OK;
     for (size_t i = 0; status == CL_OK && i < stored->n; i++) {
@@ -313,6 +378,8 @@ static cl_status add_stored(const cl_hf_config *c, const cl_hf_stored *stored, c
             status = add_named(c, &made, file, error);
     }
     if (status == CL_OK && c->rope_factor > 0 && c->n_rot > 0) status = add_rope_factors(c, file, error);
+    if (status == CL_OK && c->long_divisors) status = add_divisors(file, "rope_factors_long.weight", c->long_divisors, error);
+    if (status == CL_OK && c->long_divisors) status = add_divisors(file, "rope_factors_short.weight", c->short_divisors, error);
     return status == CL_OK ? check_head(c, file, error) : status;
 }
 

@@ -5,6 +5,11 @@
  * The readers of other formats set some keys that GGUF does not have, and that a GGUF file must not have:
  *   ARCH.rope.halves             bool: the weights of Q and K are not permuted
  *   ARCH.embeddings_only         bool: there is no output matrix
+ *   ARCH.biases                  the biases that there are: 1 of Q, K and V, 2 of attention's output, 4 of the feed-forward
+ *                                block, 8 of norms, added up
+ *   ARCH.rope.layers             bool [n_layers]: which layers are rotated
+ *   ARCH.rope.scaling.magnitude  a number: multiplies cosine and sine, all included
+ *   ARCH.rope.scaling.yarn_whole_pairs  bool: YaRN's ramp begins and ends at whole pairs
  *   tokenizer.merge_ids          int32 [n][3]: left, right, result
  *   tokenizer.space_prefix       string, spm.h
  *   tokenizer.fuse_unknown       bool, spm.h

@@ -1,6 +1,6 @@
 /*
- * Row operations between the linear layers, RMSNorm, residual, gated activations, rotary embedding, soft-cap, and those of
- * draws from a row of logits.
+ * Row operations between the linear layers, norms, residual, activations, rotary embedding, soft-cap, and those of draws from a
+ * row of logits.
  *
  * Plain C in a fixed order, fused only where it says so, so that each kernel level may compile it for its own vectors and get
  * the same bits. `static inline`, or the linker might choose the widest copy for every level.
@@ -13,6 +13,13 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Sum 16 lanes. */
+static inline float cl_ops_fold(float lane[16]) {
+    for (int32_t half = 8; half; half /= 2)
+        for (int32_t j = 0; j < half; j++) lane[j] += lane[j + half];
+    return lane[0];
+}
+
 /* out = x / sqrt(mean(x^2) + eps) * weight; lane i sums the elements i mod 16. out may be x. */
 static inline void cl_ops_rms_norm(const float *x, const float *weight, int32_t n, float eps, float *out) {
     float lane[16] = {0};
@@ -20,10 +27,23 @@ static inline void cl_ops_rms_norm(const float *x, const float *weight, int32_t 
     for (; i + 16 <= n; i += 16)
         for (int32_t j = 0; j < 16; j++) lane[j] += x[i + j] * x[i + j];
     for (int32_t j = 0; i + j < n; j++) lane[j] += x[i + j] * x[i + j];
-    for (int32_t half = 8; half; half /= 2)
-        for (int32_t j = 0; j < half; j++) lane[j] += lane[j + half];
-    const float scale = 1.0f / sqrtf(lane[0] / (float)n + eps);
+    const float scale = 1.0f / sqrtf(cl_ops_fold(lane) / (float)n + eps);
     for (i = 0; i < n; i++) out[i] = x[i] * scale * weight[i];
+}
+
+/* out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight; lane i sums the elements i mod 16. out may be x. */
+static inline void cl_ops_layer_norm(const float *x, const float *weight, int32_t n, float eps, float *out) {
+    float sum[16] = {0}, squares[16] = {0};
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int32_t j = 0; j < 16; j++) sum[j] += x[i + j];
+    for (int32_t j = 0; i + j < n; j++) sum[j] += x[i + j];
+    const float mean = cl_ops_fold(sum) / (float)n;
+    for (i = 0; i + 16 <= n; i += 16)
+        for (int32_t j = 0; j < 16; j++) squares[j] += (x[i + j] - mean) * (x[i + j] - mean);
+    for (int32_t j = 0; i + j < n; j++) squares[j] += (x[i + j] - mean) * (x[i + j] - mean);
+    const float scale = 1.0f / sqrtf(cl_ops_fold(squares) / (float)n + eps);
+    for (i = 0; i < n; i++) out[i] = (x[i] - mean) * scale * weight[i];
 }
 
 static inline void cl_ops_add(float *x, const float *y, int32_t n) {
@@ -71,15 +91,20 @@ static inline void cl_ops_swiglu(const float *gate, const float *up, int32_t n, 
     for (int32_t i = 0; i < n; i++) out[i] = gate[i] / (1.0f + cl_ops_exp(-gate[i])) * up[i];
 }
 
-/*
- * out = gelu(gate) * up with GELU's tanh form, x (1 + tanh u) / 2 = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3); out
- * may be gate or up.
- */
+/* GELU's tanh form: x (1 + tanh u) / 2 = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3). */
+static inline float cl_ops_gelu_of(float x) {
+    const float u = 0.797884561f * (x + 0.044715f * x * x * x);
+    return x / (1.0f + cl_ops_exp(-2.0f * u));
+}
+
+/* out = gelu(gate) * up; out may be gate or up. */
 static inline void cl_ops_geglu(const float *gate, const float *up, int32_t n, float *out) {
-    for (int32_t i = 0; i < n; i++) {
-        const float x = gate[i], u = 0.797884561f * (x + 0.044715f * x * x * x);
-        out[i] = x / (1.0f + cl_ops_exp(-2.0f * u)) * up[i];
-    }
+    for (int32_t i = 0; i < n; i++) out[i] = cl_ops_gelu_of(gate[i]) * up[i];
+}
+
+/* x = gelu(x) */
+static inline void cl_ops_gelu(float *x, int32_t n) {
+    for (int32_t i = 0; i < n; i++) x[i] = cl_ops_gelu_of(x[i]);
 }
 
 /* x = cap tanh(x / cap), where tanh u = 1 - 2 / (1 + e^2u) is off by 2e-7 at most. */
@@ -185,9 +210,11 @@ static inline void cl_ops_weigh(const float *logits, int32_t n, float max, float
 /* The row operations, compiled for one kernel level. The soft-cap is rare and has one copy for all levels. */
 typedef struct cl_row_ops {
     void (*rms_norm)(const float *x, const float *weight, int32_t n, float eps, float *out);
+    void (*layer_norm)(const float *x, const float *weight, int32_t n, float eps, float *out);
     void (*add)(float *x, const float *y, int32_t n);
     void (*swiglu)(const float *gate, const float *up, int32_t n, float *out);
     void (*geglu)(const float *gate, const float *up, int32_t n, float *out);
+    void (*gelu)(float *x, int32_t n);
     void (*rope)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
     void (*rope_halves)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
     int32_t (*argmax)(const float *x, int32_t n);
@@ -197,8 +224,9 @@ typedef struct cl_row_ops {
 /* Initialises a cl_row_ops with the copies of the including file. */
 #define CL_ROW_OPS                                                                                                             \
     {                                                                                                                          \
-        .rms_norm = cl_ops_rms_norm, .add = cl_ops_add, .swiglu = cl_ops_swiglu, .geglu = cl_ops_geglu, .rope = cl_ops_rope,   \
-        .rope_halves = cl_ops_rope_halves, .argmax = cl_ops_argmax, .weigh = cl_ops_weigh                                      \
+        .rms_norm = cl_ops_rms_norm, .layer_norm = cl_ops_layer_norm, .add = cl_ops_add, .swiglu = cl_ops_swiglu,              \
+        .geglu = cl_ops_geglu, .gelu = cl_ops_gelu, .rope = cl_ops_rope, .rope_halves = cl_ops_rope_halves,                    \
+        .argmax = cl_ops_argmax, .weigh = cl_ops_weigh                                                                         \
     }
 
 #endif

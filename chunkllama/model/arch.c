@@ -1,5 +1,6 @@
 /*
- * The architectures. Sources: Llama (arXiv 2302.13971), Qwen2 (2407.10671), Qwen3 (2505.09388), Gemma 3 (2503.19786), and the
+ * The architectures. Sources: Llama (arXiv 2302.13971), Qwen2 (2407.10671), Qwen3 (2505.09388), Gemma 1 to 3 (2403.08295,
+ * 2408.00118, 2503.19786), Phi-3 (2404.14219), OLMo 2 (2501.00656), EXAONE 4 (2507.11407), StarCoder2 (2402.19173), and the
  * models' published configurations.
  */
 #include "arch.h"
@@ -14,26 +15,101 @@
 #define NEXT_TOKEN                                                                                                             \
     { "next-token layers", "mtp. model.mtp. model.mtp_layers." }
 
+/* Files of these may have every bias of Llama's layers. */
+#define MAYBE_BIASED .maybe_biases = CL_BIAS_MATRICES
+
 static const cl_arch table[] = {
-    {.name = "llama", .windows = true, .left_out = {VISION, PROJECTOR, NEXT_TOKEN}}, /* and Mistral, SmolLM2, TinyLlama */
-    {.name = "qwen2", .rope_halves = true, .qkv_bias = true, .left_out = {NEXT_TOKEN}},
-    {.name = "qwen3", .rope_halves = true, .qk_norm = true, .left_out = {NEXT_TOKEN}},
+    /* and Mistral, SmolLM2, TinyLlama, Falcon 3, InternLM 3 */
+    {.name = "llama", MAYBE_BIASED, .windows = true, .left_out = {VISION, PROJECTOR, NEXT_TOKEN}},
+    {.name = "mistral3", MAYBE_BIASED, .windows = true, .left_out = {VISION, PROJECTOR}},
+    {.name = "qwen2", .rope_halves = true, .biases = CL_BIAS_QKV, .maybe_biases = CL_BIAS_OUTPUT, .left_out = {NEXT_TOKEN}},
+    {.name = "qwen3",
+     .rope_halves = true,
+     .qk_norm = CL_QK_NORM_HEAD,
+     .maybe_biases = CL_BIAS_QKV | CL_BIAS_OUTPUT,
+     .left_out = {NEXT_TOKEN}},
+    {.name = "gemma",
+     .rope_halves = true,
+     .ffn = CL_FFN_GEGLU,
+     .embedding_root = true,
+     .maybe_biases = CL_BIAS_QKV | CL_BIAS_OUTPUT},
+    {.name = "gemma2",
+     .rope_halves = true,
+     .norm_place = CL_NORM_AROUND,
+     .ffn = CL_FFN_GEGLU,
+     .embedding_root = true,
+     .windows = true,
+     .default_window = 4096,
+     .full_every = 2,
+     .default_score_softcap = 50,
+     .default_logit_softcap = 30,
+     .wide_scale_layers = 46},
     {.name = "gemma3",
      .rope_halves = true,
-     .qk_norm = true,
-     .post_norms = true,
-     .gelu = true,
-     .scaled_embedding = true,
+     .qk_norm = CL_QK_NORM_HEAD,
+     .norm_place = CL_NORM_AROUND,
+     .ffn = CL_FFN_GEGLU,
+     .embedding_root = true,
      .windows = true,
      .full_every = 6,
      .window_rope_base = 10000,
+     .window_unscaled = true,
      .wide_scale_layers = 62,
      .left_out = {VISION, PROJECTOR}},
+    {.name = "phi3", .rope_halves = true, .fused_gate = true, .windows = true},
+    {.name = "granite", MAYBE_BIASED, .logit_scale = CL_LOGIT_SCALE_DIVISOR},
+    {.name = "smollm3", MAYBE_BIASED, .plain_every = 4},
+    {.name = "olmo2", /* and OLMo 3 */
+     .rope_halves = true,
+     .norm_place = CL_NORM_BEHIND,
+     .qk_norm = CL_QK_NORM_ALL,
+     .windows = true,
+     .full_every = 4,
+     .window_unscaled = true,
+     .maybe_biases = CL_BIAS_QKV | CL_BIAS_OUTPUT},
+    {.name = "exaone4",
+     .rope_halves = true,
+     .norm_place = CL_NORM_BEHIND,
+     .qk_norm = CL_QK_NORM_HEAD,
+     .windows = true,
+     .full_every = 4,
+     .plain_full = true,
+     .left_out = {NEXT_TOKEN}},
+    {.name = "glm4", .norm_place = CL_NORM_AROUND, .fused_gate = true, .maybe_biases = CL_BIAS_QKV, .left_out = {NEXT_TOKEN}},
+    {.name = "seed_oss", .rope_halves = true, .ffn_norm = "post_attention_norm.weight", MAYBE_BIASED},
+    {.name = "ernie4_5", MAYBE_BIASED},
+    {.name = "command-r",
+     .norm = CL_NORM_LAYER,
+     .parallel = true,
+     .qk_norm = CL_QK_NORM_OWN,
+     .maybe_qk_norm = true,
+     .logit_scale = CL_LOGIT_SCALE_FACTOR,
+     .maybe_biases = CL_BIAS_QKV | CL_BIAS_OUTPUT},
+    {.name = "cohere2", /* Command R7B, A */
+     .norm = CL_NORM_LAYER,
+     .parallel = true,
+     .logit_scale = CL_LOGIT_SCALE_FACTOR,
+     .windows = true,
+     .full_every = 4,
+     .plain_full = true,
+     .maybe_biases = CL_BIAS_QKV | CL_BIAS_OUTPUT},
+    {.name = "hunyuan-dense",
+     .rope_halves = true,
+     .qk_norm = CL_QK_NORM_HEAD,
+     .qk_norm_rotated = true,
+     .maybe_biases = CL_BIAS_QKV | CL_BIAS_OUTPUT},
+    {.name = "starcoder2",
+     .rope_halves = true,
+     .norm = CL_NORM_LAYER,
+     .ffn = CL_FFN_GELU,
+     .windows = true,
+     .biases = CL_BIAS_NORM,
+     .maybe_biases = CL_BIAS_MATRICES},
 };
 enum { N_ARCHS = sizeof table / sizeof *table };
 
 cl_status cl_arch_find(cl_str name, const cl_arch **found, cl_error *error) {
-    char names[128], shown[40];
+    char names[400], shown[40];
     size_t used = 0;
     for (int i = 0; i < N_ARCHS; i++) {
         if (cl_str_is(name, table[i].name)) {

@@ -18,17 +18,59 @@ typedef struct cl_left_out {
 
 enum { CL_MAX_LEFT_OUT = 3 };
 
+/* What a norm divides by: the root of the mean of squares, or the deviation from the mean, which it subtracts first. */
+typedef enum cl_norm_kind { CL_NORM_RMS, CL_NORM_LAYER } cl_norm_kind;
+
+/* Where the norms of attention and feed-forward block are: before their inputs, behind their outputs, or both. */
+typedef enum cl_norm_place { CL_NORM_BEFORE, CL_NORM_BEHIND, CL_NORM_AROUND } cl_norm_place;
+
+/* What a norm of Q and K takes together, and whose weights it has. */
+typedef enum cl_qk_norm {
+    CL_QK_NORM_NONE,
+    CL_QK_NORM_HEAD, /* a head; all heads have the same weights */
+    CL_QK_NORM_OWN,  /* a head; each head has its own weights */
+    CL_QK_NORM_ALL,  /* all heads of a row */
+} cl_qk_norm;
+
+/* The feed-forward block multiplies up x by the activated gate x, or activates up x. GELU has its tanh form. */
+typedef enum cl_ffn { CL_FFN_SWIGLU, CL_FFN_GEGLU, CL_FFN_GELU } cl_ffn;
+
+/* Whether logits are multiplied or divided by the file's logit_scale. */
+typedef enum cl_logit_scale { CL_LOGIT_SCALE_NONE, CL_LOGIT_SCALE_FACTOR, CL_LOGIT_SCALE_DIVISOR } cl_logit_scale;
+
+/* Bits of a mask: the matrices, or the norms, that have a bias. */
+enum {
+    CL_BIAS_QKV = 1,
+    CL_BIAS_OUTPUT = 2, /* of attention */
+    CL_BIAS_FFN = 4,
+    CL_BIAS_NORM = 8, /* of all norms but those of Q and K */
+    CL_BIAS_MATRICES = CL_BIAS_QKV | CL_BIAS_OUTPUT | CL_BIAS_FFN,
+};
+
 typedef struct cl_arch {
     const char *name; /* general.architecture in GGUF; its metadata keys begin with it */
 
     /* RoPE rotates pairs (i, n_rot / 2 + i); otherwise pairs (2i, 2i + 1), for which Llama's GGUF files are permuted. */
     bool rope_halves;
-    bool qkv_bias;         /* Q, K and V have a bias */
-    bool qk_norm;          /* each head of Q and K is normed before its rotation */
-    bool post_norms;       /* the outputs of attention and feed-forward block are normed before they are added to x */
-    bool gelu;             /* the gate's activation is GELU in its tanh form; otherwise SiLU */
-    bool scaled_embedding; /* embeddings are multiplied by sqrt(n_embd) */
-    bool windows;          /* layers may have a sliding window */
+    bool qk_norm_rotated; /* Q and K are normed behind their rotation; otherwise before it */
+    bool parallel;        /* attention and feed-forward block have the same input, which attn_norm norms */
+    bool fused_gate;      /* ffn_up has the rows of the gate, and behind them its own */
+    bool embedding_root;  /* embeddings are multiplied by sqrt(n_embd) */
+    bool windows;         /* layers may have a sliding window */
+    cl_norm_kind norm;
+    cl_norm_place norm_place;
+    cl_qk_norm qk_norm;
+    cl_ffn ffn;
+    cl_logit_scale logit_scale;
+    unsigned biases;        /* that the files have */
+    unsigned maybe_biases;  /* that files may have */
+    const char *ffn_norm;   /* the name of the norm before the feed-forward block; NULL: ffn_norm */
+    bool maybe_qk_norm;     /* files may lack the weights of qk_norm; it is left out then */
+    int32_t plain_every;    /* every plain_every-th layer is not rotated if the file does not list them; 0: all are */
+    bool plain_full;        /* if there are windows, layers without one are not rotated */
+    bool window_unscaled;   /* the rotation of layers with a window is not scaled */
+    int32_t default_window; /* if the file has none */
+    float default_score_softcap, default_logit_softcap;
 
     /* Every full_every-th layer has no window if the file does not list them; 0: all layers have one. */
     int32_t full_every;
@@ -43,7 +85,10 @@ typedef struct cl_arch {
     cl_left_out left_out[CL_MAX_LEFT_OUT]; /* the rest is zero. All other tensors that the model does not have are refused */
 } cl_arch;
 
-/* The architecture called `name`, static. CL_ERR_UNSUPPORTED: it is not supported; the message lists those that are. */
+/*
+ * The architecture called `name`, static. CL_ERR_UNSUPPORTED: it is not supported; the message says what it has that is
+ * missing, or lists those that are.
+ */
 cl_status cl_arch_find(cl_str name, const cl_arch **found, cl_error *error);
 
 /* The part that is left out to which a tensor with this name of the file's belongs, static; NULL: it is no such tensor. */

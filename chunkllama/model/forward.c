@@ -24,20 +24,37 @@ static float *new_floats(size_t rows, size_t columns) {
 }
 
 /* Allocate the angles of a RoPE and compute its frequencies, unless that has been done. */
-static bool create_angles(cl_forward *f, int rope) {
-    if (f->cos_sin[rope]) return true;
+static bool create_angles(cl_forward *f, int rope, int64_t n_ctx) {
+    if (rope == CL_ROPE_NONE || f->cos_sin[rope]) return true;
     const cl_model_params *p = &f->m->params;
-    const cl_rope_params *r = &p->rope[rope];
     f->cos_sin[rope] = new_floats((size_t)f->max_rows, (size_t)p->n_rot);
     double *frequency = f->frequency[rope] = malloc((size_t)p->n_rot / 2 * sizeof *frequency);
     if (!f->cos_sin[rope] || !frequency) return false;
-    for (int32_t i = 0; i < p->n_rot / 2; i++)
-        frequency[i] = pow(r->base, -2.0 * i / p->n_rot) / r->scale / (r->factors ? (double)r->factors[i] : 1.0);
+    for (int32_t i = 0; i < p->n_rot / 2; i++) frequency[i] = cl_rope_frequency(&p->rope[rope], p->n_rot, i, n_ctx);
     return true;
 }
 
-cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, cl_forward **out,
-                            cl_error *error) {
+/* Whether a bias is added before the activation of a feed-forward block. */
+static bool has_ffn_bias(const cl_model *m) {
+    bool has = false;
+    for (int32_t i = 0; i < m->weights.n_layers; i++) has |= m->weights.layers[i].gate_bias || m->weights.layers[i].up_bias;
+    return has;
+}
+
+/* Allocate what only some models need. */
+static bool create_extras(cl_forward *f, size_t n_microbatch, int64_t n_ctx) {
+    const cl_model_params *p = &f->m->params;
+    const bool has_gate = has_ffn_bias(f->m) && p->arch->ffn != CL_FFN_GELU;
+    if (p->arch->parallel) f->aside = new_floats(n_microbatch, (size_t)p->n_embd);
+    if (has_gate) f->gate = new_floats(n_microbatch, (size_t)p->n_ff);
+    if (p->query_beta > 0) f->query_scale = new_floats((size_t)f->max_rows, 1);
+    bool made = (f->aside || !p->arch->parallel) && (f->gate || !has_gate) && (f->query_scale || p->query_beta == 0);
+    for (int32_t i = 0; i < p->n_layers && made; i++) made = create_angles(f, cl_rope_of(p, i), n_ctx);
+    return made;
+}
+
+cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, int64_t n_ctx,
+                            cl_forward **out, cl_error *error) {
     *out = NULL;
     if (max_rows < 1) return cl_fail(error, CL_ERR_ARG, "max_rows is %d; it must be at least 1", max_rows);
     cl_forward *f = calloc(1, sizeof *f);
@@ -59,14 +76,13 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
     f->h = new_floats(n_microbatch, (size_t)p->n_ff);
     f->kept = malloc(rows * sizeof *f->kept);
     f->rope = p->rope_halves ? m->kernels->row_ops.rope_halves : m->kernels->row_ops.rope;
-    f->activate = p->arch->gelu ? m->kernels->row_ops.geglu : m->kernels->row_ops.swiglu;
-    f->embedding_scale = p->arch->scaled_embedding ? sqrtf((float)p->n_embd) : 1;
-    bool angles = true;
-    for (int32_t i = 0; i < p->n_layers && angles; i++) angles = create_angles(f, cl_rope_of(p, i));
+    f->norm = p->arch->norm == CL_NORM_RMS ? m->kernels->row_ops.rms_norm : m->kernels->row_ops.layer_norm;
+    f->activate = p->arch->ffn == CL_FFN_GEGLU ? m->kernels->row_ops.geglu : m->kernels->row_ops.swiglu;
+    const bool extras = create_extras(f, n_microbatch, n_ctx);
     const int32_t widest = p->n_embd > f->n_q ? p->n_embd : f->n_q;
     f->in = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_microbatch, widest, ca_pool_size(pool));
     f->in_h = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_microbatch, p->n_ff, ca_pool_size(pool));
-    if (!f->x || !f->q || !f->k || !f->v || !f->attended || !f->branch || !f->h || !f->kept || !angles || !f->in || !f->in_h) {
+    if (!f->x || !f->q || !f->k || !f->v || !f->attended || !f->branch || !f->h || !f->kept || !extras || !f->in || !f->in_h) {
         cl_forward_free(&f);
         return cl_fail(error, CL_ERR_NOMEM, "no memory for steps of %d rows; use smaller steps", max_rows);
     }
@@ -77,7 +93,7 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
 void cl_forward_free(cl_forward **forward_) {
     cl_forward *f = *forward_;
     if (!f) return;
-    float *const buffers[] = {f->x, f->q, f->k, f->v, f->attended, f->branch, f->h};
+    float *const buffers[] = {f->x, f->q, f->k, f->v, f->attended, f->branch, f->aside, f->gate, f->h, f->query_scale};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]);
     for (int i = 0; i < CL_N_ROPES; i++) {
         free(f->cos_sin[i]);
@@ -102,30 +118,55 @@ static void before_attention(cl_microbatch *p, int32_t layer) {
         {&l->k, cl_row_of(f->k, p->first, f->n_kv), (size_t)f->n_kv},
         {&l->v, cl_row_of(f->v, p->first, f->n_kv), (size_t)f->n_kv},
     };
-    cl_linear_apply(f->in, products, 3, &(cl_linear_finish){cl_rows_finish_qkv, p, cl_rows_qkv_unit(p)}, f->pool);
+    if (f->m->params.arch->qk_norm == CL_QK_NORM_ALL) {
+        cl_linear_apply(f->in, products, 3, NULL, f->pool);
+        cl_rows_finish_whole_qkv(p);
+    } else {
+        cl_linear_apply(f->in, products, 3, &(cl_linear_finish){cl_rows_finish_qkv, p, cl_rows_qkv_unit(p)}, f->pool);
+    }
+}
+
+/* y = W x + bias; bias may be NULL. */
+static void multiply(cl_forward *f, const cl_linear_input *in, const cl_linear *w, const float *bias, float *y) {
+    cl_biases biases = {f, {{bias, y, w->n_out}}};
+    cl_linear_apply(in, &(cl_linear_product){w, y, (size_t)w->n_out}, 1,
+                    bias ? &(cl_linear_finish){cl_rows_add_bias, &biases, 0} : NULL, f->pool);
+}
+
+/* From the normed x to the activations that `down` multiplies. */
+static void activate(cl_microbatch *p, const cl_layer_weights *l) {
+    cl_forward *f = p->f;
+    const int32_t n_ff = f->m->params.n_ff;
+    const bool gated = f->m->params.arch->ffn != CL_FFN_GELU;
+    if (gated && !f->gate) {
+        cl_linear_apply_gated(f->in, &l->gate, &l->up, f->activate, f->h, &l->down, f->in_h, f->pool);
+        return;
+    }
+    cl_biases biases = {f, {{l->up_bias, f->h, n_ff}, {l->gate_bias, f->gate, n_ff}}};
+    const cl_linear_product products[] = {{&l->up, f->h, (size_t)n_ff}, {&l->gate, f->gate, (size_t)n_ff}};
+    cl_linear_apply(f->in, products, gated ? 2 : 1, &(cl_linear_finish){cl_rows_add_bias, &biases, 0}, f->pool);
+    cl_rows_activate(p);
 }
 
 /* From the output of attention through the rest of a layer to x, and to x normed for what follows. */
 static void after_attention(cl_microbatch *p, int32_t layer) {
     cl_forward *f = p->f;
-    const int32_t n_embd = f->m->params.n_embd;
     const cl_layer_weights *l = &f->m->weights.layers[layer];
     p->layer = layer;
     cl_linear_set(f->in, cl_row_of(f->attended, p->first, f->n_q), (size_t)f->n_q, p->n, f->n_q);
     cl_linear_prepare(f->in, f->pool);
-    cl_linear_apply(f->in, &(cl_linear_product){&l->o, f->branch, (size_t)n_embd}, 1, NULL, f->pool);
+    multiply(f, f->in, &l->o, l->o_bias, f->aside ? f->aside : f->branch);
     cl_rows_add_attention(p);
-    cl_linear_apply_gated(f->in, &l->gate, &l->up, f->activate, f->h, &l->down, f->in_h, f->pool);
-    cl_linear_apply(f->in_h, &(cl_linear_product){&l->down, f->branch, (size_t)n_embd}, 1, NULL, f->pool);
+    activate(p, l);
+    multiply(f, f->in_h, &l->down, l->down_bias, f->branch);
     cl_rows_add_ffn(p);
 }
 
 /* From the normed x to logits, of all rows of a microbatch. */
 static void output(cl_microbatch *p) {
     cl_forward *f = p->f;
-    cl_linear_apply(f->in, &(cl_linear_product){&f->m->weights.output, p->logits, (size_t)f->m->params.n_vocab}, 1, NULL,
-                    f->pool);
-    if (f->m->params.logit_softcap > 0) cl_rows_cap_logits(p);
+    multiply(f, f->in, &f->m->weights.output, NULL, p->logits);
+    if (f->m->params.logit_softcap > 0 || f->m->params.logit_scale != 1) cl_rows_finish_logits(p);
 }
 
 static cl_status attend(cl_forward *f, int32_t layer, cl_error *error) {

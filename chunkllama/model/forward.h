@@ -8,11 +8,12 @@
 typedef struct cl_forward cl_forward;
 
 /*
- * Allocate the workspace of steps of at most max_rows rows, for one thread at a time. Model, cache and pool are borrowed until
- * cl_forward_free. CL_ERR_ARG: max_rows is below 1; CL_ERR_NOMEM. *f is NULL then.
+ * Allocate the workspace of steps of at most max_rows rows, of sequences of at most n_ctx positions, for one thread at a time.
+ * n_ctx decides between two rotations where a model has them (rope.h), so K/V of one cannot be used with the other. Model,
+ * cache and pool are borrowed until cl_forward_free. CL_ERR_ARG: max_rows is below 1; CL_ERR_NOMEM. *f is NULL then.
  */
-cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, cl_forward **f,
-                            cl_error *error);
+cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, int64_t n_ctx,
+                            cl_forward **f, cl_error *error);
 void cl_forward_free(cl_forward **f);
 
 /* The results of a step beside K/V. Rows are ascending indices into those of the step. Borrowed for the call only. */

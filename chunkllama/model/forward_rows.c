@@ -2,6 +2,7 @@
 #include "forward_rows.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "chunkattn/base/fp.h"
 #include "chunkllama/linear/row_ops.h"
@@ -27,21 +28,40 @@ static const cl_layer_weights *layer_of(const cl_microbatch *p) { return &p->f->
 
 static void angles(const struct cl_forward *f, int rope, int32_t row) {
     const int32_t n_rot = f->m->params.n_rot;
+    const double magnitude = f->m->params.rope[rope].magnitude;
     float *cos_sin = cl_row_of(f->cos_sin[rope], row, n_rot);
     for (int32_t j = 0; j < n_rot / 2; j++) {
         const double angle = (double)f->positions[row] * f->frequency[rope][j];
-        cos_sin[2 * j] = (float)cos(angle);
-        cos_sin[2 * j + 1] = (float)sin(angle);
+        cos_sin[2 * j] = (float)(magnitude * cos(angle));
+        cos_sin[2 * j + 1] = (float)(magnitude * sin(angle));
     }
 }
 
-static void norm_rows(const cl_microbatch *p, int32_t row_group, const float *weight) {
+static void scale(float *x, int32_t n, float factor) {
+    for (int32_t i = 0; factor != 1 && i < n; i++) x[i] *= factor;
+}
+
+/* out = the norm of x [n_embd], or x where the model has no such norm. out may be x. */
+static void norm_row(const struct cl_forward *f, const cl_norm *norm, const float *x, float *out) {
+    const int32_t n = f->m->params.n_embd;
+    if (norm->scale)
+        f->norm(x, norm->scale, n, f->m->params.norm_eps, out);
+    else if (out != x)
+        memcpy(out, x, sizeof(float) * (size_t)n);
+    if (norm->bias) f->m->kernels->row_ops.add(out, norm->bias, n);
+}
+
+static void norm_rows(const cl_microbatch *p, int32_t row_group, const cl_norm *norm) {
     const struct cl_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++)
-        f->m->kernels->row_ops.rms_norm(cl_row_of(f->x, p->first + i, n_embd), weight, n_embd, f->m->params.rms_eps,
-                                        cl_row_of(f->branch, i, n_embd));
+        norm_row(f, norm, cl_row_of(f->x, p->first + i, n_embd), cl_row_of(f->branch, i, n_embd));
     cl_linear_prepare_row_group(f->in, row_group);
+}
+
+static float query_scale(const cl_model_params *p, int64_t position) {
+    const int64_t periods = position / p->query_period;
+    return (float)(1 + p->query_beta * log1p((double)periods));
 }
 
 static void embed_row_group(void *arg, int32_t row_group, int32_t worker) {
@@ -53,31 +73,39 @@ static void embed_row_group(void *arg, int32_t row_group, int32_t worker) {
     for (int32_t i = p->first + row_group * CL_LINEAR_ROW_GROUP; i < p->first + group_end(p, row_group); i++) {
         float *x = cl_row_of(f->x, i, n_embd);
         cl_linear_row_f32(f->m->weights.embedding, f->tokens[i], x);
-        for (int32_t k = 0; f->embedding_scale != 1 && k < n_embd; k++) x[k] *= f->embedding_scale;
+        scale(x, n_embd, f->m->params.embedding_scale);
+        if (f->query_scale) f->query_scale[i] = query_scale(&f->m->params, f->positions[i]);
         for (int rope = 0; rope < CL_N_ROPES; rope++)
             if (f->cos_sin[rope]) angles(f, rope, i);
     }
-    norm_rows(p, row_group, layer_of(p)->attn_norm);
+    norm_rows(p, row_group, &layer_of(p)->attn_norm);
     ca_fp_leave(fp);
 }
 
-/* post: the weights of the norm that is applied to branch first, or NULL. */
-static void add_rows(const cl_microbatch *p, int32_t row_group, const float *post) {
+/* Add rows of delta to x, after their norm. */
+static void add_rows(const cl_microbatch *p, int32_t row_group, float *delta, const cl_norm *post) {
     const struct cl_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
-        float *delta = cl_row_of(f->branch, i, n_embd);
-        if (post) f->m->kernels->row_ops.rms_norm(delta, post, n_embd, f->m->params.rms_eps, delta);
-        f->m->kernels->row_ops.add(cl_row_of(f->x, p->first + i, n_embd), delta, n_embd);
+        float *row = cl_row_of(delta, i, n_embd);
+        norm_row(f, post, row, row);
+        scale(row, n_embd, f->m->params.residual_scale);
+        f->m->kernels->row_ops.add(cl_row_of(f->x, p->first + i, n_embd), row, n_embd);
     }
 }
 
 static void add_attention_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_microbatch *p = arg;
+    const cl_layer_weights *l = layer_of(p);
     const unsigned fp = ca_fp_enter();
-    add_rows(p, row_group, layer_of(p)->post_attn_norm);
-    norm_rows(p, row_group, layer_of(p)->ffn_norm);
+    if (p->f->aside) { /* x is still the input of attention */
+        norm_rows(p, row_group, &l->attn_norm);
+        add_rows(p, row_group, p->f->aside, &l->post_attn_norm);
+    } else {
+        add_rows(p, row_group, p->f->branch, &l->post_attn_norm);
+        norm_rows(p, row_group, &l->ffn_norm);
+    }
     ca_fp_leave(fp);
 }
 
@@ -86,8 +114,8 @@ static void add_ffn_row_group(void *arg, int32_t row_group, int32_t worker) {
     const cl_microbatch *p = arg;
     const cl_model_weights *w = &p->f->m->weights;
     const unsigned fp = ca_fp_enter();
-    add_rows(p, row_group, layer_of(p)->post_ffn_norm);
-    norm_rows(p, row_group, p->layer + 1 < p->f->m->params.n_layers ? w->layers[p->layer + 1].attn_norm : w->output_norm);
+    add_rows(p, row_group, p->f->branch, &layer_of(p)->post_ffn_norm);
+    norm_rows(p, row_group, p->layer + 1 < p->f->m->params.n_layers ? &w->layers[p->layer + 1].attn_norm : &w->output_norm);
     ca_fp_leave(fp);
 }
 
@@ -106,21 +134,32 @@ static void rotate(const struct cl_forward *f, float *x, const float *cos_sin, i
     }
 }
 
-/* The bias and the norm that are applied to Q, K or V; NULL: none. */
+/* What is applied to Q, K or V; NULL: none. */
 typedef struct finish {
     float *rows;
     int32_t n;
     const float *bias, *norm;
-    float *cos_sin; /* of the step's rows */
+    float *cos_sin;     /* of the step's rows */
+    const float *scale; /* of the step's rows */
 } finish;
 
 static finish finish_of(const cl_microbatch *p, int which) {
     const struct cl_forward *f = p->f;
     const cl_layer_weights *l = layer_of(p);
-    float *cos_sin = f->cos_sin[cl_rope_of(&f->m->params, p->layer)];
-    if (which == 0) return (finish){f->q, f->n_q, l->q_bias, l->q_norm, cos_sin};
-    if (which == 1) return (finish){f->k, f->n_kv, l->k_bias, l->k_norm, cos_sin};
-    return (finish){f->v, f->n_kv, l->v_bias, NULL, NULL};
+    const int rope = cl_rope_of(&f->m->params, p->layer);
+    float *cos_sin = rope == CL_ROPE_NONE ? NULL : f->cos_sin[rope];
+    if (which == 0) return (finish){f->q, f->n_q, l->q_bias, l->q_norm, cos_sin, f->query_scale};
+    if (which == 1) return (finish){f->k, f->n_kv, l->k_bias, l->k_norm, cos_sin, NULL};
+    return (finish){f->v, f->n_kv, l->v_bias, NULL, NULL, NULL};
+}
+
+/* Norm columns [begin, end) of a row of Q or K, which are whole heads or all. */
+static void norm_heads(const struct cl_forward *f, const finish *of, float *x, int32_t begin, int32_t end) {
+    const cl_model_params *mp = &f->m->params;
+    const cl_qk_norm kind = mp->arch->qk_norm;
+    const int32_t width = kind == CL_QK_NORM_ALL ? of->n : mp->head_dim;
+    for (int32_t at = begin; at < end; at += width)
+        f->norm(x + at, kind == CL_QK_NORM_HEAD ? of->norm : of->norm + at, width, mp->norm_eps, x + at);
 }
 
 void cl_rows_finish_qkv(void *arg, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end) {
@@ -128,12 +167,14 @@ void cl_rows_finish_qkv(void *arg, int which, int32_t row, int32_t n_rows, int32
     const struct cl_forward *f = p->f;
     const cl_model_params *mp = &f->m->params;
     const finish of = finish_of(p, which);
+    const bool rotated_first = mp->arch->qk_norm_rotated;
     for (int32_t i = p->first + row; i < p->first + row + n_rows; i++) {
         float *x = cl_row_of(of.rows, i, of.n);
         if (of.bias) f->m->kernels->row_ops.add(x + begin, of.bias + begin, end - begin);
-        for (int32_t at = begin; of.norm && at < end; at += mp->head_dim)
-            f->m->kernels->row_ops.rms_norm(x + at, of.norm, mp->head_dim, mp->rms_eps, x + at);
+        if (of.norm && !rotated_first) norm_heads(f, &of, x, begin, end);
         if (of.cos_sin) rotate(f, x, cl_row_of(of.cos_sin, i, mp->n_rot), begin, end);
+        if (of.norm && rotated_first) norm_heads(f, &of, x, begin, end);
+        if (of.scale) scale(x + begin, end - begin, of.scale[i]);
     }
 }
 
@@ -143,17 +184,58 @@ int32_t cl_rows_qkv_unit(const cl_microbatch *p) {
     return by_head ? p->f->m->params.head_dim : 0;
 }
 
-static void cap_row_group(void *arg, int32_t row_group, int32_t worker) {
+static void finish_whole_row_group(void *arg, int32_t row_group, int32_t worker) {
+    (void)worker;
+    const cl_microbatch *p = arg;
+    const int32_t first = row_group * CL_LINEAR_ROW_GROUP, n = group_end(p, row_group) - first;
+    const unsigned fp = ca_fp_enter();
+    for (int which = 0; which < 3; which++) cl_rows_finish_qkv(arg, which, first, n, 0, which == 0 ? p->f->n_q : p->f->n_kv);
+    ca_fp_leave(fp);
+}
+
+void cl_rows_add_bias(void *arg, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end) {
+    const cl_biases *b = arg;
+    const float *bias = b->of[which].bias;
+    for (int32_t i = row; bias && i < row + n_rows; i++)
+        b->f->m->kernels->row_ops.add(cl_row_of(b->of[which].y, i, b->of[which].n) + begin, bias + begin, end - begin);
+}
+
+static void activate_row_group(void *arg, int32_t row_group, int32_t worker) {
+    (void)worker;
+    const cl_microbatch *p = arg;
+    const struct cl_forward *f = p->f;
+    const int32_t n_ff = f->m->params.n_ff, first = row_group * CL_LINEAR_ROW_GROUP;
+    float *h = cl_row_of(f->h, first, n_ff);
+    const int32_t n = (group_end(p, row_group) - first) * n_ff;
+    const unsigned fp = ca_fp_enter();
+    if (f->gate)
+        f->activate(cl_row_of(f->gate, first, n_ff), h, n, h);
+    else
+        f->m->kernels->row_ops.gelu(h, n);
+    cl_linear_prepare_row_group(f->in_h, row_group);
+    ca_fp_leave(fp);
+}
+
+static void finish_logits_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_microbatch *p = arg;
     const cl_model_params *mp = &p->f->m->params;
     const unsigned fp = ca_fp_enter();
-    for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++)
-        cl_ops_softcap(cl_row_of(p->logits, i, mp->n_vocab), mp->n_vocab, mp->logit_softcap);
+    for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
+        float *logits = cl_row_of(p->logits, i, mp->n_vocab);
+        scale(logits, mp->n_vocab, mp->logit_scale);
+        if (mp->logit_softcap > 0) cl_ops_softcap(logits, mp->n_vocab, mp->logit_softcap);
+    }
     ca_fp_leave(fp);
 }
 
 void cl_rows_embed(cl_microbatch *p) { run_norm_row_groups(p, embed_row_group); }
 void cl_rows_add_attention(cl_microbatch *p) { run_norm_row_groups(p, add_attention_row_group); }
 void cl_rows_add_ffn(cl_microbatch *p) { run_norm_row_groups(p, add_ffn_row_group); }
-void cl_rows_cap_logits(cl_microbatch *p) { run_row_groups(p, cap_row_group); }
+void cl_rows_finish_logits(cl_microbatch *p) { run_row_groups(p, finish_logits_row_group); }
+void cl_rows_finish_whole_qkv(cl_microbatch *p) { run_row_groups(p, finish_whole_row_group); }
+void cl_rows_activate(cl_microbatch *p) {
+    const int32_t n_ff = p->f->m->params.n_ff;
+    cl_linear_set(p->f->in_h, p->f->h, (size_t)n_ff, p->n, n_ff);
+    run_row_groups(p, activate_row_group);
+}

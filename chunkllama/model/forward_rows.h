@@ -21,16 +21,18 @@ struct cl_forward {
 
     float *x;                    /* [max_rows][n_embd] residual stream */
     float *q, *k, *v, *attended; /* [max_rows][n_q or n_kv] */
+    float *query_scale;          /* [max_rows] or NULL: queries are not scaled by their position */
     float *cos_sin[CL_N_ROPES];  /* [max_rows][n_rot] cosine and sine of each pair; NULL: no layer uses this RoPE */
-    float *branch; /* [microbatch][n_embd] output of the last product, which is added to x; then x after the next norm */
-    float *h;      /* [microbatch][n_ff] activations of a feed-forward block whose `down` matrix multiplies f32 */
+    float *branch;   /* [microbatch][n_embd] output of the last product, which is added to x; then x after the next norm */
+    float *aside;    /* [microbatch][n_embd] the output of attention where the feed-forward block has the same input; or NULL */
+    float *gate, *h; /* [microbatch][n_ff] of feed-forward blocks: gates to which a bias is added, or NULL; activations */
     double *frequency[CL_N_ROPES]; /* [n_rot / 2] radians per position */
     cl_linear_input *in, *in_h;    /* in_h prepares h, in everything else */
 
     /* The architecture's choices. */
     void (*rope)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
-    cl_linear_activate *activate;
-    float embedding_scale; /* 1: none */
+    void (*norm)(const float *x, const float *weight, int32_t n, float eps, float *out);
+    cl_linear_activate *activate; /* of blocks that have a gate */
 
     int32_t *kept; /* [max_rows] rows of which the last layer is computed to its end */
 
@@ -49,18 +51,16 @@ typedef struct cl_microbatch {
 
 static inline float *cl_row_of(float *rows, int32_t row, int32_t n) { return rows + (size_t)row * (size_t)n; }
 
-static inline int cl_rope_of(const cl_model_params *p, int32_t layer) {
-    return p->windows && p->windows[layer] ? CL_ROPE_WINDOW : CL_ROPE_FULL;
-}
-
 /* Write the embeddings of tokens to x, the rotations of positions to cos_sin, and the norm of x to branch. */
 void cl_rows_embed(cl_microbatch *p);
 /* Add branch to x, after a norm of its own if the architecture has one, and write the norm of x to branch. */
 void cl_rows_add_attention(cl_microbatch *p);
 /* The same after the feed-forward block, with the norm of the next layer or of the output. */
 void cl_rows_add_ffn(cl_microbatch *p);
-/* Apply the soft-cap to the microbatch's logits. */
-void cl_rows_cap_logits(cl_microbatch *p);
+/* Scale the microbatch's logits and apply the soft-cap. */
+void cl_rows_finish_logits(cl_microbatch *p);
+/* Activate the feed-forward block's `h`, by its gates if it has them, and prepare it for `down`. */
+void cl_rows_activate(cl_microbatch *p);
 
 /*
  * Apply bias, norm and rotation to columns [begin, end) of Q, K or V (`which` 0, 1 or 2); a cl_linear_finish whose arg is the
@@ -68,5 +68,18 @@ void cl_rows_cap_logits(cl_microbatch *p);
  */
 void cl_rows_finish_qkv(void *microbatch, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end);
 int32_t cl_rows_qkv_unit(const cl_microbatch *p);
+/* The same for all columns at once, where a norm takes whole rows of Q and K. */
+void cl_rows_finish_whole_qkv(cl_microbatch *p);
+
+/* Biases of up to two products; a cl_linear_finish that adds them has this as its arg. */
+typedef struct cl_biases {
+    const struct cl_forward *f;
+    struct {
+        const float *bias; /* NULL: none */
+        float *y;
+        int32_t n;
+    } of[2];
+} cl_biases;
+void cl_rows_add_bias(void *biases, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end);
 
 #endif

@@ -4,15 +4,10 @@
 
 #include "arch.h"
 #include "chunkllama/file/model_file.h"
+#include "rope.h"
 
-/* RoPE: pair i of the n_rot / 2 pairs of dimensions rotates by base^(-2i / n_rot) / scale / factors[i] radians per position. */
-typedef struct cl_rope_params {
-    double base;
-    double scale;
-    const float *factors; /* [n_rot / 2] borrowed from the weights (Llama 3); NULL: all 1 */
-} cl_rope_params;
-
-enum { CL_ROPE_FULL, CL_ROPE_WINDOW, CL_N_ROPES }; /* the RoPE of layers without and with a sliding window */
+/* The RoPE of layers without and with a sliding window, and of layers that are not rotated. */
+enum { CL_ROPE_FULL, CL_ROPE_WINDOW, CL_N_ROPES, CL_ROPE_NONE = CL_N_ROPES };
 
 typedef struct cl_model_params {
     const cl_arch *arch;
@@ -24,13 +19,23 @@ typedef struct cl_model_params {
     bool rope_halves; /* as in cl_arch, or the weights of Q and K are not permuted as GGUF's are */
     cl_rope_params rope[CL_N_ROPES];
     int32_t *windows; /* [n_layers] positions that a row sees, 0: all; owned. NULL: no layer has a window */
-    float rms_eps;
-    float score_scale;    /* multiplies q.k before softmax; 0: 1 / sqrt(head_dim) */
-    float score_softcap;  /* 0: none */
-    float logit_softcap;  /* 0: none */
-    bool for_embeddings;  /* the file says how states are pooled: the model was trained to give embeddings */
-    bool pools_mean;      /* as the mean of all; otherwise the last one is the embedding */
-    bool embeddings_only; /* the file has no output matrix, so there are no logits */
+    bool *plain;      /* [n_layers] whether a layer is not rotated; owned. NULL: all are rotated */
+
+    /* The query at position p is multiplied by 1 + query_beta log(1 + p / query_period), p / query_period rounded down. */
+    double query_beta; /* 0: none */
+    int32_t query_period;
+
+    unsigned biases, maybe_biases; /* as in cl_arch; a folder says which there are */
+    float norm_eps;
+    float score_scale;     /* multiplies q.k before softmax; 0: 1 / sqrt(head_dim) */
+    float score_softcap;   /* 0: none */
+    float embedding_scale; /* multiplies embeddings */
+    float residual_scale;  /* multiplies the outputs of attention and feed-forward block before they are added to x */
+    float logit_scale;     /* multiplies logits, before their cap */
+    float logit_softcap;   /* 0: none */
+    bool for_embeddings;   /* the file says how states are pooled: the model was trained to give embeddings */
+    bool pools_mean;       /* as the mean of all; otherwise the last one is the embedding */
+    bool embeddings_only;  /* the file has no output matrix, so there are no logits */
 } cl_model_params;
 
 /*
@@ -39,5 +44,11 @@ typedef struct cl_model_params {
  */
 cl_status cl_params_read(const cl_model_file *file, cl_model_params *p, cl_error *error);
 void cl_params_free(cl_model_params *p);
+
+/* The RoPE of a layer: CL_ROPE_FULL, CL_ROPE_WINDOW or CL_ROPE_NONE. */
+static inline int cl_rope_of(const cl_model_params *p, int32_t layer) {
+    if (p->plain && p->plain[layer]) return CL_ROPE_NONE;
+    return p->windows && p->windows[layer] ? CL_ROPE_WINDOW : CL_ROPE_FULL;
+}
 
 #endif

@@ -7,31 +7,38 @@
 #include "chunkllama/linear/linear.h"
 #include "params.h"
 
+/* The vectors of a norm; scale NULL: there is no such norm, bias NULL: it has none. */
+typedef struct cl_norm {
+    float *scale, *bias;
+} cl_norm;
+
 /*
  * The weights of one layer. A matrix is written (n_in, n_out): it multiplies rows of n_in values and yields rows of n_out. All
- * pointers are owned by the cl_model_weights they are part of. A vector that the architecture does not have is NULL (arch.h).
+ * pointers are owned by the cl_model_weights they are part of. A vector or matrix that the model does not have is NULL or
+ * empty.
  */
 typedef struct cl_layer_weights {
-    float *attn_norm, *ffn_norm;           /* [n_embd] */
-    float *post_attn_norm, *post_ffn_norm; /* [n_embd] or NULL */
-    float *q_norm, *k_norm;                /* [head_dim] or NULL */
-    float *q_bias;                         /* [n_heads * head_dim] or NULL */
-    float *k_bias, *v_bias;                /* [n_kv_heads * head_dim] or NULL */
-    cl_linear q;                           /* (n_embd, n_heads * head_dim) */
-    cl_linear k, v;                        /* (n_embd, n_kv_heads * head_dim) */
-    cl_linear o;                           /* (n_heads * head_dim, n_embd) */
-    cl_linear gate, up;                    /* (n_embd, n_ff) */
-    cl_linear down;                        /* (n_ff, n_embd) */
+    cl_norm attn_norm, ffn_norm;            /* [n_embd] before attention and feed-forward block */
+    cl_norm post_attn_norm, post_ffn_norm;  /* [n_embd] behind them */
+    float *q_norm, *k_norm;                 /* [head_dim], or the length of q_bias and k_bias (cl_qk_norm) */
+    float *q_bias, *o_bias;                 /* [n_heads * head_dim], [n_embd] */
+    float *k_bias, *v_bias;                 /* [n_kv_heads * head_dim] */
+    float *gate_bias, *up_bias, *down_bias; /* [n_ff], [n_ff], [n_embd] */
+    cl_linear q;                            /* (n_embd, n_heads * head_dim) */
+    cl_linear k, v;                         /* (n_embd, n_kv_heads * head_dim) */
+    cl_linear o;                            /* (n_heads * head_dim, n_embd) */
+    cl_linear gate, up;                     /* (n_embd, n_ff); gate is empty if the block has none */
+    cl_linear down;                         /* (n_ff, n_embd) */
 } cl_layer_weights;
 
 /* All weights of a model. Immutable after loading; safe from any number of threads. */
 typedef struct cl_model_weights {
     const cl_linear *embedding; /* (n_embd, n_vocab) `output` or own_embedding; rows are dequantised when they are looked up */
     cl_linear own_embedding;    /* empty if the embedding is `output` */
-    float *output_norm;         /* [n_embd] */
-    float *rope_factors;        /* [n_rot / 2] divisors of RoPE's frequencies, or NULL */
-    cl_linear output;           /* (n_embd, n_vocab) */
-    cl_layer_weights *layers;   /* [n_layers] */
+    cl_norm output_norm;        /* [n_embd] */
+    float *divisors, *short_divisors; /* [n_rot / 2] as in cl_rope_params, or NULL */
+    cl_linear output;                 /* (n_embd, n_vocab) */
+    cl_layer_weights *layers;         /* [n_layers] */
     int32_t n_layers;
     size_t bytes;   /* of all matrices that are multiplied */
     unsigned forms; /* cl_linear_forms of all matrices, or-ed: the forms of activations that they need */
@@ -44,7 +51,7 @@ typedef struct cl_load_watcher {
 } cl_load_watcher;
 
 /*
- * Check each tensor's shape against the parameters and repack it, in parallel on the pool. Sets the factors of p->rope, which
+ * Check each tensor's shape against the parameters and repack it, in parallel on the pool. Sets the divisors of p->rope, which
  * live as long as the weights. The file and the watcher (NULL: none) are needed for the call only. *w must not move. On
  * failure, and after use, call cl_weights_free.
  *

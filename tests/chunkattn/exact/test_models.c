@@ -148,7 +148,7 @@ static void run_variant(const variant *v, cattn_type kv_type, float *logits) {
     cl_error cause;
     run t = {.piece = v->piece, .logits = logits};
     if (cattn_cache_create(&config, &t.cache, &error)) die("create", error.message);
-    if (cl_forward_create(the_model, t.cache, pool, MAX_ROWS, &t.f, &cause)) die("forward", cause.message);
+    if (cl_forward_create(the_model, t.cache, pool, MAX_ROWS, p->n_ctx_train, &t.f, &cause)) die("forward", cause.message);
     t.step_logits = malloc((size_t)N_SEQS * (size_t)p->n_vocab * sizeof(float));
     for (int round = v->warm ? 0 : 1; round < 2; round++) run_all(&t, v->one_by_one, v->backwards);
     free(t.step_logits);

@@ -139,9 +139,10 @@ void sim_logits(const sim_sums *sums, int32_t token, float *logits) {
 
 /* ---- Forward pass ---- */
 
-cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, cl_forward **out,
-                            cl_error *error) {
+cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, int64_t n_ctx,
+                            cl_forward **out, cl_error *error) {
     (void)pool;
+    (void)n_ctx;
     *out = NULL;
     cl_forward *f = calloc(1, sizeof *f);
     float *rows = calloc((size_t)max_rows, (3 * DIM + SIM_LAYERS * (DIM + 1)) * sizeof *rows);

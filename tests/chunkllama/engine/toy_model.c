@@ -134,10 +134,11 @@ static float noise(uint32_t a, uint32_t b, uint32_t c) {
     return (float)(int32_t)(uint32_t)(x >> 32) * 0x1p-31f;
 }
 
-cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, cl_forward **out,
-                            cl_error *error) {
+cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, int64_t n_ctx,
+                            cl_forward **out, cl_error *error) {
     const float off = m == toy_model() ? 0 : 0.1f;
     (void)pool;
+    (void)n_ctx;
     const size_t n = (size_t)max_rows;
     cl_forward *f = calloc(1, sizeof *f);
     if (!f) return cl_fail(error, CL_ERR_NOMEM, "no memory");

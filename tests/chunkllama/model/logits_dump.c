@@ -1,9 +1,10 @@
 /*
  * logits_dump MODEL.gguf TOKENS.json OUT.npy [kv=f32|f16|bf16|int8] [threads=N] [piece=N] [greedy=N] [every=N]
- *             [level=NAME]
+ *             [level=NAME] [ctx=N]
  *
  * Runs a JSON array of token ids through the model, `piece` tokens a step (default: all at once), then `greedy` tokens more,
- * each the likeliest after what stands there. Writes the f32 logits of every position, [n_tokens + greedy][n_vocab].
+ * each the likeliest after what stands there, as an engine does whose sequences have at most `ctx` (default: the model's)
+ * positions. Writes the f32 logits of every position, [n_tokens + greedy][n_vocab].
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 
 typedef struct options {
     cattn_type kv_type;
-    int32_t threads, piece, greedy, every;
+    int32_t threads, piece, greedy, every, ctx;
     const char *level;
 } options;
 
@@ -54,6 +55,8 @@ static options parse(int argc, char **argv) {
             o.greedy = atoi(value);
         else if (!strncmp(argv[i], "every=", 6))
             o.every = atoi(value);
+        else if (!strncmp(argv[i], "ctx=", 4))
+            o.ctx = atoi(value);
         else if (!strncmp(argv[i], "level=", 6))
             o.level = value;
         else if (!strncmp(argv[i], "kv=", 3))
@@ -153,7 +156,7 @@ int main(int argc, char **argv) {
     check(cl_model_load_on_pool(argv[1], o.level, pool, &m, &error), &error);
     cattn_cache *cache = create_cache(m, &o, pool);
     const int32_t piece = o.piece < n ? o.piece : n, n_vocab = m->params.n_vocab;
-    check(cl_forward_create(m, cache, pool, piece, &f, &error), &error);
+    check(cl_forward_create(m, cache, pool, piece, o.ctx ? o.ctx : m->params.n_ctx_train, &f, &error), &error);
     float *logits = malloc(sizeof *logits * (size_t)(n + o.greedy) * (size_t)n_vocab);
     if (!logits) give_up("logits", "no memory");
 

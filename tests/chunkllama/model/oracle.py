@@ -1,7 +1,7 @@
 """Models in float64 NumPy, written from their published definitions: the independent reference for logits.
 
 Reads a GGUF file with PyPI `gguf`, dequantises every weight, and attends plainly over all pairs of positions. All architectures
-rotate in halves as published; a llama file's rows of Q and K are permuted for rotation in pairs (2i, 2i + 1), and put back here.
+rotate as published; a llama file's rows of Q and K are permuted for rotation in pairs (2i, 2i + 1), and put back here.
 A Gemma file's norms hold 1 + w already.
 
 Three options introduce the differences that the program may have, so that their size can be measured on the oracle alone:
@@ -14,6 +14,7 @@ import dataclasses
 
 import gguf
 import numpy as np
+from archs import ARCHS, Arch
 from gguf.quants import dequantize
 from random_blocks import BLOCKS
 
@@ -22,29 +23,68 @@ QUANTISED = {gguf.GGMLQuantizationType[t] for t in BLOCKS}
 
 @dataclasses.dataclass
 class Model:
+    arch: Arch
     weights: dict  # name: (float32 array [n_out][n_in] or [n], tensor type)
     n_layers: int
     n_heads: int
     n_kv_heads: int
     head_dim: int
     eps: float
-    frequencies: np.ndarray  # [n_layers][head_dim / 2]
+    frequencies: np.ndarray  # [n_layers][n_rot / 2]
+    magnitudes: list  # [n_layers] of rotated vectors
     windows: list  # [n_layers] positions that a row sees
     scale: float  # of scores
     score_cap: float = 0
     logit_cap: float = 0
     embedding_scale: float = 1
-    permuted: bool = False  # rows of Q and K
-    gelu: bool = False
+    residual_scale: float = 1
+    logit_scale: float = 1
+    query_beta: float = 0  # queries grow with log(1 + position / period)
+    query_period: int = 1
 
 
-def load(path):
+def yarn(frequencies, get, n_rot):
+    """YaRN (arXiv 2309.00071): the frequencies of a model, and the magnitude of rotated vectors."""
+    factor, trained = get("rope.scaling.factor"), get("rope.scaling.original_context_length")
+    base = get("rope.freq_base", 10000.0)
+
+    def pair(turns):
+        return n_rot * np.log(trained / (turns * 2 * np.pi)) / (2 * np.log(base))
+
+    low = max(np.floor(pair(get("rope.scaling.yarn_beta_fast", 32.0))), 0)
+    high = min(np.ceil(pair(get("rope.scaling.yarn_beta_slow", 1.0))), n_rot - 1)
+    ramp = np.clip((np.arange(n_rot // 2) - low) / max(high - low, 0.001), 0, 1)
+    weight = get("rope.scaling.yarn_log_multiplier", 0)
+    magnitude = (1 + 0.1 * np.log(factor)) / (1 + 0.1 * weight * np.log(factor))
+    return frequencies * (1 - ramp) + frequencies / factor * ramp, magnitude
+
+
+def rope(get, weights, n_rot, ctx):
+    """Frequencies and magnitude of the layers without a window, and the frequencies before scaling."""
+    plain = get("rope.freq_base", 10000.0) ** (-np.arange(0, n_rot, 2) / n_rot)
+    frequencies, magnitude = plain, 1.0
+    kind = get("rope.scaling.type", "none")
+    if kind == "linear":
+        frequencies = plain / get("rope.scaling.factor")
+    if kind == "yarn":
+        frequencies, magnitude = yarn(plain, get, n_rot)
+    divisors = "rope_freqs"
+    if kind == "longrope":
+        divisors = "rope_factors_long" if ctx > get("rope.scaling.original_context_length") else "rope_factors_short"
+    if divisors in weights:
+        frequencies = frequencies / weights[divisors][0]
+    return frequencies, magnitude * get("rope.scaling.attn_factor", 1), plain
+
+
+def load(path, ctx=None):
+    """ctx: the context of the engine, if it is not that of the file."""
     reader = gguf.GGUFReader(path)
 
-    arch = reader.get_field("general.architecture").contents()
+    name = reader.get_field("general.architecture").contents()
+    arch = ARCHS[name]
 
     def get(key, default=None):
-        field = reader.get_field(f"{arch}.{key}")
+        field = reader.get_field(f"{name}.{key}")
         return default if field is None else field.contents()
 
     weights = {}
@@ -52,32 +92,32 @@ def load(path):
         values = np.asarray(dequantize(tensor.data, tensor.tensor_type), np.float32)
         values = values.reshape([int(n) for n in tensor.shape[::-1]])
         weights[tensor.name.removesuffix(".weight")] = (values, tensor.tensor_type)
-    n_heads = get("attention.head_count")
-    head_dim = get("attention.key_length", get("embedding_length") // n_heads)
-    exponents = -np.arange(0, head_dim, 2) / head_dim
-    frequencies = get("rope.freq_base", 10000.0) ** exponents
-    if get("rope.scaling.type", "none") == "linear":
-        frequencies = frequencies / get("rope.scaling.factor")
-    if "rope_freqs" in weights:
-        frequencies = frequencies / weights["rope_freqs"][0]
+    n_heads, n_layers, n_embd = get("attention.head_count"), get("block_count"), get("embedding_length")
     n_kv_heads = get("attention.head_count_kv", n_heads)
-    eps = get("attention.layer_norm_rms_epsilon")
-    n_layers = get("block_count")
+    head_dim = get("attention.key_length", n_embd // n_heads)
+    frequencies, magnitude, unscaled = rope(get, weights, get("rope.dimension_count", head_dim), ctx or get("context_length"))
+    eps = get("attention.layer_norm_epsilon" if arch.layer_norm else "attention.layer_norm_rms_epsilon")
     window = get("attention.sliding_window") or np.inf
-    model = Model(weights, n_layers, n_heads, n_kv_heads, head_dim, eps, np.tile(frequencies, (n_layers, 1)), [window] * n_layers,
-                  head_dim**-0.5, permuted=arch == "llama")  # fmt: skip
-    if arch == "gemma3":
-        # Five of six layers see a window, in which positions turn at the base of the models before; the sixth sees all.
-        for i in range(n_layers):
-            if i % 6 == 5:
-                model.windows[i] = np.inf
-            else:
-                model.frequencies[i] = 10000.0**exponents
-        if n_layers == 62:  # the 27B model: query_pre_attn_scalar is 5376 / 32
-            model.scale = (get("embedding_length") / n_heads) ** -0.5
-        model.score_cap, model.logit_cap = get("attn_logit_softcapping", 0), get("final_logit_softcapping", 0)
-        model.embedding_scale = get("embedding_length") ** 0.5
-        model.gelu = True
+    model = Model(arch, weights, n_layers, n_heads, n_kv_heads, head_dim, eps, np.tile(frequencies, (n_layers, 1)),
+                  [magnitude] * n_layers, [window] * n_layers, get("attention.scale", head_dim**-0.5))  # fmt: skip
+    if arch.window_base:
+        unscaled = arch.window_base ** (-np.arange(0, head_dim, 2) / head_dim)
+    for i in range(n_layers):
+        full = window == np.inf or (arch.full_every and i % arch.full_every == arch.full_every - 1)
+        if full:
+            model.windows[i] = np.inf
+        if arch.window_unscaled and not full:
+            model.frequencies[i], model.magnitudes[i] = unscaled, 1
+        if (arch.plain_every and i % arch.plain_every == arch.plain_every - 1) or (arch.plain_full and full and window < np.inf):
+            model.frequencies[i], model.magnitudes[i] = 0, 1
+    if n_layers == arch.wide_scale_layers:  # Gemma's 27B models
+        model.scale = (n_embd / n_heads) ** -0.5
+    model.score_cap, model.logit_cap = get("attn_logit_softcapping", 0), get("final_logit_softcapping", 0)
+    model.embedding_scale = n_embd**0.5 if arch.embedding_root else get("embedding_scale", 1)
+    model.residual_scale = get("residual_scale", 1)
+    model.logit_scale = 1 / get("logit_scale", 1) if arch.logits_divided else get("logit_scale", 1)
+    model.query_beta = get("attention.temperature_scale", 0)
+    model.query_period = get("rope.scaling.original_context_length", 1)
     return model
 
 
@@ -109,14 +149,35 @@ def halves(matrix, n_heads, head_dim):
     return matrix.reshape(n_heads, head_dim // 2, 2, -1).swapaxes(1, 2).reshape(n_heads * head_dim, -1)
 
 
-def rotate(x, cos, sin):
-    first, second = np.split(x, 2, axis=-1)
-    return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+def rotate(model, layer, x):
+    """The leading dimensions of each head: x [n][heads][d]."""
+    frequencies = model.frequencies[layer]
+    angles = np.arange(len(x))[:, None, None] * frequencies
+    cos, sin = model.magnitudes[layer] * np.cos(angles), model.magnitudes[layer] * np.sin(angles)
+    n = len(frequencies)
+    out = x.copy()
+    first, second = (slice(0, 2 * n, 2), slice(1, 2 * n, 2)) if model.arch.pairs else (slice(0, n), slice(n, 2 * n))
+    out[..., first] = x[..., first] * cos - x[..., second] * sin
+    out[..., second] = x[..., second] * cos + x[..., first] * sin
+    return out
 
 
 def rotated(model, layer, q, k):
-    angles = np.arange(len(q))[:, None, None] * model.frequencies[layer]
-    return rotate(q, np.cos(angles), np.sin(angles)), rotate(k, np.cos(angles), np.sin(angles))
+    q, k = rotate(model, layer, q), rotate(model, layer, k)
+    growth = 1 + model.query_beta * np.log1p(np.arange(len(q)) // model.query_period)
+    if model.arch.qk_norm_rotated:
+        q, k = (norm(model, f"blk.{layer}.attn_{name}_norm", x) for name, x in (("q", q), ("k", k)))
+    return q * growth[:, None, None], k
+
+
+def norm(model, name, x):
+    """x unchanged if the model has no such norm."""
+    if name not in model.weights:
+        return x
+    if model.arch.layer_norm:
+        x = x - x.mean(-1, keepdims=True)
+    y = x / np.sqrt((x * x).mean(-1, keepdims=True) + model.eps) * model.weights[name][0].astype(np.float64)
+    return y + model.weights[name + ".bias"][0] if name + ".bias" in model.weights else y
 
 
 def attend(model, layer, q, k, v, kv):
@@ -152,48 +213,71 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
     def weight(name):
         return model.weights[name][0].astype(np.float64)
 
-    def linear(name, x, order=lambda w: w):
+    def linear(name, x):
         kind = model.weights[name][1]
         if quantise and kind in QUANTISED:
             x = int8_blocks(x)
         if bf16 and kind == gguf.GGMLQuantizationType.BF16:
             x = rounded(x, "bf16")
-        y = x @ order(weight(name)).T
+        y = x @ weight(name).T
         return y + weight(name + ".bias") if name + ".bias" in model.weights else y
 
-    def norm(name, x):
-        """x unchanged if the model has no such norm."""
-        if name not in model.weights:
-            return x
-        return x / np.sqrt((x * x).mean(-1, keepdims=True) + model.eps) * weight(name)
+    def parts(name, *sizes):
+        """Rows of a matrix that holds several, as matrices of their own."""
+        values, kind = model.weights.pop(name)
+        return [(part, kind) for part in np.split(values, np.cumsum(sizes)[:-1])]
+
+    d, arch = model.head_dim, model.arch
+    for i in range(model.n_layers):
+        at = f"blk.{i}."
+        if at + "attn_qkv" in model.weights:
+            sizes = np.array([model.n_heads, model.n_kv_heads, model.n_kv_heads]) * d
+            for name, part in zip("qkv", parts(at + "attn_qkv", *sizes)):
+                model.weights[at + "attn_" + name] = part
+        if arch.gated and at + "ffn_gate" not in model.weights:
+            half = len(model.weights[at + "ffn_up"][0]) // 2
+            model.weights[at + "ffn_gate"], model.weights[at + "ffn_up"] = parts(at + "ffn_up", half, half)
 
     def heads(name, x, n_heads):
         """[n][n_heads][head_dim] of Q or K."""
-        y = linear(name, x, lambda w: halves(w, n_heads, d) if model.permuted else w)
-        return norm(name + "_norm", y.reshape(-1, n_heads, d))
+        y = linear(name, x)
+        if arch.permuted:
+            y = halves(y.T, n_heads, d).T
+        if arch.qk_norm == "all":
+            return norm(model, name + "_norm", y).reshape(-1, n_heads, d)
+        y = y.reshape(-1, n_heads, d)
+        if arch.qk_norm == "own":
+            weights = model.weights[name + "_norm"][0].astype(np.float64).reshape(n_heads, d)
+            y = y - y.mean(-1, keepdims=True)
+            return y / np.sqrt((y * y).mean(-1, keepdims=True) + model.eps) * weights
+        return y if arch.qk_norm_rotated else norm(model, name + "_norm", y)
+
+    def feed_forward(at, x):
+        h = linear(at + "ffn_gate" if arch.gated else at + "ffn_up", x)
+        if arch.gelu:
+            h = h / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (h + 0.044715 * h**3)))
+        else:
+            h = h / (1 + np.exp(-h))
+        return linear(at + "ffn_down", h * linear(at + "ffn_up", x) if arch.gated else h)
 
     lengths = [len(s) for s in sequences]
     cuts = np.cumsum(lengths)[:-1]
     tokens = np.concatenate(sequences)
     x = model.weights["token_embd"][0][tokens].astype(np.float64) * model.embedding_scale
-    d = model.head_dim
     for i in range(model.n_layers):
         at = f"blk.{i}."
-        h = norm(at + "attn_norm", x)
+        h = norm(model, at + "attn_norm", x)
         q, k = heads(at + "attn_q", h, model.n_heads), heads(at + "attn_k", h, model.n_kv_heads)
         v = linear(at + "attn_v", h).reshape(-1, model.n_kv_heads, d)
-        parts = zip(np.split(q, cuts), np.split(k, cuts), np.split(v, cuts))
-        attended = linear(at + "attn_output", np.concatenate([attend(model, i, *p, kv) for p in parts]))
-        x = x + norm(at + "post_attention_norm", attended)
-        h = norm(at + "ffn_norm", x)
-        gate = linear(at + "ffn_gate", h)
-        if model.gelu:
-            gate = gate / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)))
-        else:
-            gate = gate / (1 + np.exp(-gate))
-        x = x + norm(at + "post_ffw_norm", linear(at + "ffn_down", gate * linear(at + "ffn_up", h)))
-    x = norm("output_norm", x)
+        qkv = zip(np.split(q, cuts), np.split(k, cuts), np.split(v, cuts))
+        attended = linear(at + "attn_output", np.concatenate([attend(model, i, *part, kv) for part in qkv]))
+        if arch.behind:
+            attended = norm(model, at + "post_attention_norm", attended)
+        x = x + attended * model.residual_scale
+        h = h if arch.parallel else norm(model, at + arch.ffn_norm, x)
+        x = x + norm(model, at + "post_ffw_norm", feed_forward(at, h)) * model.residual_scale
+    x = norm(model, "output_norm", x)
     if states:
         return np.split(x, cuts)
-    out = linear("output" if "output" in model.weights else "token_embd", x)
+    out = linear("output" if "output" in model.weights else "token_embd", x) * model.logit_scale
     return np.split(capped(out, model.logit_cap), cuts)

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 import write_gguf
-from test_logits import GEMMA3_CAPPED
+from test_logits import FAMILIES, GEMMA3_CAPPED
 from waiting import LIMIT_S
 from write_gguf import Type
 
@@ -17,6 +17,7 @@ MODELS = {
     "qwen3": dict(types=[Type.Q4_0, Type.F16], n_heads=2, n_kv_heads=1, head_dim=128),
     "gemma3": dict(types=[Type.Q8_0, Type.F32], n_heads=4, n_kv_heads=1, head_dim=64, n_layers=7, tied=True, rope_base=1e6,
                    rope_linear=8, replace_fields=GEMMA3_CAPPED),
+    **{name: dict(types=[Type.Q8_0, Type.F32], **options) for name, options in FAMILIES.items()},
 }  # fmt: skip
 
 

@@ -136,12 +136,45 @@ LLAMA3_FACTORS = np.concatenate([np.ones(12), np.linspace(1, 8, 10), np.full(10,
 # Gemma 3's window, small; scaled rotation of the layers without; caps near the size of what they cap.
 GEMMA3 = {"ARCH.attention.sliding_window": (24, value_type.UINT32), "ARCH.final_logit_softcapping": (4.0, value_type.FLOAT32)}
 GEMMA3_CAPPED = GEMMA3 | {"ARCH.attn_logit_softcapping": (2.0, value_type.FLOAT32)}
+
+
+def fields(**values):
+    """Metadata under the keys of the architecture; `_` is a dot where two are written."""
+    types = {int: value_type.UINT32, float: value_type.FLOAT32, str: value_type.STRING}
+    return {"ARCH." + key.replace("__", "."): (value, types[type(value)]) for key, value in values.items()}
+
+
+WINDOW = fields(attention__sliding_window=24)
+CAPS = fields(attn_logit_softcapping=2.0, final_logit_softcapping=4.0)
+YARN = fields(rope__scaling__type="yarn", rope__scaling__factor=4.0, rope__scaling__original_context_length=32)
+LONGROPE = fields(rope__scaling__type="longrope", rope__scaling__attn_factor=1.25, rope__scaling__original_context_length=64)
+GRANITE = fields(attention__scale=0.25, embedding_scale=6.0, residual_scale=0.25, logit_scale=4.0)
+LOGIT_SCALE = fields(logit_scale=0.25)
+FAMILIES = {  # name: a small model of each architecture that is not among the models below
+    "mistral3": dict(n_heads=4, n_kv_heads=2, head_dim=64, rope_base=1e6,
+                     replace_fields=YARN | fields(rope__scaling__yarn_log_multiplier=1.0, attention__temperature_scale=0.1)),
+    "gemma": dict(n_heads=4, n_kv_heads=1, head_dim=64, tied=True),
+    "gemma2": dict(n_heads=4, n_kv_heads=2, head_dim=64, tied=True, replace_fields=WINDOW | CAPS),
+    "phi3": dict(n_heads=4, n_kv_heads=2, head_dim=64, n_rot=48, rope_factors_long=np.linspace(1, 40, 24),
+                 rope_factors_short=np.linspace(1, 3, 24), replace_fields=LONGROPE),
+    "granite": dict(n_heads=4, n_kv_heads=2, head_dim=64, tied=True, replace_fields=GRANITE),
+    "smollm3": dict(n_heads=4, n_kv_heads=1, head_dim=64, n_layers=5, rope_base=2e6, tied=True),
+    "olmo2": dict(n_heads=4, n_kv_heads=2, head_dim=64, n_layers=5, replace_fields=WINDOW | YARN),
+    "exaone4": dict(n_heads=4, n_kv_heads=2, head_dim=64, n_layers=5, rope_base=1e6, replace_fields=WINDOW),
+    "glm4": dict(n_heads=4, n_kv_heads=2, head_dim=64, n_rot=32),
+    "seed_oss": dict(n_heads=5, n_kv_heads=1, head_dim=64, rope_base=1e7),
+    "ernie4_5": dict(n_heads=4, n_kv_heads=2, head_dim=64, rope_base=5e5, tied=True),
+    "command-r": dict(n_heads=4, n_kv_heads=4, head_dim=64, tied=True, replace_fields=LOGIT_SCALE),
+    "cohere2": dict(n_heads=4, n_kv_heads=2, head_dim=64, n_layers=5, tied=True, replace_fields=WINDOW | LOGIT_SCALE),
+    "hunyuan-dense": dict(n_heads=4, n_kv_heads=2, head_dim=64, tied=True),
+    "starcoder2": dict(n_heads=6, n_kv_heads=2, head_dim=64, tied=True, replace_fields=WINDOW),
+}  # fmt: skip
 RANDOM_MODELS = {
     "f32": dict(types=[Type.F32], n_heads=3, n_kv_heads=1, head_dim=64),
     "f16": dict(types=[Type.F16], n_heads=4, n_kv_heads=2, head_dim=80, tied=True),
     "bf16": dict(types=[Type.BF16], n_heads=16, n_kv_heads=1, head_dim=64),
     "floats_odd": dict(types=[Type.F32, Type.BF16, Type.F16], n_heads=2, n_kv_heads=2, head_dim=96, n_embd=150, n_ff=99),
-    "llama3_factors": dict(types=[Type.F32], n_heads=4, n_kv_heads=2, head_dim=64, rope_factors=LLAMA3_FACTORS, rope_base=5e5),
+    "llama3_factors": dict(types=[Type.F32], n_heads=4, n_kv_heads=2, head_dim=64, rope_freqs=LLAMA3_FACTORS, rope_base=5e5),
     "linear_rope": dict(types=[Type.F32], n_heads=2, n_kv_heads=1, head_dim=128, rope_linear=4),
     "narrow_heads": dict(types=[Type.F32], n_heads=40, n_kv_heads=1, head_dim=32),
     "bf16_heads_of_112": dict(types=[Type.BF16], n_heads=4, n_kv_heads=2, head_dim=112),
@@ -162,6 +195,14 @@ RANDOM_MODELS = {
     "gemma3_q8_0": dict(arch="gemma3", types=[Type.Q8_0], n_heads=4, n_kv_heads=1, head_dim=64, tied=True, replace_fields=GEMMA3),
     "mistral_window": dict(types=[Type.F32], n_heads=4, n_kv_heads=2, head_dim=64,
                            replace_fields={"ARCH.attention.sliding_window": (16, value_type.UINT32)}),
+    "llama_biases": dict(types=[Type.F32], n_heads=4, n_kv_heads=2, head_dim=64, biases="qkv output ffn"),
+    "llama_yarn": dict(types=[Type.F32], n_heads=4, n_kv_heads=2, head_dim=64, replace_fields=YARN),
+    "qwen3_biases": dict(arch="qwen3", types=[Type.F32], n_heads=4, n_kv_heads=2, head_dim=64, biases="qkv output"),
+    "phi3_window": dict(arch="phi3", types=[Type.F32], n_heads=4, n_kv_heads=4, head_dim=96, replace_fields=WINDOW),
+    "olmo2_plain": dict(arch="olmo2", types=[Type.F32], n_heads=4, n_kv_heads=4, head_dim=64),
+    "exaone4_plain": dict(arch="exaone4", types=[Type.F32], n_heads=4, n_kv_heads=2, head_dim=64, tied=True),
+    **{name: dict(arch=name, types=[Type.F32], **options) for name, options in FAMILIES.items()},
+    **{name + "_q8_0": dict(arch=name, types=[Type.Q8_0], **options | dict(n_layers=1)) for name, options in FAMILIES.items()},
     "mixed": dict(types=list(Type(t) for t in (2, 3, 8, 1, 0, 30)), n_heads=4, n_kv_heads=1, head_dim=64),
     "q5": dict(types=[Type.Q5_0, Type.Q5_1], n_heads=4, n_kv_heads=2, head_dim=64),
     "iq4_nl": dict(types=[Type.IQ4_NL], n_heads=4, n_kv_heads=2, head_dim=64),
@@ -196,6 +237,18 @@ def test_random_models(bin_dir, tmp_path, f32_activations, name):
         check_top1(got, exact, bound)
         return
     check_rounded(got, exact, quantised)
+
+
+@pytest.mark.parametrize("ctx, same", [(64, True), (65, False)])
+def test_longrope(bin_dir, tmp_path, f32_activations, ctx, same):
+    """An engine's context decides between short and long divisors, for all sequences alike."""
+    path = tmp_path / "model.gguf"
+    write_gguf.random_model(path, arch="phi3", types=[Type.F32], **FAMILIES["phi3"])
+    tokens = np.random.default_rng(11).integers(0, 261, 70)
+    short, long = (oracle.logits(oracle.load(path, n), [tokens])[0] for n in (64, 2048))
+    _, got = dump(bin_dir, tmp_path, path, tokens, kv="f32", ctx=ctx)
+    assert np.abs(got - (short if same else long)).max() <= 1e-4
+    assert np.abs(short - long).max() > 0.01
 
 
 def check_rounded(got, exact, rounded):

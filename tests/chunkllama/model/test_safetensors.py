@@ -8,20 +8,24 @@ import oracle
 import pytest
 import write_gguf
 import write_hf
-from test_logits import GEMMA3, dump
+from test_logits import FAMILIES, GEMMA3, dump
 from test_make_model import llama3_factors
 from waiting import LIMIT_S
 from write_gguf import Type
 
+PERMUTED = ["mistral3", "granite", "smollm3"]  # in GGUF
 MODELS = {
     "qwen2": dict(arch="qwen2", types=[Type.F32, Type.BF16], n_heads=6, n_kv_heads=2, head_dim=64, rope_base=1e6, tied=True),
     "qwen3": dict(arch="qwen3", types=[Type.BF16, Type.F16], n_heads=4, n_kv_heads=2, head_dim=128, rope_base=1e6),
     "gemma3": dict(arch="gemma3", types=[Type.BF16], n_heads=4, n_kv_heads=1, head_dim=64, n_layers=7, tied=True, rope_base=1e6,
                    rope_linear=8, replace_fields=GEMMA3),
+    **{name: dict(arch=name, types=[Type.BF16], **options) for name, options in FAMILIES.items() if name not in PERMUTED},
 }  # fmt: skip
 LLAMAS = {
+    **{name: FAMILIES[name] | dict(arch=name) for name in PERMUTED},
     "llama": {},
-    "llama3": dict(rope_base=5e5, rope_factors=np.asarray(llama3_factors(64, 5e5, 8), np.float32)),
+    "biases": dict(biases="qkv output ffn"),
+    "llama3": dict(rope_base=5e5, rope_freqs=np.asarray(llama3_factors(64, 5e5, 8), np.float32)),
     "linear": dict(rope_linear=4, tied=True),
     "mistral": dict(replace_fields={"ARCH.attention.sliding_window": (16, write_gguf.value_type.UINT32)}),
 }
@@ -42,13 +46,15 @@ def test_same_bits_as_gguf(bin_dir, tmp_path, name, shards):
 def test_llama(bin_dir, tmp_path, name):
     """Weights that were not permuted rotate in halves: another order of the sums than a GGUF's, so the oracle decides."""
     path = tmp_path / "model.gguf"
-    write_gguf.random_model(path, types=[Type.F32], n_heads=4, n_kv_heads=2, head_dim=64, n_layers=3, **LLAMAS[name])
+    write_gguf.random_model(path, types=[Type.F32], **dict(n_heads=4, n_kv_heads=2, head_dim=64, n_layers=3) | LLAMAS[name])
 
     def change(config, _, tensors):
         tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = ("F32", [2], bytes(8))
         if name == "llama3":
             config["rope_scaling"] = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                       "original_max_position_embeddings": 8192}  # fmt: skip
+        if name == "biases":
+            config |= {"attention_bias": True, "mlp_bias": True}
         if name == "mistral":
             config["architectures"] = ["MistralForCausalLM"]
 
@@ -190,7 +196,7 @@ def test_rotation_of_windows(chunkllama, tmp_path, field, value, part):
 
 
 PATHS = [
-    (lambda text: text["rope_parameters"]["full_attention"].update(rope_type="yarn"), 'rope_parameters.full_attention.rope_type is "yarn"'),
+    (lambda text: text["rope_parameters"]["full_attention"].update(rope_type="ntk"), 'rope_parameters.full_attention.rope_type is "ntk"'),
     (lambda text: text["rope_parameters"].pop("full_attention"), "rope_parameters.full_attention is missing"),
     (lambda text: text["layer_types"].__setitem__(0, "none"), "layer_types[0] must be"),
     (lambda text: text.update(vocab_size=0), "vocab_size is 0"),
@@ -266,9 +272,9 @@ def test_fields_that_gemma_leaves_out(bin_dir, tmp_path):
 def test_other_text_towers(bin_dir, tmp_path):
     def change(*parts):
         nested("model.language_model.", "lm_head.weight", "Mistral3ForConditionalGeneration")(*parts)
-        parts[0]["text_config"]["model_type"] = "ministral3"
+        parts[0]["text_config"]["model_type"] = "other"
 
-    assert 'text_config.model_type is "ministral3"; supported: mistral' in message(bin_dir, tmp_path, change=change)
+    assert 'text_config.model_type is "other"; supported: mistral' in message(bin_dir, tmp_path, change=change)
 
 
 def without_head(name):
@@ -414,7 +420,7 @@ WRONG = {
     "pointer": (dict(after=lambda f: (f / "tokenizer.json").write_text(POINTER)), ["tokenizer.json: it is a pointer of Git LFS"]),
     "config twice": (dict(after=lambda f: (f / "config.json").write_text('{"a": 1, "a": 2}')), ["config.json", "duplicate"]),
     "config array": (dict(after=lambda f: (f / "config.json").write_text("[]")), ["config.json: it must be an object"]),
-    "class": (config(architectures=["GPT2LMHeadModel"]), ['"GPT2LMHeadModel"; supported: LlamaForCausalLM LlamaModel', "Gemma3ForCausalLM"]),
+    "class": (config(architectures=["GPT2LMHeadModel"]), ['"GPT2LMHeadModel"; supported, each with ForCausalLM behind it: Llama, InternLM3, ', "Starcoder2"]),
     "no class": (config(architectures=None), ["config.json: architectures is missing; it must be an array"]),
     "layers missing": (config(num_hidden_layers=None), ["config.json: num_hidden_layers is missing; it must be an integer"]),
     "layers string": (config(num_hidden_layers="1"), ["config.json: num_hidden_layers must be an integer"]),
@@ -428,13 +434,15 @@ WRONG = {
     "vocab huge": (config(vocab_size=2**31 - 1), ["config.json: vocab_size is 2147483647; tensor model.embed_tokens.weight has 261 rows"]),
     "vocab small": (config(vocab_size=100), ["model.vocab: the id of", "below vocab_size in config.json, 100"]),
     "eps": (config(rms_norm_eps=-1.0), ["config.json: rms_norm_eps is -1"]),
-    "rope": (config(rope_scaling={"rope_type": "yarn", "factor": 2}), ['rope_scaling.rope_type is "yarn"; supported: default, linear']),
+    "rope": (config(rope_scaling={"rope_type": "ntk", "factor": 2}), ['rope_scaling.rope_type is "ntk"; supported: default, linear']),
     "rope factor": (config(rope_scaling={"type": "linear"}), ["rope_scaling.factor is missing; it must be a number"]),
     "rope llama3": (config(rope_scaling={"rope_type": "llama3", "factor": 8}), ["rope_scaling.low_freq_factor is missing"]),
     "rope by layer": (config(rope_parameters={"full_attention": {"rope_theta": 1e4}}), ["rope_parameters differ by kind of layer; a llama"]),
     "partial rotation": (config(partial_rotary_factor=0.5), ["config.json: partial_rotary_factor must be 1"]),
     "rope partial": (config(rope_parameters={"partial_rotary_factor": 0.5}), ["rope_parameters.partial_rotary_factor must be 1"]),
-    "bias": (config(attention_bias=True), ["attention_bias is true; only false is supported"]),
+    "bias": (config(attention_bias=True), ["self_attn.q_proj.bias is missing"]),
+    "bias of another class": (config(architectures=["MistralForCausalLM"], attention_bias=True), ["attention_bias is true; only false is"]),
+    "divisors": (config(rope_scaling={"rope_type": "longrope", "short_factor": [1.0]}), ["rope_scaling.long_factor is missing"]),
     "not causal": (config(is_causal=False), ["config.json: is_causal is false; only true is supported"]),
     "both directions": (config(use_bidirectional_attention=True), ["use_bidirectional_attention is true; only false is supported"]),
     "activation": (config(hidden_act="gelu"), ['hidden_act is "gelu"', '"silu"']),

@@ -3,6 +3,7 @@
 import gguf
 import numpy as np
 import first_layers
+from archs import ARCHS
 from gguf.quants import dequantize, quantize
 from random_blocks import BLOCKS, random_blocks
 
@@ -37,26 +38,35 @@ def in_f32(source, path):
     write(path, "llama", first_layers.fields(reader), tensors)
 
 
-def vectors(arch, n_layers, n_embd, head_dim, n_q, n_kv):
+def vectors(arch, n_layers, n_embd, head_dim, n_q, n_kv, n_ff, biases):
     """The norms and the biases of an architecture: two dicts of name to length."""
-    norms, biases = {"output_norm": n_embd}, {}
+    a = ARCHS[arch]
+    norms, offsets = {"output_norm": n_embd}, {}
+    q_norm, k_norm = dict(head=(head_dim, head_dim)).get(a.qk_norm, (n_q, n_kv))
+    of = dict(qkv=dict(attn_q=n_q, attn_k=n_kv, attn_v=n_kv), output=dict(attn_output=n_embd),
+              ffn={**({"ffn_gate": n_ff} if a.gated else {}), "ffn_up": n_ff, "ffn_down": n_embd})  # fmt: skip
     for i in range(n_layers):
-        sizes = dict(attn_norm=n_embd, ffn_norm=n_embd)
-        if arch in ("qwen3", "gemma3"):
-            sizes.update(attn_q_norm=head_dim, attn_k_norm=head_dim)
-        if arch == "gemma3":
-            sizes.update(post_attention_norm=n_embd, post_ffw_norm=n_embd)
-        norms.update({f"blk.{i}.{part}": n for part, n in sizes.items()})
-        if arch == "qwen2":
-            biases.update({f"blk.{i}.attn_{part}": n for part, n in dict(q=n_q, k=n_kv, v=n_kv).items()})
-    return norms, biases
+        sizes = {}
+        if a.before:
+            sizes |= {"attn_norm": n_embd} | ({} if a.parallel else {a.ffn_norm: n_embd})
+        if a.qk_norm:
+            sizes |= dict(attn_q_norm=q_norm, attn_k_norm=k_norm)
+        if a.behind:
+            sizes |= dict(post_attention_norm=n_embd, post_ffw_norm=n_embd)
+        norms |= {f"blk.{i}.{part}": n for part, n in sizes.items()}
+        for word in biases.split():
+            offsets |= {f"blk.{i}.{part}": n for part, n in of.get(word, {}).items()}
+    if "norm" in biases.split():
+        offsets |= {name: n for name, n in norms.items() if "_q_norm" not in name and "_k_norm" not in name}
+    return norms, offsets
 
 
 def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=160, n_ff=224, tied=False, arch="llama", **options):
-    """A model of random weights. types: the tensor types that its matrices take in turn. options: rope_factors (an array),
-    rope_linear (a factor), rope_base; replace_fields (name, in which ARCH. is the architecture, to (value, type)) and
+    """A model of random weights. types: the tensor types that its matrices take in turn. options: rope_freqs, rope_factors_long and _short (arrays),
+    rope_linear (a factor), rope_base, n_rot, biases (words of archs.Arch.biases); replace_fields (name, in which ARCH. is the architecture, to (value, type)) and
     replace_tensors (name to (values, type)), None to leave one out."""
     rng = np.random.default_rng(7)
+    a = ARCHS[arch]
     n_vocab = 3 + 256 + 2  # not a multiple of 16
     tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)] + ["a", "b"]
     kinds = [2, 3, 3] + [6] * 256 + [1, 1]
@@ -70,9 +80,9 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
         (f"{arch}.attention.head_count_kv", n_kv_heads, value.UINT32),
         (f"{arch}.attention.key_length", head_dim, value.UINT32),
         (f"{arch}.attention.value_length", head_dim, value.UINT32),
-        (f"{arch}.rope.dimension_count", head_dim, value.UINT32),
+        (f"{arch}.rope.dimension_count", options.get("n_rot", head_dim), value.UINT32),
         (f"{arch}.rope.freq_base", float(options.get("rope_base", 10000)), value.FLOAT32),
-        (f"{arch}.attention.layer_norm_rms_epsilon", 1e-5, value.FLOAT32),
+        (f"{arch}.attention.layer_norm{'' if a.layer_norm else '_rms'}_epsilon", 1e-5, value.FLOAT32),
         ("tokenizer.ggml.model", "llama", value.STRING),
         ("tokenizer.ggml.tokens", tokens, value.ARRAY, value.STRING),
         ("tokenizer.ggml.scores", [0.0] * n_vocab, value.ARRAY, value.FLOAT32),
@@ -89,11 +99,16 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
     if not tied:
         shapes["output"] = (n_vocab, n_embd)
     for i in range(n_layers):
-        shapes[f"blk.{i}.attn_q"] = (n_heads * head_dim, n_embd)
-        shapes[f"blk.{i}.attn_k"] = (n_kv_heads * head_dim, n_embd)
-        shapes[f"blk.{i}.attn_v"] = (n_kv_heads * head_dim, n_embd)
-        shapes[f"blk.{i}.attn_output"] = (n_embd, n_heads * head_dim)
-        shapes[f"blk.{i}.ffn_gate"] = shapes[f"blk.{i}.ffn_up"] = (n_ff, n_embd)
+        n_q, n_kv = n_heads * head_dim, n_kv_heads * head_dim
+        if a.fused:
+            shapes[f"blk.{i}.attn_qkv"] = (n_q + 2 * n_kv, n_embd)
+        else:
+            shapes |= {f"blk.{i}.attn_{part}": (n, n_embd) for part, n in dict(q=n_q, k=n_kv, v=n_kv).items()}
+        shapes[f"blk.{i}.attn_output"] = (n_embd, n_q)
+        if a.fused or a.fused_gate:
+            shapes[f"blk.{i}.ffn_up"] = (2 * n_ff, n_embd)
+        else:
+            shapes |= {f"blk.{i}.ffn_{part}": (n_ff, n_embd) for part in (("gate", "up") if a.gated else ("up",))}
         shapes[f"blk.{i}.ffn_down"] = (n_embd, n_ff)
     tensors = {}
     for i, (name, shape) in enumerate(shapes.items()):
@@ -103,13 +118,18 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
         else:
             values = rng.normal(0, deviation, shape).astype(np.float32)
         tensors[name + ".weight"] = (values, tensor_type)
-    norms, biases = vectors(arch, n_layers, n_embd, head_dim, n_heads * head_dim, n_kv_heads * head_dim)
+    norms, biases = vectors(arch, n_layers, n_embd, head_dim, n_heads * head_dim, n_kv_heads * head_dim, n_ff,
+                            options.get("biases", a.biases))  # fmt: skip
     for name, n in norms.items():
-        tensors[name + ".weight"] = (rng.normal(1, 0.2, n).clip(0.5, 2).astype(np.float32), Type.F32)
+        values = rng.normal(1, 0.2, n).clip(0.5, 2).astype(np.float32)
+        if a.qk_norm == "own" and name.endswith(("q_norm", "k_norm")):
+            values = values.reshape(-1, head_dim)
+        tensors[name + ".weight"] = (values, Type.F32)
     for name, n in biases.items():
         tensors[name + ".bias"] = (rng.normal(0, 0.5, n).astype(np.float32), Type.F32)
-    if "rope_factors" in options:
-        tensors["rope_freqs.weight"] = (np.asarray(options["rope_factors"], np.float32), Type.F32)
+    for name in ("rope_freqs", "rope_factors_long", "rope_factors_short"):
+        if name in options:
+            tensors[name + ".weight"] = (np.asarray(options[name], np.float32), Type.F32)
     for name, new in options.get("replace_fields", {}).items():
         name = name.replace("ARCH.", arch + ".")
         fields = [f for f in fields if f[0] != name] + ([(name, *new)] if new else [])

@@ -6,12 +6,36 @@ import struct
 import gguf
 import numpy as np
 import oracle
+from archs import ARCHS
 
 DTYPES = {"F32": "F32", "F16": "F16", "BF16": "BF16"}
-CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gemma3": "Gemma3ForCausalLM"}
+CLASSES = {
+    "llama": "LlamaForCausalLM", "mistral3": "Ministral3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
+    "gemma": "GemmaForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM",
+    "granite": "GraniteForCausalLM", "smollm3": "SmolLM3ForCausalLM", "olmo2": "Olmo3ForCausalLM", "exaone4": "Exaone4ForCausalLM",
+    "glm4": "Glm4ForCausalLM", "seed_oss": "SeedOssForCausalLM", "ernie4_5": "Ernie4_5ForCausalLM", "command-r": "CohereForCausalLM",
+    "cohere2": "Cohere2ForCausalLM", "hunyuan-dense": "HunYuanDenseV1ForCausalLM", "starcoder2": "Starcoder2ForCausalLM",
+}  # fmt: skip
+# Names of an architecture that differ from PARTS, and fields of its config.json beside those that all have.
+GEMMA = {"ffn_norm": "pre_feedforward_layernorm"}
+OTHER_PARTS = {
+    "gemma2": GEMMA, "gemma3": GEMMA,
+    "phi3": {"ffn_up": "mlp.gate_up_proj"},
+    "glm4": {"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm", "ffn_up": "mlp.gate_up_proj"},
+    "hunyuan-dense": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
+    "starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+}  # fmt: skip
+FIELDS = {
+    "gemma": {"hidden_act": "gelu_pytorch_tanh"},
+    "starcoder2": {"hidden_act": "gelu_pytorch_tanh", "use_bias": True},
+    "seed_oss": {"attention_bias": True},
+    "glm4": {"attention_bias": True},
+    "smollm3": {"no_rope_layer_interval": 4},
+}
 PARTS = {
     "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj", "attn_qkv": "self_attn.qkv_proj", "ffn_norm": "post_attention_layernorm",
+    "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
     "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
     "post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm",
 }  # fmt: skip
@@ -34,9 +58,8 @@ def hf_name(arch, name):
     if base in WHOLE:
         return f"{WHOLE[base]}.{kind}"
     _, layer, part = base.split(".")
-    if part == "ffn_norm":
-        part = "pre_feedforward_layernorm" if arch == "gemma3" else "post_attention_layernorm"
-    return f"model.layers.{layer}.{PARTS.get(part, part)}.{kind}"
+    name = OTHER_PARTS.get(arch, {}).get(part) or PARTS.get(part, part)
+    return f"model.layers.{layer}.{name}.{kind}"
 
 
 def tensors_of(path):
@@ -47,17 +70,36 @@ def tensors_of(path):
     d = reader.get_field(f"{arch}.attention.key_length").contents()
     out = {}
     for t in reader.tensors:
-        if t.name == "rope_freqs.weight":
+        if t.name.startswith("rope_"):
             continue
         data = np.asarray(t.data)
         shape = [int(n) for n in t.shape[::-1]]
         rows = data.reshape(shape[0], -1)
-        if arch == "llama" and t.name.endswith(("attn_q.weight", "attn_k.weight")):
+        if ARCHS[arch].permuted and t.name.split(".")[-2] in ("attn_q", "attn_k"):
             rows = oracle.halves(rows, n_heads if "attn_q" in t.name else n_kv, d)
-        if arch == "gemma3" and t.name.endswith("norm.weight"):
+        if arch.startswith("gemma") and t.name.endswith("norm.weight"):
             rows = rows - np.float32(1)
         out[hf_name(arch, t.name)] = (DTYPES[t.tensor_type.name], shape, np.ascontiguousarray(rows).tobytes())
     return arch, out
+
+
+def rope_scaling(arch, get, reader):
+    """The field of config.json that says the same as GGUF's keys and tensors."""
+    kind = get("rope.scaling.type")
+    scaling = {"rope_type": kind, "factor": get("rope.scaling.factor")}
+    if kind == "linear":
+        return scaling
+    scaling["original_max_position_embeddings"] = get("rope.scaling.original_context_length")
+    if kind == "longrope":
+        del scaling["factor"]
+        scaling["attention_factor"] = get("rope.scaling.attn_factor")
+        for name in ("long", "short"):
+            tensor = next(t for t in reader.tensors if t.name == f"rope_factors_{name}.weight")
+            scaling[name + "_factor"] = [float(x) for x in tensor.data]
+    if arch == "mistral3":
+        scaling |= {"mscale": 1.0, "mscale_all_dim": get("rope.scaling.yarn_log_multiplier"),
+                    "llama_4_scaling_beta": get("attention.temperature_scale")}  # fmt: skip
+    return scaling
 
 
 def config_of(path):
@@ -77,7 +119,6 @@ def config_of(path):
         "num_attention_heads": get("attention.head_count"),
         "num_key_value_heads": get("attention.head_count_kv"),
         "head_dim": get("attention.key_length"),
-        "rms_norm_eps": float(get("attention.layer_norm_rms_epsilon")),
         "rope_theta": get("rope.freq_base"),
         "vocab_size": len(reader.get_field("tokenizer.ggml.tokens").contents()),
         "tie_word_embeddings": not any(t.name == "output.weight" for t in reader.tensors),
@@ -87,14 +128,30 @@ def config_of(path):
         "rope_scaling": None,
         "sliding_window": get("attention.sliding_window"),
     }
+    a = ARCHS[arch]
+    eps = {"starcoder2": "norm_epsilon"}.get(arch, "layer_norm_eps" if a.layer_norm else "rms_norm_eps")
+    config[eps] = float(get("attention.layer_norm_epsilon" if a.layer_norm else "attention.layer_norm_rms_epsilon"))
+    config |= FIELDS.get(arch, {})
     if get("rope.scaling.type"):
-        config["rope_scaling"] = {"rope_type": "linear", "factor": get("rope.scaling.factor")}
-    if arch == "gemma3":
+        config["rope_scaling"] = rope_scaling(arch, get, reader)
+    if get("rope.dimension_count") != get("attention.key_length"):
+        config["partial_rotary_factor"] = get("rope.dimension_count") / get("attention.key_length")
+    if a.full_every and get("attention.sliding_window"):
+        kinds = ["full_attention", "sliding_attention"]
+        config["layer_types"] = [kinds[(i + 1) % a.full_every != 0] for i in range(get("block_count"))]
+    if arch == "granite":
+        config |= {"embedding_multiplier": get("embedding_scale"), "residual_multiplier": get("residual_scale"),
+                   "attention_multiplier": get("attention.scale"), "logits_scaling": get("logit_scale")}  # fmt: skip
+    if arch in ("command-r", "cohere2"):
+        config["logit_scale"] = get("logit_scale")
+    if arch in ("gemma2", "gemma3"):
         del config["hidden_act"]
-        config |= {"hidden_activation": "gelu_pytorch_tanh", "rope_local_base_freq": 10000, "sliding_window_pattern": 6,
-                   "query_pre_attn_scalar": get("attention.key_length"),
+        config |= {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": get("attention.key_length"),
                    "final_logit_softcapping": get("final_logit_softcapping"),
                    "attn_logit_softcapping": get("attn_logit_softcapping")}  # fmt: skip
+    if arch == "gemma3":
+        config.pop("layer_types", None)
+        config |= {"rope_local_base_freq": 10000, "sliding_window_pattern": 6}
     return config
 
 
