@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""usage: transformers_logits.py [NAME ...]
+
+Runs small models of Hugging Face Transformers in float64, and writes their configurations, shapes and logits to
+tests/chunkllama/model/transformers, which test_transformers.py compares with ChunkLlama's. Needs PyPI's `torch` and `transformers`.
+"""
+
+import json
+import pathlib
+import sys
+
+import torch
+
+# Transformers computes rotations and norms in float32 by name, whatever the type of the weights.
+torch.float32 = torch.float = torch.float64
+torch.Tensor.float = torch.Tensor.double
+
+import numpy as np  # noqa: E402
+import transformers  # noqa: E402
+
+MODELS = pathlib.Path(__file__).parents[2] / "tests" / "chunkllama" / "model"
+sys.path.insert(0, str(MODELS))
+from seeded_weights import N_VOCAB, PROMPTS, tokens, weights  # noqa: E402
+
+SHOWN = 9  # every ninth logit is kept
+
+SIZES = dict(vocab_size=N_VOCAB, hidden_size=128, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=2048, bos_token_id=1, eos_token_id=2, pad_token_id=0)  # fmt: skip
+HEADS = dict(head_dim=64)
+YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 128, "beta_fast": 32.0,
+        "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}  # fmt: skip
+LONG = {"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75, "original_max_position_embeddings": 128,
+        "short_factor": np.linspace(1, 2, 12).tolist(), "long_factor": np.linspace(1, 30, 12).tolist()}  # fmt: skip
+KINDS = dict(num_hidden_layers=4, sliding_window=48)
+CASES = {
+    "llama": ("Llama", HEADS | dict(attention_bias=True, mlp_bias=True)),
+    "ministral3": ("Ministral3", HEADS | dict(rope_parameters=YARN)),
+    "qwen3": ("Qwen3", HEADS),
+    "gemma": ("Gemma", HEADS),
+    "gemma2": ("Gemma2", HEADS | KINDS),
+    "phi3": ("Phi3", dict(rope_parameters=LONG, original_max_position_embeddings=128)),
+    "granite": ("Granite", dict(embedding_multiplier=6.0, residual_multiplier=0.3, attention_multiplier=0.2, logits_scaling=2.0)),
+    "smollm3": ("SmolLM3", dict(num_hidden_layers=4)),
+    "olmo2": ("Olmo2", {}),
+    "olmo3": ("Olmo3", KINDS),
+    "exaone4": ("Exaone4", KINDS),
+    "glm4": ("Glm4", HEADS),
+    "seed_oss": ("SeedOss", HEADS),
+    "ernie4_5": ("Ernie4_5", HEADS),
+    "cohere": ("Cohere", dict(use_qk_norm=True)),
+    "cohere2": ("Cohere2", KINDS),
+    "hunyuan": ("HunYuanDenseV1", HEADS),
+    "starcoder2": ("Starcoder2", dict(sliding_window=48)),
+}
+
+
+def case(name):
+    family, fields = CASES[name]
+    config = getattr(transformers, family + "Config")(**SIZES | fields)
+    config._attn_implementation = "eager"
+    model = getattr(transformers, family + "ForCausalLM")(config).double().eval()
+    shapes, state = {}, model.state_dict()
+    for key, tensor in state.items():
+        if key == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        shapes[key] = list(tensor.shape)
+        tensor.copy_(torch.from_numpy(weights(key, tensor.shape, name.startswith("gemma"))).double())
+    model.load_state_dict(state)
+    model.tie_weights()
+    with torch.no_grad():
+        logits = model(torch.tensor([tokens()])).logits[0].numpy()
+    rows = {n: [float(f"{x:.7g}") for x in logits[n - 1, ::SHOWN]] for n in PROMPTS}
+    likeliest = {n: int(logits[n - 1].argmax()) for n in PROMPTS}
+    return dict(config=json.loads(config.to_json_string()) | {"architectures": [family + "ForCausalLM"]}, tensors=shapes,
+                likeliest=likeliest, every=SHOWN, logits=rows)  # fmt: skip
+
+
+def main():
+    for name in sys.argv[1:] or CASES:
+        path = MODELS / "transformers" / f"{name}.json"
+        path.write_text(json.dumps(case(name), indent=0) + "\n")
+        print(path, path.stat().st_size, "bytes", flush=True)
+
+
+if __name__ == "__main__":
+    main()
