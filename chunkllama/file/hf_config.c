@@ -565,6 +565,40 @@ static bool has_text(cl_hf_config *c, const hf_class *class) {
     return true;
 }
 
+/* What classes need that is not supported, by the beginnings of their names. */
+static const char *needs_of(const char *name) {
+    static const struct {
+        const char *begin, *needs;
+    } others[] = {
+        {"DeepseekV", "multi-head latent attention"},
+        {"MiniCPM3", "multi-head latent attention"},
+        {"Glm4MoeLite", "multi-head latent attention"},
+        {"Qwen3Next", "recurrent layers (a gated delta rule)"},
+        {"Qwen3_5", "recurrent layers (a gated delta rule)"},
+        {"KimiLinear", "recurrent layers (a gated delta rule)"},
+        {"Mamba", "recurrent layers (state spaces)"},
+        {"Jamba", "recurrent layers (state spaces)"},
+        {"FalconH1", "recurrent layers (state spaces)"},
+        {"NemotronH", "recurrent layers (state spaces)"},
+        {"GraniteMoeHybrid", "recurrent layers (state spaces)"},
+        {"Lfm2", "recurrent layers (short convolutions)"},
+        {"Rwkv", "recurrent layers (RWKV)"},
+        {"Bert", "attention in both directions, as an encoder does"},
+        {"Roberta", "attention in both directions, as an encoder does"},
+        {"XLMRoberta", "attention in both directions, as an encoder does"},
+        {"ModernBert", "attention in both directions, as an encoder does"},
+        {"NomicBert", "attention in both directions, as an encoder does"},
+        {"T5", "an encoder beside the decoder"},
+        {"Gemma3n", "layers whose attention has unlike shapes"},
+        {"Gemma4", "layers whose attention has unlike shapes"},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strncmp(name, others[i].begin, strlen(others[i].begin)) == 0) return others[i].needs;
+    const bool experts =
+        strstr(name, "Moe") || strstr(name, "MoE") || strncmp(name, "Mixtral", 7) == 0 || strncmp(name, "GptOss", 6) == 0;
+    return experts ? "mixtures of experts" : NULL;
+}
+
 static const hf_class *find_class(cl_hf_config *c) {
     cl_json_doc *doc = &c->doc;
     const json_t *list = cl_json_doc_field(doc, doc->root, "", "architectures", CL_JSON_KIND_ARRAY, true);
@@ -581,7 +615,11 @@ static const hf_class *find_class(cl_hf_config *c) {
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%.*s", i ? ", " : "", (int)(end - classes[i].names),
                                  classes[i].names);
     }
-    if (doc->status == CL_OK)
+    const char *needs = name ? needs_of(name) : NULL;
+    if (needs)
+        cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "architectures is \"%.60s\", which needs %s; that is not supported", name,
+                         needs);
+    else if (doc->status == CL_OK)
         cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "architectures is \"%.60s\"; supported, each with ForCausalLM behind it: %s",
                          name ? name : "", known);
     return NULL;

@@ -108,6 +108,35 @@ static const cl_arch table[] = {
 };
 enum { N_ARCHS = sizeof table / sizeof *table };
 
+/* Architectures that are not supported, and what they need. */
+static const struct {
+    const char *names, *needs; /* names are separated by spaces */
+} others[] = {
+    {"deepseek2 deepseek2-ocr deepseek32 deepseek4 glm-dsa minicpm3 mistral4 plm", "multi-head latent attention"},
+    {"qwen3next qwen35 qwen35moe kimi-linear", "recurrent layers (a gated delta rule)"},
+    {"mamba mamba2 jamba falcon-h1 nemotron_h nemotron_h_moe granitehybrid plamo2", "recurrent layers (state spaces)"},
+    {"lfm2 lfm2moe", "recurrent layers (short convolutions)"},
+    {"rwkv6 rwkv6qwen2 rwkv7 arwkv7", "recurrent layers (RWKV)"},
+    {"bert modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert gemma-embedding t5encoder",
+     "attention in both directions, as an encoder does"},
+    {"t5", "an encoder beside the decoder"},
+    {"clip", "a vision tower, and has no model of text"},
+    {"gemma3n gemma4", "layers whose attention has unlike shapes"},
+    {"llama4 qwen2moe qwen3moe qwen3vlmoe gpt-oss granitemoe olmoe glm4moe ernie4_5-moe phimoe deepseek dots1 bailingmoe "
+     "bailingmoe2 "
+     "hunyuan-moe minimax-m2 exaone-moe grok dbrx arctic",
+     "mixtures of experts"},
+};
+
+static bool has_name(const char *names, cl_str name) {
+    for (; *names; names += strspn(names, " ")) {
+        const size_t n = strcspn(names, " ");
+        if (n == name.size && memcmp(names, name.data, n) == 0) return true;
+        names += n;
+    }
+    return false;
+}
+
 cl_status cl_arch_find(cl_str name, const cl_arch **found, cl_error *error) {
     char names[400], shown[40];
     size_t used = 0;
@@ -118,6 +147,10 @@ cl_status cl_arch_find(cl_str name, const cl_arch **found, cl_error *error) {
         }
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", table[i].name);
     }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (has_name(others[i].names, name))
+            return cl_fail(error, CL_ERR_UNSUPPORTED, "general.architecture is \"%s\", which needs %s; that is not supported",
+                           cl_str_show(name, shown, sizeof shown), others[i].needs);
     return cl_fail(error, CL_ERR_UNSUPPORTED, "general.architecture is \"%s\"; supported: %s",
                    cl_str_show(name, shown, sizeof shown), names);
 }

@@ -205,7 +205,7 @@ def test_info_says_what_is_missing(chunkllama, tmp_path):
     assert re.search(r"^loads +no$", out, re.M)
     assert re.search(r"^missing +weights of type NVFP4, which 2 tensors have$", out, re.M)
     assert re.search(r"^missing +weights of another type, which 1 tensor has$", out, re.M)
-    assert re.search(r'^missing +general\.architecture is "qwen3next"; supported: ', out, re.M)
+    assert re.search(r'^missing +general\.architecture is "qwen3next", which needs recurrent layers', out, re.M)
     assert re.search(r"^memory +0\.0 MB of weights that can be read$", out, re.M)
     out = chunkllama("info", gguf_with_types(tmp_path / "y.gguf", "llama", f32)).stdout
     assert re.search(r"^missing +the file has no integer llama\.block_count", out, re.M)
@@ -220,7 +220,7 @@ def test_info_of_a_folder_that_does_not_load(chunkllama, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(15))
     out = chunkllama("info", "--tensors", tmp_path).stdout
     assert re.search(r"^architecture +NewForCausalLM$", out, re.M) and re.search(r"^loads +no$", out, re.M)
-    assert re.search(r'^missing +\S+config\.json: architectures is "NewForCausalLM"; supported: ', out, re.M)
+    assert re.search(r'^missing +\S+config\.json: architectures is "NewForCausalLM"; supported, each with ForCausalLM behind it: ', out, re.M)
     assert re.search(r"^memory +0\.0 MB of weights in F32, F16 and BF16$", out, re.M)
     assert re.search(r"^  text_config\.num_hidden_layers +f64 +3$", out, re.M)
     assert re.search(r"^  quantization_config\.quant_method +string +fp8$", out, re.M)
@@ -253,7 +253,7 @@ def test_error_about_a_hostile_file(chunkllama, tmp_path):
     (tmp_path / "x.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + body)
     error = chunkllama("tokenize", "-m", tmp_path / "x.gguf", "x", status=1).stderr
     assert error == ("chunkllama tokenize: tokenizer.ggml.model: '?]0;owned??[31mX' is not supported; "
-                     "known are gpt2 and llama\n")
+                     "known are gpt2, llama and gemma4\n")
 
 
 def test_tokenize(chunkllama, tmp_path):

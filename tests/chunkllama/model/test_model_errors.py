@@ -144,3 +144,15 @@ def test_the_log_warns_of_a_missing_pre_tokenizer(chunkllama_bin, chunkllama, tm
     assert " warn  text may become wrong tokens " in log and "tokenizer.ggml.pre" in log
     doctor = chunkllama("doctor", path, status=1).stdout
     assert "warn  tokenizer  the file has no tokenizer.ggml.pre" in doctor and "; convert the model with a newer converter" in doctor
+
+
+@pytest.mark.parametrize("name, needs", [("mamba", "recurrent layers (state spaces)"), ("deepseek2", "multi-head latent attention"),
+                                         ("bert", "attention in both directions"), ("clip", "a vision tower, and has no model of text"),
+                                         ("qwen3moe", "mixtures of experts")])  # fmt: skip
+def test_architectures_that_need_more(bin_dir, tmp_path, name, needs):
+    path = tmp_path / "model.gguf"
+    write_gguf.write(path, name, [], {"output_norm.weight": ONE})
+    (tmp_path / "ids.json").write_text("[1]")
+    command = [bin_dir / "logits_dump", path, tmp_path / "ids.json", tmp_path / "out.npy"]
+    error = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False).stderr
+    assert f'general.architecture is "{name}", which needs {needs}' in error and "not supported" in error
