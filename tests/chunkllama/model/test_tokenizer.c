@@ -466,6 +466,12 @@ static void long_words(void **state) {
     free(text);
 }
 
+/* PCRE2's compiler, which is not there for a hardened service. */
+static bool jit = true;
+int __real_pcre2_jit_compile_8(void *code, uint32_t options);
+int __wrap_pcre2_jit_compile_8(void *code, uint32_t options);
+int __wrap_pcre2_jit_compile_8(void *code, uint32_t options) { return jit ? __real_pcre2_jit_compile_8(code, options) : -1; }
+
 /*
  * Long runs of each kind with each of the rules. Where one looked at the rest of a run from each of its characters, or took
  * memory for each, they would take minutes, or fail.
@@ -511,15 +517,18 @@ static void long_runs(void **state) {
     for (size_t u = 0; u < N_UNITS; u++) {
         const size_t unit = strlen(units[u]), n = u + N_LONG < N_UNITS ? SHORT : LONG;
         for (size_t i = 0; i + 1 < n; i++) text[size++] = units[u][i % unit];
-        text[size++] = 'x';
+        text[size++] = units[u][0] == ' ' ? '1' : 'x';
     }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const small_vocab v = byte_level_vocab(names[i]);
+    for (size_t i = 0; i < 2 * sizeof names / sizeof *names; i++) {
+        const char *name = names[i / 2];
+        const small_vocab v = byte_level_vocab(name);
+        jit = i % 2;
         fixture f = open_tokenizer(&v);
+        jit = true;
         const clock_t start = clock();
         cl_token_list ids = {0};
         cl_error error = {0};
-        if (cl_tokenizer_encode(f.tok, text, size, false, &ids, &error) != CL_OK) fail_msg("%s: %s", names[i], error.message);
+        if (cl_tokenizer_encode(f.tok, text, size, false, &ids, &error) != CL_OK) fail_msg("%s: %s", name, error.message);
         assert_true(clock() - start < 10 * CLOCKS_PER_SEC);
         assert_true(ids.n > size - 10); /* a token a byte, but for composed marks */
         cl_token_list_free(&ids);
