@@ -26,6 +26,7 @@ struct cl_reply {
     int32_t n_calls; /* that have begun */
     bool in_array;   /* the calls are elements of an array */
     bool is_marked;  /* a marker precedes the calls */
+    bool opens;      /* the marker before each call is still to come */
     /* White space beside markers is left out. What ends a part is kept here until it is known whether a marker follows. */
     reply_text space;
     bool has_content, has_reasoning; /* other than white space */
@@ -148,6 +149,12 @@ static void read_again(cl_reply *r) {
 
 typedef enum match { MATCH_NONE, MATCH_PART, MATCH_WHOLE } match;
 
+/* A marker without the white space before it. */
+static const char *without_space(const char *marker) {
+    while (reply_is_space(*marker)) marker++;
+    return marker;
+}
+
 /* Whether the text that was read is a marker or its beginning, from byte `from` on. */
 static match match_marker(const cl_reply *r, const char *marker, size_t from) {
     const size_t size = strlen(marker), n = r->at - from;
@@ -155,13 +162,12 @@ static match match_marker(const cl_reply *r, const char *marker, size_t from) {
     return n == size ? MATCH_WHOLE : MATCH_PART;
 }
 
-/* The same of several markers: the longest match. */
-static match match_any(const cl_reply *r, const char *const *markers, size_t n, size_t from) {
+static match longer(match a, match b) { return a > b ? a : b; }
+
+/* The same of a list of markers, which may be NULL: the longest match. */
+static match match_any(const cl_reply *r, const char *const *markers, size_t from) {
     match best = MATCH_NONE;
-    for (size_t i = 0; i < n; i++) {
-        const match m = match_marker(r, markers[i], from);
-        if (m > best) best = m;
-    }
+    for (; markers && *markers; markers++) best = longer(best, match_marker(r, *markers, from));
     return best;
 }
 
@@ -170,22 +176,27 @@ static bool takes_other_forms(const cl_reply *r) {
     return r->options.format->syntax == CL_REPLY_JSON && !r->options.constrained;
 }
 
-/* Around JSON, models also write <tool_calls>, as Apriel does, whatever marker the template names. */
+/* Grammars write the first marker alone. */
 static match match_begin(const cl_reply *r, size_t from) {
-    const char *const markers[] = {r->options.format->begin, CL_REPLY_CALLS_BEGIN};
-    const bool is_bare = r->options.format->syntax == CL_REPLY_BARE && r->options.constrained; /* as grammars write them */
-    return is_bare ? MATCH_NONE : match_any(r, markers, takes_other_forms(r) ? 2 : 1, from);
+    const cl_reply_format *f = r->options.format;
+    const bool is_bare = f->syntax == CL_REPLY_BARE && r->options.constrained;
+    return longer(is_bare ? MATCH_NONE : match_marker(r, f->begin, from),
+                  r->options.constrained ? MATCH_NONE : match_any(r, f->begins, from));
 }
 
+/* The marker before a call inside of those around all of them. */
+static match match_open(const cl_reply *r, size_t from) { return match_marker(r, r->options.format->open, from); }
+
 static match match_end(const cl_reply *r, size_t from) {
-    const char *const markers[] = {r->options.format->end, CL_REPLY_CALLS_END};
-    return match_any(r, markers, r->options.format->syntax == CL_REPLY_JSON ? 2 : 1, from);
+    const cl_reply_format *f = r->options.format;
+    return longer(match_marker(r, f->end, from),
+                  f->syntax == CL_REPLY_JSON ? match_marker(r, CL_REPLY_CALLS_END, from) : MATCH_NONE);
 }
 
 /* A call may follow the text that was read; otherwise that text is plain. */
 static void begin_call(cl_reply *r, bool is_marked) {
     r->is_marked = is_marked;
-    r->in_array = false;
+    r->in_array = r->opens = false;
     r->n_plain = r->at - r->start;
     r->state = REPLY_BEFORE_CALL;
 }
@@ -203,7 +214,7 @@ static void pass_thought_marker(cl_reply *r, reply_state state) {
 /* Whether a call without a marker may begin with a byte. */
 static bool begins_bare_call(const cl_reply_format *f, char byte) {
     const bool is_letter = (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || byte == '_';
-    return (f->syntax == CL_REPLY_BARE && byte == '{') || (f->syntax == CL_REPLY_PYTHON && byte == '[') ||
+    return (f->syntax == CL_REPLY_BARE && byte == '{') || (f->syntax == CL_REPLY_PYTHON && !f->begin[0] && byte == '[') ||
            (f->syntax == CL_REPLY_RECIPIENT && is_letter);
 }
 
@@ -212,18 +223,23 @@ static void read_text(cl_reply *r) {
     const bool fresh = !r->has_content; /* only the beginning of a reply is reasoning, or a call without a marker */
     /* Functionary writes a marker also before content. */
     const bool may_call = (r->options.tools || f->syntax == CL_REPLY_RECIPIENT) && r->n_calls < CL_REPLY_MAX_CALLS;
-    const match thinks = sees_reasoning(r) && fresh ? match_marker(r, f->think, r->start) : MATCH_NONE;
+    const match thinks = sees_reasoning(r) && (fresh || f->rethinks) ? match_marker(r, f->think, r->start) : MATCH_NONE;
     const match calls = may_call ? match_begin(r, r->start) : MATCH_NONE;
-    /* Qwen3-Coder leaves its marker out at times. */
-    const match function = may_call && takes_other_forms(r) ? match_marker(r, "<function=", r->start) : MATCH_NONE;
+    const match around = match_any(r, f->around, r->start);
+    /* The first of two markers is left out at times. */
+    const match opens = may_call && !r->options.constrained ? match_open(r, r->start) : MATCH_NONE;
+    const match function = may_call && takes_other_forms(r) ? match_marker(r, f->tags->begin, r->start) : MATCH_NONE;
     if (thinks == MATCH_WHOLE) {
         pass_thought_marker(r, REPLY_IN_REASONING);
-    } else if (calls == MATCH_WHOLE) {
+    } else if (calls == MATCH_WHOLE || opens == MATCH_WHOLE) {
         begin_call(r, true);
+        r->opens = f->open[0] && opens != MATCH_WHOLE;
+    } else if (around == MATCH_WHOLE) {
+        release(r);
     } else if (function == MATCH_WHOLE || (may_call && fresh && begins_bare_call(f, r->held.data[r->start]))) {
         begin_call(r, false);
         r->at = r->start; /* these bytes belong to the call */
-    } else if (thinks == MATCH_NONE && calls == MATCH_NONE && function == MATCH_NONE) {
+    } else if (longer(longer(thinks, calls), longer(longer(around, opens), function)) == MATCH_NONE) {
         r->n_plain = 1;
         give_up(r);
     }
@@ -252,12 +268,31 @@ static void begin_reader(cl_reply *r) {
     r->state = REPLY_IN_CALL;
 }
 
+/* Read the marker before a call, behind the one before all calls. */
+static void read_open(cl_reply *r) {
+    size_t from = r->start + r->n_plain;
+    while (from < r->at && reply_is_space(r->held.data[from])) from++;
+    if (from == r->at) return;
+    const match m = match_open(r, from);
+    if (m == MATCH_NONE) give_up(r);
+    r->opens = m == MATCH_PART;
+}
+
+/* Whether calls may be elements of an array. */
+static bool may_have_array(const cl_reply_format *f) {
+    return f->syntax == CL_REPLY_JSON || f->syntax == CL_REPLY_BARE || f->syntax == CL_REPLY_MISTRAL ||
+           f->syntax == CL_REPLY_PYTHON;
+}
+
 static void read_before_call(cl_reply *r) {
     const char byte = r->held.data[r->at - 1];
-    const cl_reply_syntax syntax = r->options.format->syntax;
-    const bool is_name = syntax == CL_REPLY_RECIPIENT; /* which follows the marker at once */
-    if (reply_is_space(byte) && !is_name) return;
-    if (byte == '[' && !r->in_array && syntax != CL_REPLY_GEMMA && !is_name) {
+    const cl_reply_format *f = r->options.format;
+    if (r->opens) {
+        read_open(r);
+        return;
+    }
+    if (reply_is_space(byte) && f->syntax != CL_REPLY_RECIPIENT) return; /* whose name follows the marker at once */
+    if (byte == '[' && !r->in_array && may_have_array(f)) {
         r->in_array = true;
         return;
     }
@@ -294,8 +329,9 @@ enum { MAX_SEPARATORS = 64 };
 
 /* Another call may follow in the same array or behind the same marker; then the marker of the end. */
 static void read_after_call(cl_reply *r) {
-    const cl_reply_syntax syntax = r->options.format->syntax;
-    const bool again = r->n_calls < CL_REPLY_MAX_CALLS && (r->in_array || syntax == CL_REPLY_BARE || takes_other_forms(r));
+    const cl_reply_format *f = r->options.format;
+    const bool more = r->n_calls < CL_REPLY_MAX_CALLS;
+    const bool again = more && (r->in_array || f->syntax == CL_REPLY_BARE || takes_other_forms(r));
     size_t i = r->start;
     while (i < r->at && i - r->start < MAX_SEPARATORS && is_separator(r, r->held.data[i])) i++;
     if (i == r->at && r->held.data[i - 1] == ']') {
@@ -303,15 +339,23 @@ static void read_after_call(cl_reply *r) {
         release(r);
     }
     if (i == r->at) return;
-    const match end = match_end(r, i);
+    const match end = match_end(r, i), close = match_marker(r, without_space(f->close), i);
+    const match opens = more ? match_open(r, i) : MATCH_NONE;
+    const match tag = more && f->syntax == CL_REPLY_TAGS ? match_marker(r, f->tags->begin, i) : MATCH_NONE;
     if (end == MATCH_WHOLE) {
         r->state = REPLY_IN_TEXT;
         release(r);
-    } else if (end == MATCH_NONE && again && (syntax == CL_REPLY_PYTHON || r->held.data[i] == '{')) {
+    } else if (close == MATCH_WHOLE) {
+        release(r);
+    } else if (opens == MATCH_WHOLE) {
+        begin_call(r, true);
+    } else if (longer(longer(end, close), longer(opens, tag)) == MATCH_PART) {
+        return;
+    } else if (tag == MATCH_WHOLE || (again && (f->syntax == CL_REPLY_PYTHON || r->held.data[i] == '{'))) {
         r->n_plain = i + 1 - r->start;
         begin_reader(r);
         r->at = i;
-    } else if (end == MATCH_NONE) {
+    } else {
         read_again(r);
     }
 }

@@ -22,13 +22,15 @@
 
 /* How a call is written after its marker. */
 typedef enum cl_reply_syntax {
-    CL_REPLY_JSON, /* {"name": ..., "arguments": {...}}, one or several, also as an array; or Qwen3-Coder's <function=NAME> */
+    CL_REPLY_JSON,      /* {"name": ..., "arguments": {...}}, one or several, also as an array; or tags around each argument */
+    CL_REPLY_NAMED,     /* NAME, text up to a marker, and {...} (gpt-oss, Kimi, DeepSeek) */
+    CL_REPLY_TAGS,      /* NAME, and tags around each argument (GLM, MiniMax); or JSON */
     CL_REPLY_FUNCTION,  /* NAME>{...}</function>, behind <function= (Functionary 3.1) */
     CL_REPLY_RECIPIENT, /* NAME and {...} on the next line, behind >>> or where the reply begins; behind "all" content (3.2) */
     CL_REPLY_BARE,      /* JSON, also without the marker, if it is all that the model writes; the name must be a tool's */
     CL_REPLY_MISTRAL,   /* NAME[ARGS]{...}, or the array [{"name", "arguments"}, ...] of earlier models */
-    CL_REPLY_PYTHON,    /* [NAME(key='text', key=1), ...] as all that the model writes; the names must be tools' */
-    CL_REPLY_GEMMA,     /* call:NAME{key:<escape>text<escape>,...} */
+    CL_REPLY_PYTHON,    /* [NAME(key='text', key=1), ...], without a marker as all that the model writes, of tools' names */
+    CL_REPLY_GEMMA,     /* call:NAME{key:QUOTEtextQUOTE,...} */
     CL_REPLY_N_SYNTAXES
 } cl_reply_syntax;
 
@@ -38,12 +40,36 @@ enum { CL_REPLY_MAX_MARKER = 64 };
 #define CL_REPLY_CALLS_BEGIN "<tool_calls>"
 #define CL_REPLY_CALLS_END   "</tool_calls>"
 
-/* How the models of a family write. Markers are terminated and at most 63 bytes long. */
+/* The texts of a form in which each argument has tags of its own. Between them there may be white space. */
+typedef struct cl_reply_tags {
+    const char *begin, *named; /* around the function's name; named "": white space or a tag ends it */
+    const char *key, *value;   /* before an argument's key, and between it and the value: a string as it is, or JSON */
+    const char *value_end;
+    const char *end; /* behind the last argument */
+    bool lines;      /* a line end at the beginning and the end of a value does not count */
+} cl_reply_tags;
+
+/*
+ * How the models of a family write. Markers are terminated; arrays of them are at most 63 bytes long, and pointers refer to
+ * static text: "" where there is none. Lists end with NULL.
+ */
 typedef struct cl_reply_format {
     const char *name; /* of the family, static */
     cl_reply_syntax syntax;
-    bool array;                                                   /* several calls are elements of one array */
-    const char *arguments;                                        /* the name of the arguments in JSON calls, static */
+    bool array;                            /* several calls are elements of one array */
+    bool single;                           /* a reply has one call */
+    bool tagged;                           /* of CL_REPLY_JSON: the template shows tags instead of JSON */
+    const cl_reply_tags *tags;             /* of CL_REPLY_JSON, _FUNCTION and _TAGS */
+    const char *function, *arguments, *id; /* the keys in JSON calls; id: NULL: none */
+    const char *open, *close;              /* of CL_REPLY_NAMED: around each call, inside of begin and end */
+    const char *prefix;                    /* of CL_REPLY_NAMED: before the name; may be left out */
+    bool numbered;                         /* of CL_REPLY_NAMED: the name ends with :, and the call's number */
+    const char *between;       /* of CL_REPLY_NAMED: text behind the name; its last marker is before the arguments */
+    const char *quote;         /* of CL_REPLY_GEMMA: before and behind a string */
+    const char *const *begins; /* with which a call begins at times, instead of `begin` */
+    const char *const *around; /* around content, which are left out; the first one begins an answer. NULL: none */
+    const char *resume;        /* between reasoning and what follows */
+    bool rethinks;             /* reasoning may begin anywhere */
     char begin[CL_REPLY_MAX_MARKER], end[CL_REPLY_MAX_MARKER];    /* around each call; end "": none */
     char think[CL_REPLY_MAX_MARKER], answer[CL_REPLY_MAX_MARKER]; /* around reasoning, e.g. <think>, </think>; "": none */
     char stop[CL_REPLY_MAX_MARKER]; /* a special token behind the last call, with which the client would go on; "": none */
@@ -92,6 +118,7 @@ typedef struct cl_reply_part {
 enum {
     CL_REPLY_MAX_CALLS = 128, /* further ones are content */
     CL_REPLY_MAX_NAME = 256,  /* bytes */
+    CL_REPLY_MAX_HEADER = 96, /* bytes between the name and the arguments */
     CL_REPLY_MAX_DEPTH = 128, /* levels of nested objects and arrays in arguments */
     CL_REPLY_MAX_HELD = 65536 /* bytes of a call before its name */
 };

@@ -1,4 +1,5 @@
-/* The functions that all forms of calls share, and the forms with JSON: that of most models, and Mistral's. */
+/* The functions that all forms of calls share, and the forms with JSON: that of most models, Mistral's, and those with names
+ * before it. */
 #include "reply_call.h"
 
 #include <stdlib.h>
@@ -98,8 +99,10 @@ static reply_verdict begin_value(reply_call *c, char byte) {
     if (key_is(c, "arguments") || key_is(c, "parameters") || key_is(c, c->options->format->arguments))
         return reply_call_begin_arguments(c, byte);
     if (byte != '"') return REPLY_BROKEN;
-    if (key_is(c, "name") || key_is(c, "function")) return c->named ? REPLY_BROKEN : reply_call_go(c, CALL_NAME);
-    return key_is(c, "type") || key_is(c, "id") ? reply_call_go(c, CALL_SKIP) : REPLY_BROKEN;
+    if (key_is(c, "name") || key_is(c, "function") || key_is(c, c->options->format->function))
+        return c->named ? REPLY_BROKEN : reply_call_go(c, CALL_NAME);
+    const char *id = c->options->format->id;
+    return key_is(c, "type") || key_is(c, "id") || (id && key_is(c, id)) ? reply_call_go(c, CALL_SKIP) : REPLY_BROKEN;
 }
 
 static reply_verdict read_key(reply_call *c, char byte) {
@@ -177,9 +180,69 @@ static reply_verdict read_recipient(reply_call *c, char byte) {
     return reply_call_end_name(c, CALL_VALUE);
 }
 
+/* ---- A name, text that ends with a marker, and the arguments ---- */
+
+/* The last marker in a text, or the text, without the white space around it. */
+static cl_str last_marker(const char *text) {
+    cl_str marker = cl_str_of(text);
+    while (marker.size > 0 && reply_is_space(marker.data[marker.size - 1])) marker.size--;
+    if (marker.size > 0 && marker.data[marker.size - 1] == '>') {
+        const char *begin = marker.data + marker.size;
+        while (begin > marker.data && *begin != '<') begin--;
+        return (cl_str){begin, (size_t)(marker.data + marker.size - begin)};
+    }
+    for (; marker.size > 0 && reply_is_space(*marker.data); marker.size--) marker.data++;
+    return marker;
+}
+
+/* Take the format's prefix, and the number of the call, away from the name. */
+static void strip_name(reply_call *c) {
+    const cl_reply_format *f = c->options->format;
+    reply_text *name = &c->name;
+    const size_t n_prefix = strlen(f->prefix);
+    if (n_prefix > 0 && name->size > n_prefix && memcmp(name->data, f->prefix, n_prefix) == 0)
+        memmove(name->data, name->data + n_prefix, name->size -= n_prefix);
+    size_t size = name->size;
+    while (size > 0 && name->data[size - 1] >= '0' && name->data[size - 1] <= '9') size--;
+    if (f->numbered && size > 1 && size < name->size && name->data[size - 1] == ':') name->size = size - 1;
+}
+
+/* A byte between the name, which it may end, and the arguments. */
+static reply_verdict read_header(reply_call *c, char byte) {
+    const cl_str marker = last_marker(c->options->format->between);
+    if (byte == '{' || c->key.size == CL_REPLY_MAX_HEADER) return REPLY_BROKEN;
+    reply_text_add(&c->key, &byte, 1);
+    const bool ends = c->key.size >= marker.size && byte == marker.data[marker.size - 1] &&
+                      memcmp(c->key.data + c->key.size - marker.size, marker.data, marker.size) == 0;
+    return ends ? reply_call_go(c, CALL_VALUE) : REPLY_MORE;
+}
+
+static reply_verdict read_named(reply_call *c, char byte) {
+    switch (c->state) {
+    case CALL_NAME:
+        if (!reply_is_space(byte) && byte != '<') return byte == '{' ? REPLY_BROKEN : reply_call_add_to_name(c, byte);
+        strip_name(c);
+        return reply_call_end_name(c, CALL_HEADER) == REPLY_MORE ? read_header(c, byte) : REPLY_BROKEN;
+    case CALL_HEADER: return read_header(c, byte);
+    case CALL_ARGUMENTS: return reply_call_add_json(c, &byte, 1);
+    default: return reply_is_space(byte) ? REPLY_MORE : reply_call_begin_arguments(c, byte);
+    }
+}
+
 /* ---- All ---- */
 
 static bool may_begin_name(char byte) { return byte == '_' || (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z'); }
+
+/* Whether arguments have tags, as the template shows it. */
+static bool is_tagged(const reply_call *c) { return c->options->format->syntax == CL_REPLY_TAGS || c->options->format->tagged; }
+
+static reply_verdict open_tags(reply_call *c, char byte) {
+    const char *begin = c->options->format->tags->begin;
+    c->form = CALL_FORM_TAGS;
+    if (*begin) return byte == *begin ? expect(c, begin) : REPLY_BROKEN;
+    c->state = CALL_NAME;
+    return reply_call_read(c, byte);
+}
 
 static reply_verdict open_call(reply_call *c, char byte) {
     const cl_reply_syntax syntax = c->options->format->syntax;
@@ -193,16 +256,17 @@ static reply_verdict open_call(reply_call *c, char byte) {
         c->state = CALL_NAME;
         return may_begin_name(byte) ? reply_call_add_to_name(c, byte) : REPLY_BROKEN;
     }
-    if (syntax == CL_REPLY_FUNCTION || syntax == CL_REPLY_RECIPIENT) {
-        c->form = syntax == CL_REPLY_FUNCTION ? CALL_FORM_QWEN : CALL_FORM_RECIPIENT;
+    if (syntax == CL_REPLY_FUNCTION || syntax == CL_REPLY_RECIPIENT || syntax == CL_REPLY_NAMED) {
+        c->form = syntax == CL_REPLY_FUNCTION    ? CALL_FORM_TAGS
+                  : syntax == CL_REPLY_RECIPIENT ? CALL_FORM_RECIPIENT
+                                                 : CALL_FORM_NAMED;
         c->state = CALL_NAME;
         return reply_call_read(c, byte);
     }
-    if (byte == '{') return reply_call_go(c, CALL_KEY);
+    if (byte == '{') return is_tagged(c) && c->options->constrained ? REPLY_BROKEN : reply_call_go(c, CALL_KEY);
     if (syntax == CL_REPLY_MISTRAL) return begin_mistral(c, byte);
-    if (syntax != CL_REPLY_JSON || byte != '<' || c->options->constrained) return REPLY_BROKEN;
-    c->form = CALL_FORM_QWEN;
-    return expect(c, "<function=");
+    if (!is_tagged(c) && (syntax != CL_REPLY_JSON || c->options->constrained)) return REPLY_BROKEN;
+    return open_tags(c, byte);
 }
 
 /* A byte of a call in JSON or in Mistral's form. */
@@ -233,7 +297,8 @@ reply_verdict reply_call_read(reply_call *c, char byte) {
     if (c->state == CALL_OPEN) return open_call(c, byte);
     if (c->state == CALL_WORD) return read_word(c, byte);
     switch (c->form) {
-    case CALL_FORM_QWEN: return reply_qwen_read(c, byte);
+    case CALL_FORM_NAMED: return read_named(c, byte);
+    case CALL_FORM_TAGS: return reply_tags_read(c, byte);
     case CALL_FORM_GEMMA: return reply_gemma_read(c, byte);
     case CALL_FORM_PYTHON: return reply_python_read(c, byte);
     case CALL_FORM_RECIPIENT: return read_recipient(c, byte);

@@ -72,7 +72,8 @@ typedef enum reply_call_state {
     CALL_TAG, /* Mistral's [ARGS] and [CALL_ID] */
     CALL_ID,
     CALL_WORD,      /* `word`, then the name */
-    CALL_PARAMETER, /* Qwen3-Coder: between parameters */
+    CALL_HEADER,    /* between the name and the marker of the arguments */
+    CALL_PARAMETER, /* tags: between parameters */
     CALL_PARAMETER_KEY,
     CALL_PARAMETER_VALUE
 } reply_call_state;
@@ -81,23 +82,31 @@ typedef enum reply_call_state {
 typedef struct reply_call {
     const cl_reply_options *options;
     bool must_know; /* the name must be a tool's */
-    enum { CALL_FORM_JSON, CALL_FORM_MISTRAL, CALL_FORM_QWEN, CALL_FORM_GEMMA, CALL_FORM_PYTHON, CALL_FORM_RECIPIENT } form;
+    enum {
+        CALL_FORM_JSON,
+        CALL_FORM_MISTRAL,
+        CALL_FORM_NAMED,
+        CALL_FORM_TAGS,
+        CALL_FORM_GEMMA,
+        CALL_FORM_PYTHON,
+        CALL_FORM_RECIPIENT
+    } form;
     reply_call_state state;
     bool begun; /* name and the arguments so far may be reported */
     bool has_arguments, named;
     const json_t *function; /* of the tool that is called; NULL: no tool has the name */
     reply_text name;        /* the owner empties it once it is reported */
     reply_text arguments;   /* JSON text that was not reported yet; the owner empties it once the call has begun */
-    reply_text key;         /* that is being read; of a parameter or tag */
+    reply_text key;         /* that is being read; of a parameter or tag; the text behind a name */
     reply_text value;       /* of a parameter that may be something else than a string */
     reply_json json;        /* of the arguments */
     const char *word;       /* that is expected, of which n_matched bytes were read */
     size_t n_matched;       /* also of the end of a value */
     bool is_string;         /* in a string, in the forms without JSON */
-    const json_t *schema;   /* Qwen: of the parameter; NULL: it has none */
-    unsigned kinds;         /* Qwen: of values that it allows */
-    bool newline;           /* Qwen: it is held back, because a value does not include its last one */
-    bool value_begun;       /* Qwen: so that a newline is not the first one, which is not included either */
+    const json_t *schema;   /* tags: of the parameter; NULL: it has none */
+    unsigned kinds;         /* tags: of values that it allows */
+    bool newline;           /* tags: it is held back, because a value does not include its last one */
+    bool value_begun;       /* tags: so that a newline is not the first one, which is not included either */
     size_t n_parameters;
     char quote; /* Python: the quote that ends the string */
     bool escaped;
@@ -134,8 +143,11 @@ reply_verdict reply_call_begin_arguments(reply_call *c, char byte);
 /* Add JSON text to the arguments, which are whole with it if the verdict says so. */
 reply_verdict reply_call_add_json(reply_call *c, const char *text, size_t size);
 
+/* Whether a schema of one of a function's parameters allows strings (reply_call_tags.c). */
+bool reply_may_be_string(const json_t *function, const json_t *schema);
+
 /* Read a byte behind the name of the form. */
-reply_verdict reply_qwen_read(reply_call *c, char byte);   /* reply_call_qwen.c */
+reply_verdict reply_tags_read(reply_call *c, char byte);   /* reply_call_tags.c */
 reply_verdict reply_gemma_read(reply_call *c, char byte);  /* reply_call_literal.c */
 reply_verdict reply_python_read(reply_call *c, char byte); /* reply_call_literal.c */
 

@@ -1,4 +1,4 @@
-/* The forms with values that are almost JSON: call:NAME{key:<escape>text<escape>} of FunctionGemma, and NAME(key='text') of
+/* The forms with values that are almost JSON: call:NAME{key:QUOTEtextQUOTE} of Gemma, and NAME(key='text') of
  * Python. */
 #include "reply_call.h"
 
@@ -12,23 +12,24 @@ static reply_verdict add_key(reply_call *c) {
 
 /* ---- Gemma ---- */
 
-static const char QUOTE[] = "<escape>";
+static const char *quote_of(const reply_call *c) { return c->options->format->quote; }
 
 static reply_verdict read_gemma_name(reply_call *c, char byte) {
     if (byte != '{') return reply_is_space(byte) || byte == '<' ? REPLY_BROKEN : reply_call_add_to_name(c, byte);
     return reply_call_end_name(c, CALL_ARGUMENTS) == REPLY_MORE ? reply_call_begin_arguments(c, byte) : REPLY_BROKEN;
 }
 
-/* A byte of a string, which ends with QUOTE. */
+/* A byte of a string, which ends with the quote. */
 static reply_verdict read_gemma_string(reply_call *c, char byte) {
-    if (byte == QUOTE[c->n_matched]) {
-        if (QUOTE[++c->n_matched]) return REPLY_MORE;
+    const char *quote = quote_of(c);
+    if (byte == quote[c->n_matched]) {
+        if (quote[++c->n_matched]) return REPLY_MORE;
         c->n_matched = 0;
         c->is_string = false;
         return reply_call_add_json(c, "\"", 1);
     }
-    for (size_t i = 0; i < c->n_matched; i++) reply_text_add_escaped(&c->arguments, QUOTE[i]);
-    c->n_matched = byte == QUOTE[0];
+    for (size_t i = 0; i < c->n_matched; i++) reply_text_add_escaped(&c->arguments, quote[i]);
+    c->n_matched = byte == *quote;
     if (!c->n_matched) reply_text_add_escaped(&c->arguments, byte);
     return REPLY_MORE;
 }
@@ -47,9 +48,10 @@ reply_verdict reply_gemma_read(reply_call *c, char byte) {
     const reply_json_state at = c->json.state;
     const bool at_key = at == JSON_AT_KEY || (at == JSON_AT_FIRST_KEY && byte != '}');
     if (c->key.size > 0 || (at_key && !reply_is_space(byte))) return read_gemma_key(c, byte);
-    if (c->n_matched > 0 || byte == QUOTE[0]) {
-        if (byte != QUOTE[c->n_matched]) return REPLY_BROKEN;
-        if (QUOTE[++c->n_matched]) return REPLY_MORE;
+    const char *quote = quote_of(c);
+    if (c->n_matched > 0 || byte == *quote) {
+        if (byte != quote[c->n_matched]) return REPLY_BROKEN;
+        if (quote[++c->n_matched]) return REPLY_MORE;
         c->n_matched = 0;
         c->is_string = true;
         return reply_call_add_json(c, "\"", 1);

@@ -27,7 +27,8 @@ typedef struct cl_reply_grammar {
 /*
  * Write a grammar to *text, terminated, for the caller to free. Schemas that are not `strict` are followed as far as grammars
  * can, others exactly, or they are refused. In the forms of FunctionGemma and Python arguments follow the names, types and
- * enums of the schema's properties, and nothing else of it.
+ * enums of the schema's properties, and nothing else of it. In those with tags, each argument follows the schema of its
+ * property, but for strings, which follow their enum alone.
  *
  * CL_ERR_ARG and CL_ERR_LIMIT name the tool whose schema cannot be followed; CL_ERR_NOMEM.
  */
@@ -35,5 +36,8 @@ cl_status cl_reply_grammar_write(const cl_reply_grammar *grammar, char **text, c
 
 /* Set *id to the special token that a text alone stands for in a template; -1: it stands for none. */
 cl_status cl_reply_special_token(const cl_tokenizer *tok, const char *text, int32_t *id, cl_error *error);
+
+/* Append the special tokens that are in a marker. */
+cl_status cl_reply_special_tokens(const cl_tokenizer *tok, const char *marker, cl_token_list *ids, cl_error *error);
 
 #endif

@@ -14,9 +14,9 @@ static bool is_gemma(const reply_writer *w) { return w->g->format->syntax == CL_
 
 static void put_string(reply_writer *w, const char *text) {
     if (is_gemma(w)) {
-        reply_put_marker(w, "<escape>", w->quote);
+        reply_put_marker(w, w->g->format->quote);
         reply_put_literal(w, text);
-        reply_put_marker(w, "<escape>", w->quote);
+        reply_put_marker(w, w->g->format->quote);
         return;
     }
     reply_text quoted = {0};
@@ -77,11 +77,11 @@ static void put_value(reply_writer *w, const json_t *schema) {
 
 /* ---- Arguments ---- */
 
-static bool is_required(const json_t *parameters, const char *name) {
-    const json_t *required = json_object_get(parameters, "required");
+bool reply_requires(const json_t *schema, const char *property) {
+    const json_t *required = json_object_get(schema, "required");
     for (size_t i = 0; i < json_array_size(required); i++) {
         const char *other = json_string_value(json_array_get(required, i));
-        if (other && strcmp(other, name) == 0) return true;
+        if (other && strcmp(other, property) == 0) return true;
     }
     return false;
 }
@@ -117,7 +117,7 @@ static void put_lists(reply_writer *w, size_t i, const json_t *parameters) {
     json_t *schema;
     size_t k = 0;
     json_object_foreach(json_object_get(parameters, "properties"), name, schema) {
-        const bool required = is_required(parameters, name);
+        const bool required = reply_requires(parameters, name);
         put_list(w, "first", i, k);
         reply_put(w, ": ");
         put_argument(w, name, schema);
@@ -177,8 +177,8 @@ void reply_put_literal_values(reply_writer *w) {
                  "array: \"[\" (value (\",\" value)*)? \"]\"\n"
                  "object: \"{\" (pair (\",\" pair)*)? \"}\"\n"
                  "text: ");
-    reply_put_marker(w, "<escape>", w->quote);
-    reply_put(w, w->quote >= 0 ? "TEXT " : "quoted\nquoted[lazy]: TEXT ");
-    reply_put_marker(w, "<escape>", w->quote);
+    reply_put_marker(w, w->g->format->quote);
+    reply_put(w, reply_has_special(w, w->g->format->quote) ? "TEXT " : "quoted\nquoted[lazy]: TEXT ");
+    reply_put_marker(w, w->g->format->quote);
     reply_put(w, "\n");
 }

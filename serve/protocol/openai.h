@@ -204,7 +204,7 @@ enum {
     OPENAI_MAX_SAMPLERS = 16,
     OPENAI_PENALTY_WINDOW = 64,  /* tokens that llama-server's penalty counts, unless the request says another number */
     OPENAI_MAX_REQUEST_ID = 128, /* bytes */
-    OPENAI_MAX_MARKERS = 8,
+    OPENAI_MAX_MARKERS = 32,
     OPENAI_MAX_INPUTS = 2048,      /* of a request for embeddings, as OpenAI's; and documents of one for scores */
     OPENAI_MAX_QUERIES = 16 << 20, /* bytes of a query and its instruction, times the documents that are judged */
     /* Of answers that repeat what they got, since that takes no computing which would bound it: */

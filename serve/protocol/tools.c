@@ -152,16 +152,24 @@ static bool add_stop(const openai_context *context, openai_request *r, openai_er
     return true;
 }
 
-/* Find the markers that are special tokens, which replies must show. */
+static bool is_among(const int32_t *ids, int32_t n, int32_t id) {
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+/* Find the special tokens of markers, which replies must show. */
 static bool find_markers(const openai_context *context, openai_request *r, openai_error *error) {
     const char *marker;
-    for (size_t i = 0; (marker = cl_reply_format_marker(r->reply.format, i)); i++) {
-        int32_t id;
-        cl_error cause;
-        if (cl_reply_special_token(context->model->tok, marker, &id, &cause) != CL_OK)
-            return openai_fail_from(error, NULL, &cause);
-        if (id >= 0 && r->params.n_shown_tokens < OPENAI_MAX_MARKERS) r->markers[r->params.n_shown_tokens++] = id;
-    }
+    cl_token_list ids = {0};
+    cl_error cause;
+    cl_status status = CL_OK;
+    for (size_t i = 0; status == CL_OK && (marker = cl_reply_format_marker(r->reply.format, i)); i++)
+        status = cl_reply_special_tokens(context->model->tok, marker, &ids, &cause);
+    for (size_t i = 0; i < ids.n && r->params.n_shown_tokens < OPENAI_MAX_MARKERS; i++)
+        if (!is_among(r->markers, r->params.n_shown_tokens, ids.ids[i])) r->markers[r->params.n_shown_tokens++] = ids.ids[i];
+    cl_token_list_free(&ids);
+    if (status != CL_OK) return openai_fail_from(error, NULL, &cause);
     r->params.shown_tokens = r->markers;
     return true;
 }
@@ -231,7 +239,7 @@ bool openai_prepare_replies(const openai_context *context, openai_request *r, op
     r->reply.required = calls && r->tool_choice == OPENAI_TOOLS_REQUIRED;
     r->reply.reasoning &= thinks;
     r->reply.in_reasoning = thinks && ends_with(tok, prompt, format->think);
-    r->splits = calls || r->reply.reasoning || format->syntax == CL_REPLY_RECIPIENT;
+    r->splits = calls || r->reply.reasoning || format->syntax == CL_REPLY_RECIPIENT || format->around;
     return (!calls || add_stop(context, r, error)) && (!r->splits || find_markers(context, r, error)) &&
            constrain(context, r, calls, reasons, error);
 }

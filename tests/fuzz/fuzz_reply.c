@@ -71,11 +71,12 @@ static found split(const cl_reply_options *options, const char *text, size_t siz
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char *const templates[] = {"<tool_call></think>", "<|start_header_id|>\"parameters\"", "[TOOL_CALLS][/THINK]",
-                                            "<start_function_call>", "[func_name1("};
+    static const char *const templates[] = {
+        "<tool_call></think>", "<|start_header_id|>\"parameters\"",        "[TOOL_CALLS][/THINK]",  "<start_function_call>",
+        "[func_name1(",        "<|channel|>analysis<|channel|>commentary", "<|im_middle|></think>", "<arg_key></think>"};
     if (size == 0) return 0;
     cl_reply_format format;
-    cl_reply_format_find(cl_str_of(templates[data[0] % 8 % 5]), true, &format);
+    cl_reply_format_find(cl_str_of(templates[data[0] % 8]), true, &format);
     const cl_reply_options options = {.format = &format,
                                       .tools = data[0] & TOOLS ? tools : NULL,
                                       .constrained = data[0] & CONSTRAINED,
@@ -85,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     found whole = split(&options, text, size - 1, size), bytes = split(&options, text, size - 1, 1);
     FUZZ_CHECK(whole.size == bytes.size && (whole.size == 0 || memcmp(whole.text, bytes.text, whole.size) == 0),
                "the parts differ");
-    if (!options.tools && !options.reasoning)
+    if (!options.tools && !options.reasoning && !format.around)
         FUZZ_CHECK(whole.n_content == size - 1 && (size == 1 || memcmp(whole.text + 1, text, size - 1) == 0),
                    "the text differs");
     free(whole.text);

@@ -105,8 +105,38 @@ static const char *const templates[] = {
     "<function=x>{}</function>",             /* Functionary 3.1 */
     ">>>all",                                /* Functionary 3.2 */
     "<tool_calls>[",                         /* Apriel */
+    "<|channel|>analysis <|channel|>commentary",
+    "</think> <|im_middle|>",          /* Kimi */
+    "<｜tool▁calls▁begin｜> ```json",  /* DeepSeek V3 */
+    "</think> <｜tool▁calls▁begin｜>", /* DeepSeek V3.1 */
+    "</think> <tool_call> <arg_key>",
+    "</think> <minimax:tool_call>",
+    "<|tool_call> <channel|>", /* Gemma 4 */
+    "<|tool_call_start|>",
+    "<|START_ACTION|> <|END_RESPONSE|>",
+    "<seed:tool_call> </seed:think>",
 };
-enum { QWEN, LLAMA, MISTRAL, GEMMA, PYTHON, FUNCTION, RECIPIENT, APRIEL, N_TEMPLATES };
+enum {
+    QWEN,
+    LLAMA,
+    MISTRAL,
+    GEMMA,
+    PYTHON,
+    FUNCTION,
+    RECIPIENT,
+    APRIEL,
+    HARMONY,
+    KIMI,
+    DEEPSEEK,
+    DEEPSEEK_31,
+    GLM,
+    MINIMAX,
+    GEMMA_4,
+    LFM2,
+    COMMAND,
+    SEED,
+    N_TEMPLATES
+};
 
 static cl_reply_format format_of(int family) {
     cl_reply_format format;
@@ -342,6 +372,152 @@ static void functionary_names_functions_or_recipients(void **state) {
     assert_split(&without_tools, "add\n{}>>>add\n{}", 15, "add\n{}>>>add\n{}");
 }
 
+#define ANALYSIS   "<|channel|>analysis<|message|>"
+#define COMMENTARY "<|channel|>commentary"
+#define FINAL      "<|channel|>final<|message|>"
+#define AGAIN      "<|end|><|start|>assistant"
+
+static void harmony_writes_channels(void **state) {
+    (void)state;
+    static const example examples[] = {
+        {FINAL "Hello\n", "Hello\n"},
+        {ANALYSIS "hm" AGAIN FINAL "yes<|return|>", "{hm}yes"},
+        {ANALYSIS "hm" AGAIN COMMENTARY " to=functions.add <|constrain|>json<|message|>{\"a\": 1}<|call|>",
+         "{hm}<add {\"a\": 1}>"},
+        {ANALYSIS "hm" AGAIN " to=functions.add" COMMENTARY " json<|message|>{\"a\": 1}", "{hm}<add {\"a\": 1}>"},
+        {" to=functions.now" COMMENTARY "<|message|>{}", "<now {}>"},
+        {"<|channel|>analysis to=functions.now <|message|>{}<|call|>", "<now {}>"},
+        {COMMENTARY " to=now<|message|>{}", "<now {}>"},
+        {COMMENTARY "<|message|>I add." AGAIN COMMENTARY " to=functions.now <|constrain|>json<|message|>{}", "I add.<now {}>"},
+        /* reasoning goes on behind content */
+        {ANALYSIS "a" AGAIN COMMENTARY "<|message|>b" AGAIN ANALYSIS "c" AGAIN FINAL "d", "{a}b{c}d"},
+        {ANALYSIS "a" AGAIN COMMENTARY " to=functions.now <|constrain|>json<|message|>{}<|call|><|start|>assistant" ANALYSIS
+                  "b<|end|>",
+         "{a}<now {}>{b}"},
+        /* text that is no JSON, a header without an end, other text with such words */
+        {COMMENTARY " to=python <|message|>1 + 2", COMMENTARY " to=python <|message|>1 + 2"},
+        {COMMENTARY " to=functions.add {\"a\": 1}", COMMENTARY " to=functions.add {\"a\": 1}"},
+        {COMMENTARY " to=functions.add <|constrain|>json", COMMENTARY " to=functions.add <|constrain|>json"},
+        {FINAL "a to=functions.b", "a to=functions.b"},
+        {COMMENTARY " to=functions.add <|constrain|>json<|message|>{\"a\": x}<|call|>", "<add {\"a\": >x}<|call|>"},
+        {"<|channel|>fin", "<|channel|>fin"},
+        {"plain", "plain"},
+    };
+    CHECK(HARMONY, examples);
+    const cl_reply_format format = format_of(HARMONY);
+    const cl_reply_options without_tools = {.format = &format}, reasons = {.format = &format, .reasoning = true};
+    static const char text[] = ANALYSIS "hm" AGAIN FINAL "yes";
+    assert_split(&without_tools, text, sizeof text - 1, ANALYSIS "hmyes");
+    assert_split(&reasons, text, sizeof text - 1, "{hm}yes");
+}
+
+static void calls_have_names_before_a_marker(void **state) {
+    (void)state;
+    static const example kimi[] = {
+        {"I add.<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>{\"a\": 1}"
+         "<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
+         "<|tool_calls_section_end|>",
+         "I add.<add {\"a\": 1}><now {}>"},
+        {"<think>hm</think><|tool_call_begin|>now<|tool_call_argument_begin|> {}<|tool_call_end|>\nso", "{hm}<now {}>so"},
+        {"<|tool_calls_section_begin|> <|tool_call_begin|>functions.x:y:12\n<|tool_call_argument_begin|>{}", "<x:y {}>"},
+        {"<|tool_calls_section_begin|> x", "<|tool_calls_section_begin|> x"},
+        {"<|tool_calls_section_begin|><|tool_call_begin|>now{}", "<|tool_calls_section_begin|><|tool_call_begin|>now{}"},
+        {"<|tool_call_begin|>now<|tool_call_end|>", "<|tool_call_begin|>now<|tool_call_end|>"},
+        {"<|tool_call_begin|>now:0<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_call_begin|>x",
+         "<now {}><|tool_call_begin|>x"},
+        {"<|tool_call_begin|>now:0<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_c", "<now {}>"},
+    };
+    CHECK(KIMI, kimi);
+    static const example deepseek[] = {
+        {"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{\"a\": "
+         "1}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```<｜tool▁call▁end｜>"
+         "<｜tool▁calls▁end｜>",
+         "<add {\"a\": 1}><now {}>"},
+        {"<｜tool▁calls▁begin｜>function", "<｜tool▁calls▁begin｜>function"},
+        {"<｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```python\n",
+         "<｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```python\n"},
+        {"<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n", "<now {}>"},
+    };
+    CHECK(DEEPSEEK, deepseek);
+    static const example deepseek_31[] = {
+        {"hm</think>I add.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜>"
+         "<｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+         "hm</think>I add.<add {\"a\": 1}><now {}>"},
+        {"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>add{}", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>add{}"},
+    };
+    CHECK(DEEPSEEK_31, deepseek_31);
+}
+
+static void arguments_have_tags(void **state) {
+    (void)state;
+    static const example glm[] = {
+        {"<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>3</arg_value>\n<arg_key>b</arg_key>\n<arg_value>\nx\n</arg_value>\n"
+         "</tool_call>",
+         "<add {\"a\": 3, \"b\": \"\\nx\\n\"}>"},
+        {"\n<think>hm</think>\nI add.\n<tool_call>add<arg_key>b</arg_key><arg_value>3</arg_value></tool_call>\n<tool_call>now\n"
+         "</tool_call><tool_call>now</tool_call>",
+         "{hm}I add.<add {\"b\": \"3\"}><now {}><now {}>"},
+        {"<tool_call>{\"name\": \"now\"}</tool_call>", "<now {}></tool_call>"},
+        {"<tool_call>now x", "<tool_call>now x"},
+        {"<tool_call>now\n", "<tool_call>now\n"},
+        {"<tool_call>now\n<arg_value>", "<tool_call>now\n<arg_value>"},
+        {"<tool_call>add\n<arg_key>b</arg_key>x<arg_value>", "<add {>x<arg_value>"},
+        {"<tool_call>add\n<arg_key>b</arg_key>\n<arg_value>x</arg", "<add {\"b\": \"x>"},
+    };
+    CHECK(GLM, glm);
+    static const example minimax[] = {
+        {"hm\n<minimax:tool_call>\n<invoke name=\"add\">\n<parameter name=\"a\">3</parameter>\n<parameter "
+         "name=\"b\">\nx</parameter>\n</invoke>\n<invoke name=\"now\">\n</invoke>\n</minimax:tool_call>",
+         "hm<add {\"a\": 3, \"b\": \"x\"}><now {}>"},
+        {"<minimax:tool_call><invoke name=\"add\" x>", "<minimax:tool_call><invoke name=\"add\" x>"},
+        {"<minimax:tool_call><invoke name=\"now\"></invoke><invoke x", "<now {}><invoke x"},
+        {"<minimax:tool_call>\nx", "<minimax:tool_call>\nx"},
+    };
+    CHECK(MINIMAX, minimax);
+    static const example seed[] = {
+        {"<seed:think>hm</seed:think>\n<seed:tool_call>\n<function=add>\n<parameter=a>3</parameter>\n</function>\n"
+         "</seed:tool_call>",
+         "{hm}<add {\"a\": 3}>"},
+    };
+    CHECK(SEED, seed);
+}
+
+static void special_tokens_are_markers(void **state) {
+    (void)state;
+    static const example gemma[] = {
+        {"<|channel>thought\nhm\n<channel|><|tool_call>call:add{a:1,b:<|\"|>x \"y\"<|\"|>}<tool_call|><|tool_call>call:now{}"
+         "<tool_call|>",
+         "{hm}<add {\"a\":1,\"b\":\"x \\\"y\\\"\"}><now {}>"},
+        {"<|tool_call>now{}<tool_call|>", "<|tool_call>now{}<tool_call|>"},
+        {"<|channel>thought\n<channel|>yes", "yes"},
+    };
+    CHECK(GEMMA_4, gemma);
+    static const example lfm2[] = {
+        {"<|tool_call_start|>[add(a=1, b='x'), now()]<|tool_call_end|>so", "<add {\"a\":1,\"b\":\"x\"}><now {}>so"},
+        {"I add. <|tool_call_start|>[other()]<|tool_call_end|>", "I add.<other {}>"},
+        {"[now()]", "[now()]"},
+        {"<|tool_call_start|>now", "<|tool_call_start|>now"},
+    };
+    CHECK(LFM2, lfm2);
+    static const example command[] = {
+        {"<|START_THINKING|>hm<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"add\", "
+         "\"parameters\": {\"a\": 1}},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"now\", \"parameters\": "
+         "{}}\n]<|END_ACTION|>",
+         "{hm}<add {\"a\": 1}><now {}>"},
+        {"<|START_RESPONSE|>yes<|END_RESPONSE|>", "yes"},
+        {"<|START_ACTION|>[{\"tool\": \"add\"}]", "<|START_ACTION|>[{\"tool\": \"add\"}]"},
+    };
+    CHECK(COMMAND, command);
+    cl_reply_format format;
+    cl_reply_format_find(cl_str_of("<tool_calls>[ [BEGIN FINAL RESPONSE]"), true, &format); /* Apriel 1.6 */
+    json_t *tools = json_loads(TOOLS, 0, NULL);
+    const cl_reply_options options = {.format = &format, .tools = tools, .reasoning = true, .in_reasoning = true};
+    static const char text[] = "hm\n[BEGIN FINAL RESPONSE]\nI add.\n<tool_calls>[{\"name\": \"now\"}]</tool_calls>\n"
+                               "[END FINAL RESPONSE]";
+    assert_split(&options, text, sizeof text - 1, "{hm}I add.<now {}>");
+    json_decref(tools);
+}
+
 /* Where a grammar constrains calls, only what it constrains begins one. */
 static void constrained_calls_have_one_form(void **state) {
     (void)state;
@@ -365,6 +541,15 @@ static void constrained_calls_have_one_form(void **state) {
         {RECIPIENT, {"all\n>>>[now\n{}", ">>>[now\n{}"}},
         {APRIEL, {"<tool_calls>[{\"name\":\"now\"}, {\"name\":\"now\"}]</tool_calls>", "<now {}><now {}>"}},
         {MISTRAL, {"[TOOL_CALLS]now[ARGS]{}", "<now {}>"}},
+        {HARMONY, {"<|channel|>analysis to=functions.now<|message|>{}", "<|channel|>analysis to=functions.now<|message|>{}"}},
+        {HARMONY, {COMMENTARY " to=functions.x<|message|>{}", COMMENTARY " to=functions.x<|message|>{}"}},
+        {KIMI,
+         {"<|tool_call_begin|>now<|tool_call_argument_begin|>{}", "<|tool_call_begin|>now<|tool_call_argument_begin|>{}"}},
+        {GLM, {"<tool_call>{\"name\": \"now\"}", "<tool_call>{\"name\": \"now\"}"}},
+        {GLM, {"<tool_call>other</tool_call>", "<tool_call>other</tool_call>"}},
+        {SEED, {"<seed:tool_call>{\"name\": \"now\"}", "<seed:tool_call>{\"name\": \"now\"}"}},
+        {SEED, {"<seed:tool_call><function=now></function></seed:tool_call>", "<now {}>"}},
+        {COMMAND, {"<tool_calls>[{\"name\":\"now\"}]</tool_calls>", "<tool_calls>[{\"name\":\"now\"}]</tool_calls>"}},
     };
     json_t *tools = json_loads(TOOLS, 0, NULL);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -483,6 +668,44 @@ static void random_text_is_split_alike(void **state) {
                                          "\"",
                                          "1",
                                          "true",
+                                         ANALYSIS,
+                                         COMMENTARY,
+                                         FINAL,
+                                         "<|message|>",
+                                         "<|end|>",
+                                         "<|start|>assistant",
+                                         " to=functions.now",
+                                         "<|call|>",
+                                         "<|tool_calls_section_begin|>",
+                                         "<|tool_call_begin|>",
+                                         "functions.now:0",
+                                         "<|tool_call_argument_begin|>",
+                                         "<|tool_call_end|>",
+                                         "<|tool_calls_section_end|>",
+                                         "<｜tool▁calls▁begin｜>",
+                                         "<｜tool▁call▁begin｜>",
+                                         "function<｜tool▁sep｜>",
+                                         "\n```json\n",
+                                         "\n```<｜tool▁call▁end｜>",
+                                         "<arg_key>",
+                                         "b</arg_key>",
+                                         "<arg_value>",
+                                         "</arg_value>",
+                                         "<minimax:tool_call>",
+                                         "<invoke name=\"now\">",
+                                         "<parameter name=\"b\">",
+                                         "</invoke>",
+                                         "<|tool_call>",
+                                         "<|\"|>",
+                                         "<tool_call|>",
+                                         "<|channel>thought",
+                                         "<channel|>",
+                                         "<|tool_call_start|>",
+                                         "<|START_ACTION|>",
+                                         "<|END_ACTION|>",
+                                         "<|START_RESPONSE|>",
+                                         "\"tool_name\"",
+                                         "<seed:tool_call>",
                                          "\xc3\xa9",
                                          "x",
                                          "<",
@@ -497,7 +720,7 @@ static void random_text_is_split_alike(void **state) {
         char text[1024] = "";
         for (int k = rng_below(&random, 16); k >= 0; k--)
             strcat(text, pieces[rng_below(&random, sizeof pieces / sizeof *pieces)]);
-        assert_split(&options, text, strlen(text), plain && family != RECIPIENT ? text : NULL);
+        assert_split(&options, text, strlen(text), plain && family != RECIPIENT && !format.around ? text : NULL);
     }
     json_decref(tools);
 }
@@ -539,8 +762,9 @@ static void limits_hold(void **state) {
 
 static void templates_name_their_format(void **state) {
     (void)state;
-    static const char *const names[] = {"hermes",   "llama3",      "mistral",     "gemma",
-                                        "pythonic", "functionary", "functionary", "apriel"};
+    static const char *const names[] = {"hermes",      "llama3",  "mistral", "gemma", "pythonic", "functionary",
+                                        "functionary", "apriel",  "harmony", "kimi",  "deepseek", "deepseek",
+                                        "glm",         "minimax", "gemma",   "lfm2",  "command",  "seed"};
     for (int i = 0; i < N_TEMPLATES; i++) assert_string_equal(format_of(i).name, names[i]);
     cl_reply_format format;
     cl_reply_format_find(cl_str_of(templates[MISTRAL]), false, &format); /* the tools are described as for Hermes */
@@ -564,7 +788,7 @@ static void templates_name_their_format(void **state) {
     size_t n = 0;
     format = format_of(MISTRAL);
     while (cl_reply_format_marker(&format, n)) n++;
-    assert_int_equal(n, 6);
+    assert_int_equal(n, 10);
 }
 
 /* A reply that must consist of calls has no content, wherever it is cut. */
@@ -582,6 +806,19 @@ static void required_calls_are_no_content(void **state) {
         [RECIPIENT] = "add\n{\"a\": 1}>>>now\n{}",
         [APRIEL] =
             "<tool_calls>[{\"name\": \"add\", \"arguments\": {\"a\": 1}}, {\"name\": \"now\", \"arguments\": {}}]</tool_calls>",
+        [HARMONY] = COMMENTARY " to=functions.now <|constrain|>json<|message|>{}<|call|>",
+        [KIMI] = "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>{\"a\": 1}"
+                 "<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
+                 "<|tool_calls_section_end|>",
+        [DEEPSEEK] = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```<｜tool▁call▁end｜>"
+                     "<｜tool▁calls▁end｜>",
+        [DEEPSEEK_31] = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        [GLM] = "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>",
+        [MINIMAX] = "<minimax:tool_call>\n<invoke name=\"now\">\n</invoke>\n</minimax:tool_call>",
+        [GEMMA_4] = "<|tool_call>call:add{a:1}<tool_call|><|tool_call>call:now{}<tool_call|>",
+        [LFM2] = "<|tool_call_start|>[add(a=1), now()]<|tool_call_end|>",
+        [COMMAND] = "<|START_ACTION|>[\n{\"tool_call_id\": \"0\", \"tool_name\": \"now\", \"parameters\": {}}\n]<|END_ACTION|>",
+        [SEED] = "<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>",
     };
     json_t *tools = json_loads(TOOLS, 0, NULL);
     rng random = {7};
@@ -610,6 +847,10 @@ int main(void) {
         cmocka_unit_test(gemma_writes_unquoted_keys),
         cmocka_unit_test(python_is_read),
         cmocka_unit_test(functionary_names_functions_or_recipients),
+        cmocka_unit_test(harmony_writes_channels),
+        cmocka_unit_test(calls_have_names_before_a_marker),
+        cmocka_unit_test(arguments_have_tags),
+        cmocka_unit_test(special_tokens_are_markers),
         cmocka_unit_test(constrained_calls_have_one_form),
         cmocka_unit_test(other_forms_are_not_held_back),
         cmocka_unit_test(reasoning_is_apart),

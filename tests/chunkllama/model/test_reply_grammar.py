@@ -23,10 +23,27 @@ TEMPLATES = {
     "recipient": ">>>all",
     "apriel": "<tool_calls>[",
     "llama3_thinks": '<|start_header_id|> "parameters" <think> </think>',
+    "harmony": "<|channel|>analysis <|channel|>commentary",
+    "kimi": "<|im_middle|>",
+    "deepseek": "<｜tool▁calls▁begin｜> ```json",
+    "deepseek_31": "<｜tool▁calls▁begin｜>",
+    "gemma4": "<|tool_call> <channel|>",
+    "lfm2": "<|tool_call_start|>",
+    "command": "<|START_ACTION|> <|END_RESPONSE|>",
+    "glm": "<tool_call> <arg_key>",
+    "minimax": "<minimax:tool_call>",
+    "seed": "<seed:tool_call>",
+    "qwen_coder": "<tool_call> <function= <parameter=",
 }
+TAGGED = ["glm", "minimax", "seed", "qwen_coder"]
 MARKERS = [
     "<tool_call>", "</tool_call>", "<think>", "</think>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "<start_function_call>",
-    "<end_function_call>", "<escape>",
+    "<end_function_call>", "<escape>", "<|channel|>", "<|message|>", "<|constrain|>", "<|call|>", "<|start|>", "<|end|>", "<|return|>",
+    "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>",
+    "<|tool_call_end|>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>",
+    "<｜tool▁sep｜>", "<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>", "<|tool_call_start|>", "<|tool_call_end|>",
+    "<|START_ACTION|>", "<|END_ACTION|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>", "<arg_key>", "</arg_key>", "<arg_value>",
+    "</arg_value>", "<minimax:tool_call>", "</minimax:tool_call>", "<seed:tool_call>", "</seed:tool_call>",
 ]  # fmt: skip
 
 ADD = {
@@ -66,17 +83,54 @@ def written(family, calls):
         return "".join(f"<function={n}>{a}</function>" for n, a in calls)
     if family == "recipient":
         return ">>>".join(f"{n}\n{a}" for n, a in calls)
+    if family == "harmony":
+        return "<|start|>assistant".join(f"<|channel|>commentary to=functions.{n} <|constrain|>json<|message|>{a}<|call|>" for n, a in calls)
+    if family == "kimi":
+        texts = [f"<|tool_call_begin|>functions.{n}:{i}<|tool_call_argument_begin|>{a}<|tool_call_end|>" for i, (n, a) in enumerate(calls)]
+        return "<|tool_calls_section_begin|>" + "".join(texts) + "<|tool_calls_section_end|>"
+    if family.startswith("deepseek"):
+        before, between, after = ("", "<｜tool▁sep｜>", "") if family == "deepseek_31" else ("function<｜tool▁sep｜>", "\n```json\n", "\n```")
+        texts = [f"<｜tool▁call▁begin｜>{before}{n}{between}{a}{after}<｜tool▁call▁end｜>" for n, a in calls]
+        return "<｜tool▁calls▁begin｜>" + "\n".join(texts) + "<｜tool▁calls▁end｜>"
+    if family == "command":
+        texts = [f'    {{"tool_call_id": "{i}", "tool_name": "{n}", "parameters": {a}}}' for i, (n, a) in enumerate(calls)]
+        return "<|START_ACTION|>[\n" + ",\n".join(texts) + "\n]<|END_ACTION|>"
     values = [(n, json.loads(a)) for n, a in calls]
+    if family in TAGGED:
+        return "\n".join(tagged(family, n, a) for n, a in values)
+    if family == "gemma4":
+        texts = [f"call:{n}{{" + ",".join(f"{k}:{literal(v, '<|' + chr(34) + '|>')}" for k, v in a.items()) + "}" for n, a in values]
+        return "".join(f"<|tool_call>{text}<tool_call|>" for text in texts)
+    if family == "lfm2":
+        return "<|tool_call_start|>" + written("pythonic", calls) + "<|tool_call_end|>"
     if family == "gemma":
         texts = [f"call:{n}{{" + ",".join(f"{k}:{literal(v, '<escape>')}" for k, v in a.items()) + "}" for n, a in values]
         return "".join(f"<start_function_call>{text}<end_function_call>" for text in texts)
     return "[" + ", ".join(f"{n}(" + ", ".join(f"{k}={literal(v, chr(34))}" for k, v in a.items()) + ")" for n, a in values) + "]"
 
 
+def in_tags(value):
+    """A value between tags: strings have no quotes there, but one of digits keeps them, to be no number."""
+    return value if isinstance(value, str) and not value.isdigit() else json.dumps(value)
+
+
+def tagged(family, name, arguments):
+    """A call with tags around each argument."""
+    values = [(k, in_tags(v)) for k, v in arguments.items()]
+    if family == "glm":
+        return f"<tool_call>{name}\n" + "".join(f"<arg_key>{k}</arg_key>\n<arg_value>{v}</arg_value>\n" for k, v in values) + "</tool_call>"
+    if family == "minimax":
+        inner = "".join(f'<parameter name="{k}">{v}</parameter>\n' for k, v in values)
+        return f'<minimax:tool_call>\n<invoke name="{name}">\n{inner}</invoke>\n</minimax:tool_call>'
+    marker, end = ("seed:", "") if family == "seed" else ("", "\n")
+    inner = "".join(f"<parameter={k}>{end}{v}{end}</parameter>\n" for k, v in values)
+    return f"<{marker}tool_call>\n<function={name}>\n{inner}</function>\n</{marker}tool_call>"
+
+
 def in_other_forms(name, arguments):
     """A call in all forms in which a reader may look for it, among text and as a whole reply."""
     json_call = f'{{"name": "{name}", "arguments": {arguments}}}'
-    values = "".join(f"<parameter={k}>{v}</parameter>" for k, v in json.loads(arguments).items())
+    values = "".join(f"<parameter={k}>{in_tags(v)}</parameter>" for k, v in json.loads(arguments).items())
     forms = [f"<tool_call>{json_call}</tool_call>", f"<tool_calls>[{json_call}]</tool_calls>", f"<function={name}>{values}</function>",
              f"<function={name}>{arguments}</function>", f"<tool_call><function={name}>{values}</function></tool_call>",
              f"<|python_tag|>{json_call}", f">>>{name}\n{arguments}", f">>> {name}\n{arguments}", f"<think>x</think>{json_call}",
@@ -166,7 +220,7 @@ def test_required_calls(replies, family):
     several, one = (replies.matcher(family, required=True, parallel=parallel) for parallel in (True, False))
     for call in CALLS:
         assert replies.accepts(one, written(family, [call])), call
-    assert replies.accepts(several, written(family, CALLS))
+    assert replies.accepts(several, written(family, CALLS)) == (family != "harmony")  # which writes one call in a reply
     assert not replies.accepts(one, written(family, CALLS))
     for call in WRONG:
         assert not replies.accepts(several, written(family, [call])), call
@@ -178,14 +232,15 @@ def test_required_calls(replies, family):
 def test_optional_calls(replies, family):
     several = replies.matcher(family, parallel=True)
     content = "all\n" if family == "recipient" else ""
-    assert replies.accepts(several, written(family, CALLS))
+    calls = CALLS[:1] if family == "harmony" else CALLS
+    assert replies.accepts(several, written(family, calls))
     for text in ("", "I add.", "a { b\n"):
         assert replies.accepts(several, content + text), text
     if family == "recipient":
         assert replies.accepts(several, "all\nI add.\n>>>" + written(family, CALLS))
         assert replies.accepts(several, "all\n>>> 1 + 2\n3")
     elif family not in ("llama3", "llama3_thinks", "pythonic"):
-        assert replies.accepts(several, "I add.\n" + written(family, CALLS))
+        assert replies.accepts(several, "I add.\n" + written(family, calls))
     if family in ("hermes", "mistral", "gemma"):
         assert replies.accepts(several, written(family, CALLS) + "\nDone.")
     for call in WRONG:
@@ -213,6 +268,35 @@ def test_reasoning_comes_first(replies):
     thinks = replies.matcher("hermes", required=True, reasons=True, in_reasoning=True)
     assert replies.accepts(thinks, "hm\n</think>\n\n" + call)
     assert not replies.accepts(thinks, call)
+
+
+def test_reasoning_of_harmony_is_in_a_channel(replies):
+    begin, end, call = "<|channel|>analysis<|message|>", "<|end|><|start|>assistant", written("harmony", CALLS[:1])
+    required = replies.matcher("harmony", required=True, reasons=True)
+    assert replies.accepts(required, call)
+    assert replies.accepts(required, begin + "hm" + end + call)
+    assert not replies.accepts(required, begin + "hm" + call)
+    assert not replies.accepts(required, begin + "hm" + end + "<|channel|>final<|message|>yes")
+    optional = replies.matcher("harmony", reasons=True)
+    for text in ("<|channel|>final<|message|>yes", "<|channel|>commentary<|message|>I add." + end + call, begin + "more" + end + call):
+        assert replies.accepts(optional, begin + "hm" + end + text), text
+    answer = replies.matcher("harmony", tools=None, reasons=True, answer='{"type": "integer"}')
+    assert replies.accepts(answer, begin + "hm" + end + "<|channel|>final<|message|>12")
+    assert not replies.accepts(answer, begin + "hm" + end + "<|channel|>final<|message|>x")
+
+
+def test_values_in_tags_follow_their_schemas(replies):
+    properties = {"count": {"$ref": "#/$defs/Count"}, "list": {"type": "array", "items": {"type": "boolean"}}, "mode": {"enum": ["on", 5]},
+                  "any": {"anyOf": [{"type": "integer"}, {"type": "string"}]}}  # fmt: skip
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": properties, "$defs": {"Count": {"type": "integer"}}}}}
+    for family in TAGGED:
+        matcher = replies.matcher(family, tools=[tool], required=True)
+        for key, value in [("count", 3), ("list", [True, False]), ("mode", "on"), ("mode", 5), ("any", "x y\nz"), ("any", "true")]:
+            text = tagged(family, "f", {key: value})
+            assert replies.accepts(matcher, text), text
+            assert replies.split(family, [text], tools=[tool], constrained=True)[0]["calls"] == [["f", json.dumps({key: value})]]
+        for key, value in [("count", 3.5), ("count", "x"), ("list", [1]), ("mode", "off"), ("other", "x")]:
+            assert not replies.accepts(matcher, tagged(family, "f", {key: value})), (family, key, value)
 
 
 def test_a_schema_for_what_is_no_call(replies):
@@ -251,7 +335,7 @@ def check(name, arguments, family):
         assert values == {}
         return
     assert type(values["a"]) is int and values["unit"] in ("m", "km") and set(values) <= {"a", "unit", "description"}
-    assert len(values.get("description", "")) <= 5 or family in ("gemma", "pythonic")  # which know types, but no lengths
+    assert len(values.get("description", "")) <= 5 or family in ["gemma", "gemma4", "pythonic", "lfm2", *TAGGED]  # which know no lengths
 
 
 def walk(replies, matcher, rng, begin=""):
@@ -266,7 +350,7 @@ def walk(replies, matcher, rng, begin=""):
         allowed = [i for i in range(len(replies.vocabulary.tokens)) if mask[i // 8] >> i % 8 & 1]
         if 2 in allowed and (len(allowed) == 1 or rng.random() < 0.3):
             return replies.vocabulary.decode(ids)
-        allowed = [i for i in allowed if i == 3 + 10 or 3 + 32 <= i < 3 + 127 or i >= 259]
+        allowed = [i for i in allowed if i == 3 + 10 or 3 + 32 <= i < 3 + 127 or i >= 259] or allowed  # of which markers consist
         quick = [i for i in allowed if i in eager]
         ids.append(rng.choice(quick if quick and rng.random() < 0.5 else allowed))
         assert matcher.consume_token(ids[-1])
@@ -283,7 +367,7 @@ def test_every_word_is_split_into_calls(replies, family, parallel):
     assert len(words) > WALKS // 4
     for word, parts in zip(words, replies.split(family, words, constrained=True)):
         assert parts["content"] == "" and parts["reasoning"] == "", word
-        assert len(parts["calls"]) == 1 or (parallel and len(parts["calls"]) > 1), word
+        assert len(parts["calls"]) == 1 or (parallel and family != "harmony" and len(parts["calls"]) > 1), word
         for name, arguments in parts["calls"]:
             check(name, arguments, family)
 

@@ -63,15 +63,15 @@ static json_t *recorded;
 
 cl_chat *fake_chat(void) { return &the_chat; }
 
-static const cl_reply_format hermes = {
-    .name = "hermes", .syntax = CL_REPLY_JSON, .arguments = "arguments", .begin = "<tool_call>", .end = "</tool_call>"};
-static const cl_reply_format *the_reply = &hermes;
+static const cl_reply_format *the_reply;
 
-void fake_set_reply(const cl_reply_format *format) { the_reply = format ? format : &hermes; }
+void fake_set_reply(const cl_reply_format *format) { the_reply = format; }
 
 const cl_reply_format *cl_chat_reply(const cl_chat *chat) {
+    static cl_reply_format hermes;
     (void)chat;
-    return the_reply;
+    if (!the_reply) cl_reply_format_find(cl_str_of(""), false, &hermes);
+    return the_reply ? the_reply : &hermes;
 }
 
 void fake_record_chats(json_t *chats, bool argument_text) {

@@ -9,14 +9,6 @@
 #include "openai_fixture.h"
 #include "serve/protocol/dialect.h"
 
-static const cl_reply_format thinking = {.name = "hermes",
-                                         .syntax = CL_REPLY_JSON,
-                                         .arguments = "arguments",
-                                         .begin = "<tool_call>",
-                                         .end = "</tool_call>",
-                                         .think = "<think>",
-                                         .answer = "</think>"};
-
 /* Requests, and a small body of each. */
 typedef struct place {
     const char *name;
@@ -91,6 +83,8 @@ static void each_field_of_the_peers_has_an_answer(void **state) {
     (void)state;
     json_t *list = json_load_file(PEER_FIELDS, 0, NULL), *fields = json_object_get(list, "fields"), *field;
     size_t i, k;
+    cl_reply_format thinking;
+    cl_reply_format_find(cl_str_of("<tool_call></think>"), true, &thinking);
     fake_set_reply(&thinking);
     fake_fill_gaps(true);
     fake_know_words(true);

@@ -1,11 +1,12 @@
-/* The form of Qwen3-Coder: <function=NAME> <parameter=KEY> text </parameter> ... </function>; or JSON instead of parameters. */
+/* Calls whose arguments have tags, as <function=NAME> <parameter=KEY> text </parameter> ... </function>; or JSON inside of
+ * them. */
 #include <stdlib.h>
 
 #include "chunkllama/common/json_doc.h"
 #include "chunkllama/common/json_text.h"
 #include "reply_call.h"
 
-static const char VALUE_END[] = "</parameter>";
+static const cl_reply_tags *tags_of(const reply_call *c) { return c->options->format->tags; }
 
 /* ---- Schemas: strings are written without quotes, and all else as JSON ---- */
 
@@ -92,6 +93,10 @@ static unsigned kinds_of(const reply_call *c) {
     return kinds ? kinds : json_object_get(c->schema, "$ref") ? MAY_BE_OTHER : MAY_BE_STRING;
 }
 
+bool reply_may_be_string(const json_t *function, const json_t *schema) {
+    return kinds_of(&(reply_call){.function = function, .schema = schema}) & MAY_BE_STRING;
+}
+
 /* Whether a value is one of those that the schema lists. */
 static unsigned is_listed(question *q, const json_t *schema) {
     const json_t *constant = json_object_get(schema, "const"), *constants = json_object_get(schema, "enum");
@@ -104,13 +109,20 @@ static unsigned is_listed(question *q, const json_t *schema) {
 
 /* ---- Reading ---- */
 
+static reply_verdict read_parameter(reply_call *c, char byte);
+
+/* A byte of the name or of what ends it. Where white space does, a tag must follow before the call begins. */
 static reply_verdict read_function_name(reply_call *c, char byte) {
-    if (byte == '<' || reply_is_space(byte)) return REPLY_BROKEN;
-    if (byte != '>') return reply_call_add_to_name(c, byte);
+    const char *named = tags_of(c)->named;
+    const bool ends = byte == '<' || reply_is_space(byte);
+    if (c->n_matched > 0 && byte != named[c->n_matched]) return REPLY_BROKEN;
+    if (*named ? byte != named[c->n_matched] : !ends) return *named && ends ? REPLY_BROKEN : reply_call_add_to_name(c, byte);
+    if (*named && named[++c->n_matched]) return REPLY_MORE;
+    c->n_matched = 0;
     if (reply_call_end_name(c, CALL_PARAMETER) == REPLY_BROKEN) return REPLY_BROKEN;
-    c->begun = true;
+    c->begun = *named;
     reply_text_add(&c->arguments, "{", 1);
-    return REPLY_MORE;
+    return *named ? REPLY_MORE : read_parameter(c, byte);
 }
 
 /* The arguments are JSON instead of parameters. Their brace has been written. */
@@ -125,16 +137,18 @@ static reply_verdict read_json(reply_call *c, char byte) {
     return v == REPLY_WHOLE ? reply_call_go(c, CALL_PARAMETER) : v;
 }
 
-/* Between parameters; n_matched: bytes of "<parameter=" or "</function>" that were read. */
+/* Between parameters; n_matched: bytes of the tag before a key or at the end, which differ in the second byte, that were read.
+ */
 static reply_verdict read_parameter(reply_call *c, char byte) {
-    static const char parameter[] = "<parameter=", end[] = "</function>";
+    const char *key = tags_of(c)->key, *end = tags_of(c)->end;
     if (c->n_matched == 0 && reply_is_space(byte)) return REPLY_MORE;
     if (c->n_matched == 0 && byte == '{' && c->n_parameters == 0 && !c->has_arguments) return begin_json(c);
-    const char *word = c->n_matched > 1 ? c->word : byte == '/' || c->has_arguments ? end : parameter;
+    const char *word = c->n_matched > 1 ? c->word : byte == end[1] || c->has_arguments ? end : key;
     if (byte != word[c->n_matched]) return REPLY_BROKEN;
     c->word = word;
     if (word[++c->n_matched]) return REPLY_MORE;
     c->n_matched = 0;
+    c->begun = true;
     if (word == end) {
         if (!c->has_arguments) reply_text_add(&c->arguments, "}", 1);
         return REPLY_WHOLE;
@@ -143,12 +157,21 @@ static reply_verdict read_parameter(reply_call *c, char byte) {
     return reply_call_go(c, CALL_PARAMETER_KEY);
 }
 
+/* A byte of a key or of what is between it and the value, where white space may stand between tags. */
 static reply_verdict read_parameter_key(reply_call *c, char byte) {
-    if (byte != '>') {
+    const char *value = tags_of(c)->value;
+    if (value[c->n_matched] == '\n') {
+        if (reply_is_space(byte)) return REPLY_MORE;
+        c->n_matched++;
+    }
+    if (c->n_matched > 0 && byte != value[c->n_matched]) return REPLY_BROKEN;
+    if (byte != value[c->n_matched]) {
         if ((unsigned char)byte < 0x20 || c->key.size == CL_REPLY_MAX_NAME) return REPLY_BROKEN;
         reply_text_add(&c->key, &byte, 1);
         return REPLY_MORE;
     }
+    if (value[++c->n_matched]) return REPLY_MORE;
+    c->n_matched = 0;
     const json_t *properties = json_object_get(json_object_get(c->function, "parameters"), "properties");
     c->schema = c->key.size > 0 ? json_object_getn(properties, c->key.data, c->key.size) : NULL;
     if (c->n_parameters++ > 0) reply_text_add(&c->arguments, ", ", 2);
@@ -163,15 +186,16 @@ static reply_verdict read_parameter_key(reply_call *c, char byte) {
     return reply_call_go(c, CALL_PARAMETER_VALUE);
 }
 
-/* Add a byte to a parameter's value, without the newline that it begins or ends with. */
+/* Add a byte to a parameter's value, without the newline that it begins or ends with where that does not count. */
 static void add_to_value(reply_call *c, char byte) {
     if (!c->is_string) {
         reply_text_add(&c->value, &byte, 1);
         return;
     }
+    const bool is_line_end = byte == '\n' && tags_of(c)->lines;
     if (c->newline) reply_text_add_escaped(&c->arguments, '\n');
-    c->newline = byte == '\n' && c->value_begun;
-    if (byte != '\n') reply_text_add_escaped(&c->arguments, byte);
+    c->newline = is_line_end && c->value_begun;
+    if (!is_line_end) reply_text_add_escaped(&c->arguments, byte);
     c->value_begun = true;
 }
 
@@ -232,29 +256,30 @@ static void end_json_value(reply_call *c) {
     if (json && is_no_string(c, json_array_get(json, 0)))
         reply_text_add(&c->arguments, value.data, value.size);
     else
-        add_string(c, may_be_string ? without_newlines(text) : value);
+        add_string(c, !may_be_string ? value : tags_of(c)->lines ? without_newlines(text) : text);
     json_decref(json);
 }
 
 static reply_verdict read_parameter_value(reply_call *c, char byte) {
-    if (byte == VALUE_END[c->n_matched]) {
-        if (VALUE_END[++c->n_matched]) return REPLY_MORE;
+    const char *end = tags_of(c)->value_end;
+    if (byte == end[c->n_matched]) {
+        if (end[++c->n_matched]) return REPLY_MORE;
         c->is_string ? reply_text_add(&c->arguments, "\"", 1) : end_json_value(c);
         c->n_matched = 0;
         return reply_call_go(c, CALL_PARAMETER);
     }
-    /* Only the first byte of VALUE_END occurs in it once, so nothing but the byte itself may begin it again. */
+    /* The first byte of the tag occurs in it once, so nothing but the byte itself may begin it again. */
     const size_t n_matched = c->n_matched;
     c->n_matched = 0;
-    for (size_t i = 0; i < n_matched; i++) add_to_value(c, VALUE_END[i]);
-    if (byte == VALUE_END[0])
+    for (size_t i = 0; i < n_matched; i++) add_to_value(c, end[i]);
+    if (byte == *end)
         c->n_matched = 1;
     else
         add_to_value(c, byte);
     return REPLY_MORE;
 }
 
-reply_verdict reply_qwen_read(reply_call *c, char byte) {
+reply_verdict reply_tags_read(reply_call *c, char byte) {
     switch (c->state) {
     case CALL_NAME: return read_function_name(c, byte);
     case CALL_PARAMETER: return read_parameter(c, byte);
