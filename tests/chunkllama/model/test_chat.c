@@ -281,7 +281,16 @@ static void templates_name_their_replies(void **state) {
     static const struct {
         const char *name, *family, *begin, *end, *think;
     } cases[] = {
+        {"cohere2", "hermes", "<tool_call>", "</tool_call>", "<|START_THINKING|>"}, /* knows no tools, nor do the next two */
         {"deepseek_r1_distill", "hermes", "<tool_call>", "</tool_call>", "<think>"},
+        {"deepseekv3", "hermes", "<tool_call>", "</tool_call>", "<think>"},
+        {"gemma4_v5", "gemma", "<|tool_call>", "<tool_call|>", "<|channel>thought"},
+        {"glm4moe", "glm", "<tool_call>", "", "<think>"},
+        {"gptoss", "harmony", "<|channel|>commentary to=", "<|call|>", "<|channel|>analysis<|message|>"},
+        {"lfm2_2_5", "lfm2", "<|tool_call_start|>", "<|tool_call_end|>", "<think>"},
+        {"lfm2_v2", "lfm2", "<|tool_call_start|>", "<|tool_call_end|>", ""},
+        {"nemotron_3_nano", "qwen", "<tool_call>", "</tool_call>", "<think>"},
+        {"qwen3_5_think", "qwen", "<tool_call>", "</tool_call>", "<think>"},
         {"gemma3", "hermes", "<tool_call>", "</tool_call>", ""},
         {"llama3", "hermes", "<tool_call>", "</tool_call>", ""}, /* knows no tools */
         {"llama3_1", "llama3", "<|python_tag|>", "", ""},
