@@ -61,8 +61,8 @@ static cl_status load_id(const cl_tokenizer *t, const cl_model_file *file, const
  * Names of tokens that end a turn whether or not the file says so. "</s>" does only if it is a special token, since Gemma also
  * has it as an HTML tag.
  */
-static const char *const end_names[] = {"<|im_end|>",    "<|eot_id|>", "<|eom_id|>",    "<|end_of_text|>",
-                                        "<|endoftext|>", "<|end|>",    "<end_of_turn>", "</s>"};
+static const char *const end_names[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>",
+                                        "<|end|>",    "<end_of_turn>", "<turn|>",    "<|return|>",      "</s>"};
 static const char *const end_keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
 
@@ -107,6 +107,16 @@ static cl_status load_around(const cl_tokenizer *t, const cl_model_file *file, c
     return CL_OK;
 }
 
+static int32_t find_name(const cl_tokenizer *t, const char *name) {
+    return cl_str_map_get(&t->vocab.by_name, name, strlen(name));
+}
+
+/* A turn of gpt-oss has several messages, and its <|end|> ends one of them, whatever the file says. */
+static void end_messages(cl_tokenizer *t) {
+    const int32_t end = find_name(t, "<|end|>");
+    if (end >= 0 && find_name(t, "<|return|>") >= 0 && find_name(t, "<|channel|>") >= 0) t->ends[end] = false;
+}
+
 static cl_status load_special(cl_tokenizer *t, const cl_model_file *file, cl_error *error) {
     cl_status status = load_id(t, file, "tokenizer.ggml.bos_token_id", &t->bos, error);
     for (size_t i = 0; status == CL_OK && i < sizeof end_keys / sizeof *end_keys; i++) {
@@ -120,6 +130,7 @@ static cl_status load_special(cl_tokenizer *t, const cl_model_file *file, cl_err
         const bool is_tag = strcmp(end_names[i], "</s>") == 0;
         if (id >= 0 && (!is_tag || cl_vocab_is_special(&t->vocab, id))) t->ends[id] = true;
     }
+    end_messages(t);
     t->adds_bos = t->spm ? cl_spm_adds_bos(t->spm) : cl_bpe_adds_bos(t->bpe);
     cl_model_file_get_bool(file, "tokenizer.ggml.add_bos_token", &t->adds_bos);
     t->adds_bos = t->adds_bos && t->bos >= 0;

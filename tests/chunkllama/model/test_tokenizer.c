@@ -74,6 +74,21 @@ static small_vocab hello_vocab(void) {
     return v;
 }
 
+/* <|end|> ends a turn, but in harmony it ends a message of one. */
+static void messages_end_apart_from_turns(void **state) {
+    (void)state;
+    for (int harmony = 0; harmony < 2; harmony++) {
+        small_vocab v = hello_vocab();
+        add_piece(&v, "<|end|>", 3, 0), add_piece(&v, "<|channel|>", 3, 0);
+        if (harmony) add_piece(&v, "<|return|>", 3, 0);
+        fixture f = open_tokenizer(&v);
+        assert_int_equal(cl_tokenizer_is_end(f.tok, TOOL_X + 1), !harmony);
+        assert_false(cl_tokenizer_is_end(f.tok, TOOL_X + 2));
+        if (harmony) assert_true(cl_tokenizer_is_end(f.tok, TOOL_X + 3));
+        close_tokenizer(&f);
+    }
+}
+
 static void byte_level_merges_by_rank(void **state) {
     (void)state;
     const small_vocab v = hello_vocab();
@@ -597,6 +612,7 @@ static void utf8_by_definition(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(byte_level_merges_by_rank),
+        cmocka_unit_test(messages_end_apart_from_turns),
         cmocka_unit_test(special_tokens_only_from_templates),
         cmocka_unit_test(pieces_are_output_bytes),
         cmocka_unit_test(whole_words),
