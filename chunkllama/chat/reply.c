@@ -189,8 +189,10 @@ static match match_open(const cl_reply *r, size_t from) { return match_marker(r,
 
 static match match_end(const cl_reply *r, size_t from) {
     const cl_reply_format *f = r->options.format;
-    return longer(match_marker(r, f->end, from),
-                  f->syntax == CL_REPLY_JSON ? match_marker(r, CL_REPLY_CALLS_END, from) : MATCH_NONE);
+    const char *other = f->syntax == CL_REPLY_JSON   ? CL_REPLY_CALLS_END
+                        : f->syntax == CL_REPLY_TAGS ? f->tags->end /* behind JSON in place of tags */
+                                                     : "";
+    return longer(match_marker(r, f->end, from), match_marker(r, other, from));
 }
 
 /* A call may follow the text that was read; otherwise that text is plain. */

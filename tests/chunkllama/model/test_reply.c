@@ -457,7 +457,7 @@ static void arguments_have_tags(void **state) {
         {"\n<think>hm</think>\nI add.\n<tool_call>add<arg_key>b</arg_key><arg_value>3</arg_value></tool_call>\n<tool_call>now\n"
          "</tool_call><tool_call>now</tool_call>",
          "{hm}I add.<add {\"b\": \"3\"}><now {}><now {}>"},
-        {"<tool_call>{\"name\": \"now\"}</tool_call>", "<now {}></tool_call>"},
+        {"<tool_call>{\"name\": \"now\"}</tool_call>", "<now {}>"},
         {"<tool_call>now x", "<tool_call>now x"},
         {"<tool_call>now\n", "<tool_call>now\n"},
         {"<tool_call>now\n<arg_value>", "<tool_call>now\n<arg_value>"},
