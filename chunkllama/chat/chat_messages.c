@@ -86,7 +86,9 @@ typedef struct rewriter {
     json_t *out;       /* the messages so far; owned */
     cl_prompt results; /* of calls, the text of a message that is not among them yet; owned */
     joint last;        /* the last message, if text is joined to it */
-    int64_t n_steps;   /* that were taken */
+    json_t *ids;       /* of calls, and what they became, if the template needs names in them; owned */
+    size_t n_ids;
+    int64_t n_steps; /* that were taken */
     bool no_memory;
 } rewriter;
 
@@ -139,6 +141,15 @@ static json_t *short_id(const json_t *id) {
     return json_string_nocheck(shortened);
 }
 
+/* An id in the form in which Kimi's templates write a call's name. */
+static json_t *named_id(rewriter *w, const json_t *call) {
+    const char *name = json_string_value(json_object_get(json_object_get(call, "function"), "name"));
+    const char *id = json_string_value(json_object_get(call, "id"));
+    json_t *named = json_sprintf("functions.%s:%zu", name ? name : "", w->n_ids++);
+    if (id) set(w, w->ids, id, json_incref(named));
+    return named;
+}
+
 static json_t *json_text(const json_t *value) {
     cl_prompt text = {0};
     add_json(&text, value);
@@ -161,6 +172,7 @@ static void adapt_calls(rewriter *w, json_t *message) {
     for (size_t i = 0; calls && i < json_array_size(calls); i++) {
         json_t *call = copy_of(w, json_array_get(calls, i));
         if (call && w->can->short_ids) set(w, call, "id", short_id(json_object_get(call, "id")));
+        if (call && w->can->named_ids) set(w, call, "id", named_id(w, call));
         if (call) adapt_arguments(w, call);
         w->no_memory |= !call || json_array_set_new(calls, i, call) != 0;
     }
@@ -230,7 +242,7 @@ static void begin_with_results(rewriter *w, json_t *message) {
 static void rewrite_calls(rewriter *w, json_t *message) {
     if (w->describes_calls)
         describe_calls(w, message);
-    else if (w->can->short_ids || w->can->argument_text || w->arrangement->calls == CL_CALLS_ODD_AS_OBJECT)
+    else if (w->can->short_ids || w->can->named_ids || w->can->argument_text || w->arrangement->calls == CL_CALLS_ODD_AS_OBJECT)
         adapt_calls(w, message);
 }
 
@@ -273,7 +285,11 @@ static void add_message(rewriter *w, const json_t *original) {
     if (w->results.size > 0) begin_with_results(w, message);
     const bool has_calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
     if (cl_chat_is_role(message, "developer") && !w->can->developer) set(w, message, "role", json_string_nocheck("system"));
-    if (is_result && w->can->short_ids) set(w, message, "tool_call_id", short_id(json_object_get(message, "tool_call_id")));
+    const json_t *id = json_object_get(message, "tool_call_id");
+    json_t *named =
+        is_result && w->can->named_ids && json_is_string(id) ? json_object_get(w->ids, json_string_value(id)) : NULL;
+    if (is_result && w->can->short_ids) set(w, message, "tool_call_id", short_id(id));
+    if (named) set(w, message, "tool_call_id", json_incref(named));
     rewrite_reasoning(w, message, has_calls);
     if (has_calls) rewrite_calls(w, message);
     rewrite_content(w, message, has_calls);
@@ -437,7 +453,8 @@ json_t *cl_chat_rewrite(const cl_chat_abilities *can, const cl_chat_arrangement 
     const bool describes_calls = !can->calls || arrangement->calls == CL_CALLS_DESCRIBED;
     rewriter w = {.can = can, .arrangement = arrangement, .describes_calls = describes_calls, .out = json_array()};
     const cl_chat_systems how = arrangement->systems;
-    w.no_memory = !w.out;
+    if (can->named_ids) w.ids = json_object();
+    w.no_memory = !w.out || (can->named_ids && !w.ids);
     for (size_t i = 0; !w.no_memory && i < json_array_size(messages);) {
         const json_t *message = json_array_get(messages, i);
         if (can->single_calls && !describes_calls && json_array_size(json_object_get(message, "tool_calls")) > 1)
@@ -455,6 +472,7 @@ json_t *cl_chat_rewrite(const cl_chat_abilities *can, const cl_chat_arrangement 
     if (!w.no_memory && (how == CL_SYSTEMS_ALL_TO_USER || how == CL_SYSTEMS_FIRST_TO_USER)) move_system(&w);
     if (!w.no_memory && !can->strings) make_parts(&w);
     cl_prompt_free(&w.results);
+    json_decref(w.ids);
     *n_steps = w.n_steps;
     if (w.no_memory) json_decref(w.out);
     return w.no_memory ? NULL : w.out;

@@ -32,6 +32,7 @@ typedef struct cl_chat_abilities {
     bool argument_text;  /* calls: arguments must be JSON text, rather than an object */
     bool null_content;   /* calls: content may be null, rather than "" */
     bool short_ids;      /* calls: ids must have nine letters and digits (Mistral) */
+    bool named_ids;      /* calls: ids are written in place of names, so they must be functions.NAME:NUMBER (Kimi) */
     bool single_calls;   /* calls: several in a message are refused (Llama 3.1), or some of them left out (gpt-oss) */
     bool calls_alone;    /* calls: text beside them makes the template refuse them or leave them out (DeepSeek R1) */
     bool thinking;       /* reads reasoning from `thinking` (gpt-oss) */

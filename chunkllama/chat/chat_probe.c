@@ -104,37 +104,40 @@ static bool writes_call(const probe *p, bool argument_text) {
 #define ONE_CALL      CALL_OF(CALL)
 #define RESULT        "{\"role\": \"tool\", \"tool_call_id\": \"%s\", \"name\": \"" CALL "\", \"content\": %s}"
 
-/* An id that is long, and one that is short; arguments as an object, and as text. */
-static const char *const call_ids[] = {"call_0123456789", "abcdef012"};
+/* An id that is long, one that is short, and one with the call's name; arguments as an object, and as text. */
+static const char *const call_ids[] = {"call_0123456789", "abcdef012", "functions." CALL ":0"};
+static const char *const again_ids[] = {"call_0123456789", "abcdef012", "functions." AGAIN ":1"};
 static const char *const call_arguments[] = {"{\"" FIELD "\": \"" VALUE "\"}", "\"{\\\"" FIELD "\\\": \\\"" VALUE "\\\"}\""};
 
 /* Find a form of calls that the template writes. */
 static void probe_calls(probe *p, cl_chat_abilities *can) {
     const char *word = can->strings ? STRING(WORD) : PARTS(WORD), *nothing = can->strings ? STRING("") : PARTS("");
     const char *contents[] = {"null", nothing};
-    for (int form = 0; form < 8 && !can->calls && !p->no_memory; form++) {
-        const bool is_short = form & 4, is_empty = form & 2, is_text = form & 1;
-        const char *id = call_ids[is_short];
+    for (int form = 0; form < 12 && !can->calls && !p->no_memory; form++) {
+        const int kind = form / 4; /* of the id */
+        const bool is_empty = form & 2, is_text = form & 1;
+        const char *id = call_ids[kind], *again = again_ids[kind];
         const bool ok = renders(p, TOOL_CHAT(MESSAGE("user") ", " CALLS ONE_CALL "]}, " RESULT), nothing, contents[is_empty],
                                 id, call_arguments[is_text], id, word);
         if (!ok || !writes_call(p, is_text) || !writes(p, WORD) || (!is_empty && writes(p, "None"))) continue;
         can->calls = true;
         can->argument_text = is_text;
         can->null_content = !is_empty;
-        can->short_ids = is_short;
+        can->short_ids = kind == 1;
+        can->named_ids = kind == 2;
         can->calls_alone = !renders(p, TOOL_CHAT(MESSAGE("user") ", " CALLS ONE_CALL "]}, " RESULT), nothing, word, id,
                                     call_arguments[is_text], id, nothing) ||
                            !writes_call(p, is_text);
         can->single_calls =
             !renders(p, TOOL_CHAT(MESSAGE("user") ", " CALLS ONE_CALL ", " CALL_OF(AGAIN) "]}, " RESULT ", " RESULT), nothing,
-                     contents[is_empty], id, call_arguments[is_text], id, call_arguments[is_text], id, word, id, word) ||
+                     contents[is_empty], id, call_arguments[is_text], again, call_arguments[is_text], id, word, again, word) ||
             !writes(p, AGAIN);
     }
 }
 
 /* Whether reasoning before a call is written from `thinking`, beside a content. */
 static bool writes_thinking(probe *p, const cl_chat_abilities *can, const char *content) {
-    const char *nothing = can->strings ? STRING("") : PARTS(""), *id = call_ids[can->short_ids];
+    const char *nothing = can->strings ? STRING("") : PARTS(""), *id = call_ids[can->named_ids ? 2 : can->short_ids];
     return renders(p,
                    TOOL_CHAT(MESSAGE("user") ", {\"role\": \"assistant\", \"content\": %s, \"thinking\": \"" WORD
                                              "\", \"tool_calls\": [" ONE_CALL "]}, " RESULT),

@@ -349,6 +349,7 @@ static void published_templates_are_known(void **state) {
                          {"argument_text", can.argument_text},
                          {"null_content", can.null_content},
                          {"short_ids", can.short_ids},
+                         {"named_ids", can.named_ids},
                          {"single_calls", can.single_calls},
                          {"calls_alone", can.calls_alone},
                          {"thinking", can.thinking},

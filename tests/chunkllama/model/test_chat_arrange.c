@@ -518,6 +518,20 @@ static void ids_are_shortened(void **state) {
            "<|user|> one <|tool|>abc456XYZr", 2);
 }
 
+/* Kimi's templates write the ids of calls, in which the names are. */
+static void ids_have_names(void **state) {
+    (void)state;
+    small_vocab v =
+        vocab_with("{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'tool' %}{{ m.tool_call_id }} {% endif %}"
+                   "{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.id }} {{ c.function.arguments | tojson }}"
+                   "{% endfor %}{% endfor %}",
+                   bars);
+    expect(&v, NULL, CHAT(USER ", " CALLS ", " RESULT("2") ", " RESULT("1")),
+           "<|user|> one <|assistant|>functions.f:0 {\"a\": 1}functions.f:1 {\"a\": 2}<|tool|>functions.f:1 r2"
+           "<|tool|>functions.f:0 r1",
+           4);
+}
+
 /* Llama 3.1's template refuses several calls in one message: each gets a message, followed by its result. */
 static void several_calls_come_one_by_one(void **state) {
     (void)state;
@@ -635,6 +649,7 @@ int main(void) {
         cmocka_unit_test(tools_are_described_in_turns),
         cmocka_unit_test(a_template_that_writes_calls_gets_them),
         cmocka_unit_test(ids_are_shortened),
+        cmocka_unit_test(ids_have_names),
         cmocka_unit_test(several_calls_come_one_by_one),
         cmocka_unit_test(lacking_memory_is_an_error),
         cmocka_unit_test(content_has_the_form_that_the_template_takes),
