@@ -104,6 +104,8 @@ static bool writes_call(const probe *p, bool argument_text) {
 #define ONE_CALL      CALL_OF(CALL)
 #define RESULT        "{\"role\": \"tool\", \"tool_call_id\": \"%s\", \"name\": \"" CALL "\", \"content\": %s}"
 
+#define UNNAMED_RESULT "{\"role\": \"tool\", \"tool_call_id\": \"%s\", \"content\": %s}"
+
 /* An id that is long, one that is short, and one with the call's name; arguments as an object, and as text. */
 static const char *const call_ids[] = {"call_0123456789", "abcdef012", "functions." CALL ":0"};
 static const char *const again_ids[] = {"call_0123456789", "abcdef012", "functions." AGAIN ":1"};
@@ -120,6 +122,11 @@ static void probe_calls(probe *p, cl_chat_abilities *can) {
         const bool ok = renders(p, TOOL_CHAT(MESSAGE("user") ", " CALLS ONE_CALL "]}, " RESULT), nothing, contents[is_empty],
                                 id, call_arguments[is_text], id, word);
         if (!ok || !writes_call(p, is_text) || !writes(p, WORD) || (!is_empty && writes(p, "None"))) continue;
+        /* The name of a call may stand nowhere but in that of its result. */
+        const bool unnamed = renders(p, TOOL_CHAT(MESSAGE("user") ", " CALLS ONE_CALL "]}, " UNNAMED_RESULT), nothing,
+                                     contents[is_empty], id, call_arguments[is_text], id, word) &&
+                             writes(p, WORD) && !writes(p, CALL);
+        if (unnamed) continue;
         can->calls = true;
         can->argument_text = is_text;
         can->null_content = !is_empty;

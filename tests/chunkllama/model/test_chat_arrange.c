@@ -522,7 +522,7 @@ static void ids_are_shortened(void **state) {
 static void ids_have_names(void **state) {
     (void)state;
     small_vocab v =
-        vocab_with("{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'tool' %}{{ m.tool_call_id }} {% endif %}"
+        vocab_with("{% for m in messages %}<|{{ m.name or m.role }}|>{% if m.role == 'tool' %}{{ m.tool_call_id }} {% endif %}"
                    "{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.id }} {{ c.function.arguments | tojson }}"
                    "{% endfor %}{% endfor %}",
                    bars);
