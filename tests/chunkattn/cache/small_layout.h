@@ -15,6 +15,7 @@ static inline void small_layout(ca_chunk_layout *l, int32_t n_layers, int32_t d,
 
 static inline void small_layout_free(ca_chunk_layout *l) {
     ca_alloc alloc = ca_alloc_default();
+    alloc.bytes = SIZE_MAX; /* those of small_layout are among them */
     ca_chunk_layout_free(l, &alloc);
 }
 

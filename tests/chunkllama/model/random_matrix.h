@@ -70,7 +70,7 @@ static inline matrix make_matrix(uint32_t type, int n_out, int n_in) {
     uint32_t elements = 1, bytes = 0;
     assert_true(cl_tensor_block(type, &elements, &bytes));
     assert_int_equal(n_in % elements, 0);
-    matrix m = {.data = malloc(n / elements * bytes), .values = malloc(n * sizeof(double))};
+    matrix m = {.data = calloc(n / elements, bytes), .values = malloc(n * sizeof(double))};
     float *row = malloc(n_in * sizeof *row);
     assert_true(m.data && m.values && row);
     for (uint8_t *p = m.data; p < m.data + n / elements * bytes; p += bytes) {
