@@ -8,6 +8,7 @@ tests/chunkllama/model/transformers, which test_transformers.py compares with Ch
 import json
 import pathlib
 import sys
+import tempfile
 
 import torch
 
@@ -16,6 +17,7 @@ torch.float32 = torch.float = torch.float64
 torch.Tensor.float = torch.Tensor.double
 
 import numpy as np  # noqa: E402
+import safetensors.numpy  # noqa: E402
 import transformers  # noqa: E402
 
 MODELS = pathlib.Path(__file__).parents[2] / "tests" / "chunkllama" / "model"
@@ -31,6 +33,7 @@ YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_po
         "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}  # fmt: skip
 LONG = {"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75, "original_max_position_embeddings": 128,
         "short_factor": np.linspace(1, 2, 12).tolist(), "long_factor": np.linspace(1, 30, 12).tolist()}  # fmt: skip
+USED = dict(num_experts_per_tok=3)
 KINDS = dict(num_hidden_layers=4, sliding_window=48)
 CASES = {
     "llama": ("Llama", HEADS | dict(attention_bias=True, mlp_bias=True)),
@@ -51,22 +54,38 @@ CASES = {
     "cohere2": ("Cohere2", KINDS),
     "hunyuan": ("HunYuanDenseV1", HEADS),
     "starcoder2": ("Starcoder2", dict(sliding_window=48)),
-}
+    "qwen2_moe": ("Qwen2Moe", USED | dict(num_experts=6, moe_intermediate_size=64, shared_expert_intermediate_size=80)),
+    "qwen3_moe": ("Qwen3Moe", HEADS | USED | dict(num_experts=8, moe_intermediate_size=64, norm_topk_prob=True)),
+    "mixtral": ("Mixtral", USED | dict(num_local_experts=6)),
+    "granite_moe": ("GraniteMoe", USED | dict(num_local_experts=6, residual_multiplier=0.3, logits_scaling=2.0)),
+    "granite_moe_shared": ("GraniteMoeShared", USED | dict(num_local_experts=6, shared_intermediate_size=64)),
+    "olmoe": ("Olmoe", USED | dict(num_experts=6)),
+    "glm4_moe": ("Glm4Moe", HEADS | USED | dict(n_routed_experts=12, moe_intermediate_size=64, n_shared_experts=2, n_group=4, topk_group=2,
+                                                first_k_dense_replace=1, use_qk_norm=True, attention_bias=True, routed_scaling_factor=1.5)),
+    "ernie4_5_moe": ("Ernie4_5_Moe", dict(moe_num_experts=6, moe_k=2, moe_intermediate_size=64, moe_num_shared_experts=2,
+                                          moe_layer_start_index=1, moe_layer_end_index=-1)),
+}  # fmt: skip
+
+
+def fill(folder, around_zero):
+    """Replace the weights of a folder by those that follow from their names. Returns their shapes."""
+    path = folder / "model.safetensors"
+    old = safetensors.numpy.load_file(path)
+    new = {name: weights(name, old[name].shape, around_zero).astype(np.float64) for name in sorted(old)}
+    safetensors.numpy.save_file(new, path, {"format": "pt"})
+    return {name: list(values.shape) for name, values in new.items()}
 
 
 def case(name):
+    """The model is written, filled and loaded, so that its tensors have the names and the forms of published files."""
     family, fields = CASES[name]
     config = getattr(transformers, family + "Config")(**SIZES | fields)
     config._attn_implementation = "eager"
-    model = getattr(transformers, family + "ForCausalLM")(config).double().eval()
-    shapes, state = {}, model.state_dict()
-    for key, tensor in state.items():
-        if key == "lm_head.weight" and config.tie_word_embeddings:
-            continue
-        shapes[key] = list(tensor.shape)
-        tensor.copy_(torch.from_numpy(weights(key, tensor.shape, name.startswith("gemma"))).double())
-    model.load_state_dict(state)
-    model.tie_weights()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        getattr(transformers, family + "ForCausalLM")(config).half().save_pretrained(folder)
+        shapes = fill(folder, name.startswith("gemma"))
+        model = getattr(transformers, family + "ForCausalLM").from_pretrained(folder, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager").eval()
     with torch.no_grad():
         logits = model(torch.tensor([tokens()])).logits[0].numpy()
     rows = {n: [float(f"{x:.7g}") for x in logits[n - 1, ::SHOWN]] for n in PROMPTS}

@@ -9,16 +9,17 @@
 
 /* Groups of fields that only some classes read. Files may have fields of other classes, which then mean nothing. */
 enum {
-    ONE_WINDOW = 1,   /* sliding_window */
-    LAYER_KINDS = 2,  /* layers may differ in their window, and so in their rotation */
-    SCORES = 4,       /* caps and the scale of attention scores, and the cap of logits */
-    MULTIPLIERS = 8,  /* of embeddings, branches, scores and logits */
-    LOGIT_SCALE = 16, /* of logits alone */
-    PLAIN_LAYERS = 32 /* layers may have no rotation */
+    ONE_WINDOW = 1,    /* sliding_window */
+    LAYER_KINDS = 2,   /* layers may differ in their window, and so in their rotation */
+    SCORES = 4,        /* caps and the scale of attention scores, and the cap of logits */
+    MULTIPLIERS = 8,   /* of embeddings, branches, scores and logits */
+    LOGIT_SCALE = 16,  /* of logits alone */
+    PLAIN_LAYERS = 32, /* layers may have no rotation */
+    EXPERTS = 64
 };
 
 /* Bits of the biases in ARCH.biases (model_file.h). */
-enum { QKV = 1, OUTPUT = 2, FFN = 4, NORM = 8 };
+enum { QKV = 1, OUTPUT = 2, FFN = 4, NORM = 8, CHOICE = 32 };
 
 /* A field that says whether there are biases, and its value where a file leaves it out. */
 typedef struct bias_field {
@@ -71,6 +72,7 @@ static const hf_class classes[] = {
      SILU,
      .rope_base = 1e4,
      .reads = ONE_WINDOW},
+    {.names = "MixtralForCausalLM MixtralModel", .arch = "llama", SILU, .rope_base = 1e6, .reads = ONE_WINDOW | EXPERTS},
     {.names = "Ministral3ForCausalLM Ministral3Model Mistral3ForConditionalGeneration",
      .arch = "mistral3",
      .text_type = "ministral3",
@@ -83,6 +85,21 @@ static const hf_class classes[] = {
      SILU,
      .rope_base = 1e4,
      .own_head_dim = true,
+     .bias_fields = {ATTENTION_BIAS(false)}},
+    {.names = "Qwen2MoeForCausalLM Qwen2MoeModel",
+     .arch = "qwen2moe",
+     SILU,
+     .rope_base = 1e4,
+     .reads = EXPERTS,
+     .defaults = "{\"norm_topk_prob\": false}",
+     .bias_fields = {{"qkv_bias", QKV, true}}},
+    {.names = "Qwen3MoeForCausalLM Qwen3MoeModel",
+     .arch = "qwen3moe",
+     SILU,
+     .rope_base = 1e4,
+     .reads = EXPERTS,
+     .own_head_dim = true,
+     .defaults = "{\"norm_topk_prob\": false}",
      .bias_fields = {ATTENTION_BIAS(false)}},
     {.names = "GemmaForCausalLM GemmaModel", /* older files name the activation, which is GELU's tanh form, only gelu */
      .arch = "gemma",
@@ -131,6 +148,13 @@ static const hf_class classes[] = {
      .reads = MULTIPLIERS,
      .defaults = "{\"attention_multiplier\": 1.0}",
      .bias_fields = {ATTENTION_BIAS(false), {"mlp_bias", FFN, false}}},
+    {.names = "GraniteMoeForCausalLM GraniteMoeModel GraniteMoeSharedForCausalLM GraniteMoeSharedModel",
+     .arch = "granitemoe",
+     SILU,
+     .rope_base = 1e4,
+     .reads = MULTIPLIERS | EXPERTS,
+     .defaults = "{\"attention_multiplier\": 1.0}",
+     .bias_fields = {ATTENTION_BIAS(false)}},
     {.names = "SmolLM3ForCausalLM SmolLM3Model",
      .arch = "smollm3",
      SILU,
@@ -145,6 +169,12 @@ static const hf_class classes[] = {
      .rope_base = 5e5,
      .reads = ONE_WINDOW | LAYER_KINDS,
      .bias_fields = {ATTENTION_BIAS(false)}},
+    {.names = "OlmoeForCausalLM OlmoeModel",
+     .arch = "olmoe",
+     SILU,
+     .rope_base = 1e4,
+     .reads = EXPERTS,
+     .defaults = "{\"norm_topk_prob\": false}"},
     {.names = "Exaone4ForCausalLM Exaone4Model", .arch = "exaone4", SILU, .rope_base = 1e4, .reads = ONE_WINDOW | LAYER_KINDS},
     {.names = "Glm4ForCausalLM Glm4Model",
      .arch = "glm4",
@@ -153,6 +183,15 @@ static const hf_class classes[] = {
      .partial = 0.5,
      .pairs = true,
      .bias_fields = {{"attention_bias", QKV, true}}},
+    {.names = "Glm4MoeForCausalLM Glm4MoeModel",
+     .arch = "glm4moe",
+     SILU,
+     .rope_base = 1e4,
+     .partial = 0.5,
+     .reads = EXPERTS,
+     .biases = CHOICE,
+     .own_head_dim = true,
+     .bias_fields = {{"attention_bias", QKV, false}}},
     {.names = "SeedOssForCausalLM SeedOssModel",
      .arch = "seed_oss",
      SILU,
@@ -162,6 +201,15 @@ static const hf_class classes[] = {
      .arch = "ernie4_5",
      SILU,
      .rope_base = 5e5,
+     .pairs = true,
+     .tied = true,
+     .bias_fields = {{"use_bias", QKV | OUTPUT | FFN, false}}},
+    {.names = "Ernie4_5_MoeForCausalLM Ernie4_5_MoeModel",
+     .arch = "ernie4_5-moe",
+     SILU,
+     .rope_base = 5e5,
+     .reads = EXPERTS,
+     .biases = CHOICE,
      .pairs = true,
      .tied = true,
      .bias_fields = {{"use_bias", QKV | OUTPUT | FFN, false}}},
@@ -227,6 +275,22 @@ static const struct field {
     {"logits_scaling", "logit_scale", CL_JSON_KIND_NUMBER, false, MULTIPLIERS, false},
     {"logit_scale", "logit_scale", CL_JSON_KIND_NUMBER, false, LOGIT_SCALE, false},
     {"sliding_window_pattern", "attention.sliding_window_pattern", CL_JSON_KIND_INT, false, LAYER_KINDS, false},
+    {"num_experts", "expert_count", CL_JSON_KIND_INT, false, EXPERTS, false},
+    {"num_local_experts", "expert_count", CL_JSON_KIND_INT, false, EXPERTS, false},
+    {"n_routed_experts", "expert_count", CL_JSON_KIND_INT, false, EXPERTS, false},
+    {"moe_num_experts", "expert_count", CL_JSON_KIND_INT, false, EXPERTS, false},
+    {"num_experts_per_tok", "expert_used_count", CL_JSON_KIND_INT, false, EXPERTS, false},
+    {"moe_k", "expert_used_count", CL_JSON_KIND_INT, false, EXPERTS, false},
+    {"moe_intermediate_size", "expert_feed_forward_length", CL_JSON_KIND_INT, false, EXPERTS, false},
+    {"shared_expert_intermediate_size", "expert_shared_feed_forward_length", CL_JSON_KIND_INT, false, EXPERTS, false},
+    {"shared_intermediate_size", "expert_shared_feed_forward_length", CL_JSON_KIND_INT, false, EXPERTS, false},
+    {"n_shared_experts", "expert_shared_count", CL_JSON_KIND_INT, false, EXPERTS, false},
+    {"moe_num_shared_experts", "expert_shared_count", CL_JSON_KIND_INT, false, EXPERTS, false},
+    {"first_k_dense_replace", "leading_dense_block_count", CL_JSON_KIND_INT, false, EXPERTS, false},
+    {"moe_layer_start_index", "leading_dense_block_count", CL_JSON_KIND_INT, false, EXPERTS, false},
+    {"n_group", "expert_group_count", CL_JSON_KIND_INT, false, EXPERTS, false},
+    {"topk_group", "expert_group_used_count", CL_JSON_KIND_INT, false, EXPERTS, false},
+    {"routed_scaling_factor", "expert_weights_scale", CL_JSON_KIND_NUMBER, false, EXPERTS, false},
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
@@ -554,6 +618,44 @@ static void read_plain_layers(cl_hf_config *c, cl_model_file *file) {
         rotated[i] = list ? json_integer_value(json_array_get(list, i)) != 0 : period < 1 || (i + 1) % (size_t)period != 0;
 }
 
+/* ---- Experts ---- */
+
+/* Refuse a number that is not the only one supported. */
+static void require_int(cl_hf_config *c, const char *name, json_int_t only) {
+    const json_t *value = cl_json_doc_field(&c->doc, c->text, c->where, name, CL_JSON_KIND_INT, false);
+    if (value && json_integer_value(value) != only)
+        cl_json_doc_fail(&c->doc, CL_ERR_UNSUPPORTED, "%s%s is %lld; only %lld is supported", c->where, name,
+                         (long long)json_integer_value(value), (long long)only);
+}
+
+/* The layers without experts, of which only the first ones are supported. */
+static void read_dense_layers(cl_hf_config *c, cl_model_file *file) {
+    const json_t *list = cl_json_doc_field(&c->doc, c->text, c->where, "mlp_only_layers", CL_JSON_KIND_ARRAY, false);
+    char key[96];
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_integer_value(json_array_get(list, i)) != (json_int_t)i)
+            cl_json_doc_fail(&c->doc, CL_ERR_UNSUPPORTED,
+                             "%smlp_only_layers[%zu] must be %zu; only the first layers may lack experts", c->where, i, i);
+    if (json_array_size(list) > 0)
+        cl_meta_put_u32(file, key_of(c, key, "leading_dense_block_count"), (uint32_t)json_array_size(list));
+}
+
+static void read_experts(cl_hf_config *c, cl_model_file *file) {
+    cl_json_doc *doc = &c->doc;
+    char key[96];
+    const json_int_t n_layers = json_integer_value(json_object_get(c->text, "num_hidden_layers"));
+    const json_t *last = json_object_get(c->text, "moe_layer_end_index");
+    require_int(c, "decoder_sparse_step", 1);
+    require_int(c, "moe_layer_interval", 1);
+    if (json_integer_value(last) != -1) require_int(c, "moe_layer_end_index", n_layers - 1);
+    if (cl_json_doc_field(doc, c->text, c->where, "clip_qkv", CL_JSON_KIND_NUMBER, false))
+        cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%sclip_qkv must be null; values of Q, K and V are not cut", c->where);
+    read_dense_layers(c, file);
+    if (json_object_get(c->text, "norm_topk_prob"))
+        cl_meta_put_bool(file, key_of(c, key, "expert_weights_norm"),
+                         cl_json_doc_bool(doc, c->text, c->where, "norm_topk_prob", false));
+}
+
 /* ---- All ---- */
 
 /* Whether a class that others share its name with is that of the file's model of text. The first one is it in doubt. */
@@ -591,12 +693,12 @@ static const char *needs_of(const char *name) {
         {"T5", "an encoder beside the decoder"},
         {"Gemma3n", "layers whose attention has unlike shapes"},
         {"Gemma4", "layers whose attention has unlike shapes"},
+        {"GptOss", "attention with sinks"},
+        {"Phimoe", "a mixture of experts of a form of its own"},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strncmp(name, others[i].begin, strlen(others[i].begin)) == 0) return others[i].needs;
-    const bool experts =
-        strstr(name, "Moe") || strstr(name, "MoE") || strncmp(name, "Mixtral", 7) == 0 || strncmp(name, "GptOss", 6) == 0;
-    return experts ? "mixtures of experts" : NULL;
+    return strstr(name, "Moe") || strstr(name, "MoE") ? "a mixture of experts of a form of its own" : NULL;
 }
 
 static const hf_class *find_class(cl_hf_config *c) {
@@ -604,7 +706,7 @@ static const hf_class *find_class(cl_hf_config *c) {
     const json_t *list = cl_json_doc_field(doc, doc->root, "", "architectures", CL_JSON_KIND_ARRAY, true);
     const char *name = json_string_value(json_array_get(list, 0));
     static const char base[] = "Model";
-    char known[400];
+    char known[800];
     size_t used = 0;
     for (int i = 0; i < N_CLASSES; i++) {
         if (name && has_name(classes[i].names, name) && has_text(c, &classes[i])) {
@@ -727,6 +829,7 @@ cl_status cl_hf_read_config(const char *folder, cl_model_file *file, cl_hf_confi
     read_rope(c, file, class);
     read_layer_types(c, file, class->reads & LAYER_KINDS);
     if (class->reads & PLAIN_LAYERS) read_plain_layers(c, file);
+    if (class->reads & EXPERTS) read_experts(c, file);
     if (doc->status == CL_OK) read_tokens(c);
     return doc->status;
 }

@@ -26,15 +26,37 @@ static const part whole[] = {
 
 /* Names after "layers.N." and after "blk.N.". */
 static const part layer[] = {
-    {"input_layernorm.weight", "attn_norm.weight"},    {"self_attn.q_proj.weight", "attn_q.weight"},
-    {"self_attn.k_proj.weight", "attn_k.weight"},      {"self_attn.v_proj.weight", "attn_v.weight"},
-    {"self_attn.o_proj.weight", "attn_output.weight"}, {"self_attn.q_proj.bias", "attn_q.bias"},
-    {"self_attn.k_proj.bias", "attn_k.bias"},          {"self_attn.v_proj.bias", "attn_v.bias"},
-    {"self_attn.q_norm.weight", "attn_q_norm.weight"}, {"self_attn.k_norm.weight", "attn_k_norm.weight"},
-    {"mlp.gate_proj.weight", "ffn_gate.weight"},       {"mlp.up_proj.weight", "ffn_up.weight"},
-    {"mlp.down_proj.weight", "ffn_down.weight"},       {"self_attn.o_proj.bias", "attn_output.bias"},
-    {"mlp.gate_proj.bias", "ffn_gate.bias"},           {"mlp.up_proj.bias", "ffn_up.bias"},
-    {"mlp.down_proj.bias", "ffn_down.bias"},           {"post_attention_layernorm.weight", "ffn_norm.weight"},
+    {"input_layernorm.weight", "attn_norm.weight"},
+    {"self_attn.q_proj.weight", "attn_q.weight"},
+    {"self_attn.k_proj.weight", "attn_k.weight"},
+    {"self_attn.v_proj.weight", "attn_v.weight"},
+    {"self_attn.o_proj.weight", "attn_output.weight"},
+    {"self_attn.q_proj.bias", "attn_q.bias"},
+    {"self_attn.k_proj.bias", "attn_k.bias"},
+    {"self_attn.v_proj.bias", "attn_v.bias"},
+    {"self_attn.q_norm.weight", "attn_q_norm.weight"},
+    {"self_attn.k_norm.weight", "attn_k_norm.weight"},
+    {"mlp.gate_proj.weight", "ffn_gate.weight"},
+    {"mlp.up_proj.weight", "ffn_up.weight"},
+    {"mlp.down_proj.weight", "ffn_down.weight"},
+    {"self_attn.o_proj.bias", "attn_output.bias"},
+    {"mlp.gate_proj.bias", "ffn_gate.bias"},
+    {"mlp.up_proj.bias", "ffn_up.bias"},
+    {"mlp.down_proj.bias", "ffn_down.bias"},
+    {"post_attention_layernorm.weight", "ffn_norm.weight"},
+
+    /* Experts; # is a number. */
+    {"mlp.gate.weight", "ffn_gate_inp.weight"},
+    {"mlp.experts.#.gate_proj.weight", "ffn_gate.#.weight"},
+    {"mlp.experts.#.up_proj.weight", "ffn_up.#.weight"},
+    {"mlp.experts.#.down_proj.weight", "ffn_down.#.weight"},
+    {"mlp.experts.gate_up_proj", "ffn_gate_up_exps.weight"},
+    {"mlp.experts.down_proj", "ffn_down_exps.weight"},
+    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+    {"mlp.moe_statics.e_score_correction_bias", "exp_probs_b.bias"},
+    {"mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight"},
+    {"mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight"},
+    {"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight"},
 };
 
 /* Architectures that have other names, or the same for other tensors. */
@@ -54,7 +76,23 @@ static const struct {
       {"post_mlp_layernorm.weight", "post_ffw_norm.weight"},
       {"mlp.gate_up_proj.weight", "ffn_up.weight"}}},
     {"phi3", {{"self_attn.qkv_proj.weight", "attn_qkv.weight"}, {"mlp.gate_up_proj.weight", "ffn_up.weight"}}},
-    {"seed_oss", {{"post_attention_layernorm.weight", "post_attention_norm.weight"}}},
+    {"llama",
+     {{"block_sparse_moe.gate.weight", "ffn_gate_inp.weight"},
+      {"block_sparse_moe.experts.#.w1.weight", "ffn_gate.#.weight"},
+      {"block_sparse_moe.experts.#.w3.weight", "ffn_up.#.weight"},
+      {"block_sparse_moe.experts.#.w2.weight", "ffn_down.#.weight"}}},
+    {"qwen2moe",
+     {{"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"},
+      {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight"},
+      {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight"},
+      {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight"}}},
+    {"granitemoe",
+     {{"block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight"},
+      {"block_sparse_moe.input_linear.weight", "ffn_gate_up_exps.weight"},
+      {"block_sparse_moe.output_linear.weight", "ffn_down_exps.weight"},
+      {"shared_mlp.input_linear.weight", "ffn_gate_up_shexp.weight"},
+      {"shared_mlp.output_linear.weight", "ffn_down_shexp.weight"}}},
+    {"seed_oss glm4moe", {{"post_attention_layernorm.weight", "post_attention_norm.weight"}}},
     {"hunyuan-dense",
      {{"self_attn.query_layernorm.weight", "attn_q_norm.weight"}, {"self_attn.key_layernorm.weight", "attn_k_norm.weight"}}},
     {"starcoder2",
@@ -92,6 +130,21 @@ static const char *find_part(const char *arch, const char *name, bool from_gguf)
     return FIND(layer, name, from_gguf);
 }
 
+/*
+ * Replace the number of an expert, which stands between two dots, by #: name to plain [CL_HF_NAME_SIZE]. Returns the digits in
+ * name, *n of them; NULL: there is no number, and plain is name.
+ */
+static const char *hide_number(const char *name, char *plain, int *n) {
+    (void)snprintf(plain, CL_HF_NAME_SIZE, "%s", name);
+    for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.')) {
+        *n = (int)strspn(dot + 1, "0123456789");
+        if (*n < 1 || *n > 5 || dot[1 + *n] != '.') continue;
+        (void)snprintf(plain, CL_HF_NAME_SIZE, "%.*s#%s", (int)(dot + 1 - name), name, dot + 1 + *n);
+        return dot + 1;
+    }
+    return NULL;
+}
+
 /* The name in the other format, behind the prefix if that is Hugging Face's, in buf; NULL: it has none. */
 static const char *translate(const char *name, bool from_gguf, const char *arch, const char *prefix,
                              char buf[CL_HF_NAME_SIZE]) {
@@ -103,12 +156,19 @@ static const char *translate(const char *name, bool from_gguf, const char *arch,
     }
     const size_t n = strlen(from);
     if (strncmp(name, from, n) != 0) return NULL;
-    const size_t digits = strspn(name + n, "0123456789");
-    if (digits < 1 || digits > 4 || name[n + digits] != '.') return NULL;
-    const char *rest = name + n + digits + 1;
-    other = find_part(arch, rest, from_gguf);
+    const int digits = (int)strspn(name + n, "0123456789");
+    if (digits < 1 || digits > 4 || name[n + (size_t)digits] != '.') return NULL;
+    char plain[CL_HF_NAME_SIZE];
+    int n_number = 0;
+    const char *number = hide_number(name + n + digits + 1, plain, &n_number);
+    other = find_part(arch, plain, from_gguf);
     if (!other) return NULL;
-    (void)snprintf(buf, CL_HF_NAME_SIZE, "%s%s%.*s.%s", prefix, to, (int)digits, name + n, other);
+    const char *mark = number ? strchr(other, '#') : NULL;
+    if (mark)
+        (void)snprintf(buf, CL_HF_NAME_SIZE, "%s%s%.*s.%.*s%.*s%s", prefix, to, digits, name + n, (int)(mark - other), other,
+                       n_number, number, mark + 1);
+    else
+        (void)snprintf(buf, CL_HF_NAME_SIZE, "%s%s%.*s.%s", prefix, to, digits, name + n, other);
     return buf;
 }
 

@@ -88,9 +88,9 @@ typedef struct work {
     const cl_linear_input *in;
     const cl_routes *routes;
     int32_t n_panels, n_ranges;
-    const cl_linear *w, *up; /* [n_experts] */
+    const cl_linear *w; /* [n_experts] */
     float *y;
-    cl_linear_gated gated; /* what is the same for all experts */
+    cl_linear_gated gated; /* of all experts */
 } work;
 
 static int32_t n_ranges_of(const cl_routes *r, int32_t n_panels, const ca_pool *pool) {
@@ -121,26 +121,30 @@ static void apply_task(void *arg, int32_t task, int32_t worker) {
     cl_linear_leave(&in, fp);
 }
 
+/* The pair of one expert. */
+static cl_linear_pair pair_of(const cl_linear_pair *all, int32_t expert) {
+    const size_t bias = (size_t)expert * (size_t)all->gate->n_out;
+    return (cl_linear_pair){all->gate + expert, all->up + expert, all->gate_bias ? all->gate_bias + bias : NULL,
+                            all->up_bias ? all->up_bias + bias : NULL, all->activate};
+}
+
 static void gated_task(void *arg, int32_t task, int32_t worker) {
     const work *a = arg;
     const cl_route_block *b;
     const cl_linear_cell c = cell_of(a, task, &b);
     const cl_linear_input in = parts_of(a->in, b->first, b->n);
     cl_linear_input out = parts_of(a->gated.out, b->first, b->n);
-    cl_linear_gated g = a->gated;
-    g.gate = &a->w[b->expert];
-    g.up = &a->up[b->expert];
-    g.out = &out;
-    if (g.h) g.h += (size_t)b->first * (size_t)g.gate->n_out;
+    cl_linear_gated g = {pair_of(&a->gated.pair, b->expert), a->gated.h, a->gated.form, &out};
+    if (g.h) g.h += (size_t)b->first * (size_t)g.pair.gate->n_out;
     const unsigned fp = ca_fp_enter();
     cl_linear_multiply_gated(&in, &g, c, worker);
     cl_linear_leave(&in, fp);
 }
 
-void cl_linear_apply_gated_experts(const cl_linear_input *in, const cl_routes *r, const cl_linear *gate, const cl_linear *up,
-                                   cl_linear_activate *activate, float *h, const cl_linear *next, cl_linear_input *out,
-                                   ca_pool *pool) {
-    assert(gate->n_in == in->n_in && up->n_in == in->n_in && gate->n_out == up->n_out && next->n_in == gate->n_out);
+void cl_linear_apply_gated_experts(const cl_linear_input *in, const cl_routes *r, const cl_linear_pair *pair, float *h,
+                                   const cl_linear *next, cl_linear_input *out, ca_pool *pool) {
+    const cl_linear *gate = pair->gate;
+    assert(gate->n_in == in->n_in && pair->up->n_in == in->n_in && gate->n_out == pair->up->n_out && next->n_in == gate->n_out);
     assert(ca_pool_size(pool) <= in->n_workers);
     const int32_t n_panels = cl_linear_panels(gate);
     cl_linear_set(out, h, (size_t)gate->n_out, in->n_rows, gate->n_out);
@@ -148,9 +152,7 @@ void cl_linear_apply_gated_experts(const cl_linear_input *in, const cl_routes *r
               .routes = r,
               .n_panels = n_panels,
               .n_ranges = n_ranges_of(r, n_panels, pool),
-              .w = gate,
-              .up = up,
-              .gated = {.activate = activate, .h = h, .form = cl_linear_form_of(out, next), .out = out}};
+              .gated = {*pair, h, cl_linear_form_of(out, next), out}};
     ca_pool_run_shares(pool, r->n_blocks * a.n_ranges, gated_task, &a);
 }
 

@@ -46,12 +46,14 @@ void cl_routes_sort(cl_routes *routes, int32_t n_rows);
 void cl_linear_gather(cl_linear_input *in, cl_routes *routes, const float *x, size_t row_stride, int32_t n_in, float *gathered,
                       ca_pool *pool);
 
-/* As cl_linear_apply_gated, for parts: each array has n_experts matrices of one shape and type. */
-void cl_linear_apply_gated_experts(const cl_linear_input *in, const cl_routes *routes, const cl_linear *gate,
-                                   const cl_linear *up, cl_linear_activate *activate, float *h, const cl_linear *next,
-                                   cl_linear_input *out, ca_pool *pool);
+/*
+ * As cl_linear_apply_gated, for parts: gate, up and next are arrays of n_experts matrices of one shape and type, biases are
+ * [n_experts][n_out].
+ */
+void cl_linear_apply_gated_experts(const cl_linear_input *in, const cl_routes *routes, const cl_linear_pair *pair, float *h,
+                                   const cl_linear *next, cl_linear_input *out, ca_pool *pool);
 
-/* y [parts][n_out] = W x of each part. */
+/* y [parts][n_out] = W x of each part; w: [n_experts]. */
 void cl_linear_apply_experts(const cl_linear_input *in, const cl_routes *routes, const cl_linear *w, float *y, ca_pool *pool);
 
 #endif

@@ -172,7 +172,7 @@ void cl_linear_multiply(const cl_linear_input *in, const cl_linear *w, cl_linear
         .n_in = in->n_in,
         .n_last = c.end == cl_linear_panels(w) ? w->n_out - (c.end - 1) * CL_LINEAR_LANES : CL_LINEAR_LANES,
         .n_rows = c.n_rows,
-        .x = in->x + (size_t)c.row * in->x_stride,
+        .x = in->x ? in->x + (size_t)c.row * in->x_stride : NULL,
         .x_stride = in->x_stride,
         .x_bf16 = in->bf16 + (size_t)c.row * cl_linear_bf16_stride(in->n_in),
         .x_bf16_stride = cl_linear_bf16_stride(in->n_in),
@@ -273,16 +273,20 @@ static void put_bf16(cl_linear_input *in, const float *x, int32_t column, int32_
 /* Some panels of gate and up, whose outputs stay in the thread's own cache. */
 static void multiply_pair(const cl_linear_input *in, const cl_linear_gated *g, cl_linear_cell c, int32_t worker) {
     const int32_t column = c.begin * CL_LINEAR_LANES, end = c.end * CL_LINEAR_LANES;
-    const int32_t n = (end < g->gate->n_out ? end : g->gate->n_out) - column;
+    const cl_linear_pair *p = &g->pair;
+    const int32_t n_out = p->gate->n_out, n = (end < n_out ? end : n_out) - column;
     float *gate = in->pairs + (size_t)worker * 2 * PAIR_FLOATS, *up = gate + PAIR_FLOATS;
-    cl_linear_multiply(in, g->gate, c, gate, (size_t)n, worker);
-    cl_linear_multiply(in, g->up, c, up, (size_t)n, worker);
-    g->activate(gate, up, n * c.n_rows, gate);
+    cl_linear_multiply(in, p->gate, c, gate, (size_t)n, worker);
+    cl_linear_multiply(in, p->up, c, up, (size_t)n, worker);
+    for (int32_t r = 0; r < c.n_rows; r++) {
+        if (p->gate_bias) in->kernels->row_ops.add(gate + (size_t)r * (size_t)n, p->gate_bias + column, n);
+        if (p->up_bias) in->kernels->row_ops.add(up + (size_t)r * (size_t)n, p->up_bias + column, n);
+    }
+    p->activate(gate, up, n * c.n_rows, gate);
     if (g->form == CL_LINEAR_IN_INT8) put_blocks(g->out, gate, column, n, c.row, c.n_rows);
     if (g->form == CL_LINEAR_IN_BF16) put_bf16(g->out, gate, column, n, c.row, c.n_rows);
     for (int32_t r = 0; g->form == 0 && r < c.n_rows; r++)
-        memcpy(g->h + (size_t)(c.row + r) * (size_t)g->gate->n_out + column, gate + (size_t)r * (size_t)n,
-               sizeof(float) * (size_t)n);
+        memcpy(g->h + (size_t)(c.row + r) * (size_t)n_out + column, gate + (size_t)r * (size_t)n, sizeof(float) * (size_t)n);
 }
 
 void cl_linear_multiply_gated(const cl_linear_input *in, const cl_linear_gated *g, cl_linear_cell all, int32_t worker) {
@@ -300,11 +304,11 @@ static void gated_task(void *arg, int32_t task, int32_t worker) {
     cl_linear_leave(a->grid.in, fp);
 }
 
-void cl_linear_apply_gated(const cl_linear_input *in, const cl_linear *gate, const cl_linear *up, cl_linear_activate *activate,
-                           float *h, const cl_linear *next, cl_linear_input *out, ca_pool *pool) {
-    assert(gate->n_in == in->n_in && up->n_in == in->n_in && gate->n_out == up->n_out && next->n_in == gate->n_out);
-    gated a = {make_grid(in, cl_linear_panels(gate), CL_LINEAR_AT_ONCE, pool),
-               {gate, up, activate, h, cl_linear_form_of(out, next), out}};
+void cl_linear_apply_gated(const cl_linear_input *in, const cl_linear_pair *pair, float *h, const cl_linear *next,
+                           cl_linear_input *out, ca_pool *pool) {
+    const cl_linear *gate = pair->gate;
+    assert(gate->n_in == in->n_in && pair->up->n_in == in->n_in && gate->n_out == pair->up->n_out && next->n_in == gate->n_out);
+    gated a = {make_grid(in, cl_linear_panels(gate), CL_LINEAR_AT_ONCE, pool), {*pair, h, cl_linear_form_of(out, next), out}};
     cl_linear_set(out, h, (size_t)gate->n_out, in->n_rows, gate->n_out);
     run_grid(&a.grid, gated_task, &a, pool);
 }

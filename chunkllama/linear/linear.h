@@ -103,13 +103,20 @@ void cl_linear_apply(const cl_linear_input *in, const cl_linear_product *product
 /* Compute out [n] from gate [n] and up [n], element by element; out may be gate. */
 typedef void cl_linear_activate(const float *gate, const float *up, int32_t n, float *out);
 
+/* The first products of a gated feed-forward block; gate and up have the same shape. */
+typedef struct cl_linear_pair {
+    const cl_linear *gate, *up;
+    const float *gate_bias, *up_bias; /* [n_out] added before the activation; NULL: none */
+    cl_linear_activate *activate;
+} cl_linear_pair;
+
 /*
- * Compute h = activate(gate x, up x) and prepare it in `out` as the input of a third matrix, `next`; gate and up have the same
- * shape. The bits are those of cl_linear_apply, activate, cl_linear_set and cl_linear_prepare, but a few outputs at a time go
- * from one product to the next in a thread's own cache. h [n_rows][n_out] f32 is written only if `next` reads f32 activations,
- * and is then borrowed until the next cl_linear_set of `out`. Allocates nothing.
+ * Compute h = activate(gate x + gate_bias, up x + up_bias) and prepare it in `out` as the input of a third matrix, `next`. The
+ * bits are those of cl_linear_apply, the additions, activate, cl_linear_set and cl_linear_prepare, but a few outputs at a time
+ * go from one product to the next in a thread's own cache. h [n_rows][n_out] f32 is written only if `next` reads f32
+ * activations, and is then borrowed until the next cl_linear_set of `out`. Allocates nothing.
  */
-void cl_linear_apply_gated(const cl_linear_input *in, const cl_linear *gate, const cl_linear *up, cl_linear_activate *activate,
-                           float *h, const cl_linear *next, cl_linear_input *out, ca_pool *pool);
+void cl_linear_apply_gated(const cl_linear_input *in, const cl_linear_pair *pair, float *h, const cl_linear *next,
+                           cl_linear_input *out, ca_pool *pool);
 
 #endif

@@ -63,8 +63,7 @@ void cl_linear_multiply(const cl_linear_input *in, const cl_linear *w, cl_linear
 
 /* A gated product of a cell (cl_linear_apply_gated). */
 typedef struct cl_linear_gated {
-    const cl_linear *gate, *up;
-    cl_linear_activate *activate;
+    cl_linear_pair pair;
     float *h;      /* [n_rows][n_out] if the next matrix reads f32 */
     unsigned form; /* in which the next matrix reads */
     cl_linear_input *out;

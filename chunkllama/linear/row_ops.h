@@ -50,6 +50,11 @@ static inline void cl_ops_add(float *x, const float *y, int32_t n) {
     for (int32_t i = 0; i < n; i++) x[i] += y[i];
 }
 
+/* x += factor * y */
+static inline void cl_ops_add_scaled(float *x, const float *y, int32_t n, float factor) {
+    for (int32_t i = 0; i < n; i++) x[i] += factor * y[i];
+}
+
 /*
  * condition ? a : b, by masks. From a conditional, gcc 12 makes branches, after which it divides once for each outcome with
  * AVX-512, and element by element with AVX2.
@@ -89,6 +94,20 @@ static inline float cl_ops_exp(float x) {
 /* out = gate / (1 + e^-gate) * up; out may be gate or up. */
 static inline void cl_ops_swiglu(const float *gate, const float *up, int32_t n, float *out) {
     for (int32_t i = 0; i < n; i++) out[i] = gate[i] / (1.0f + cl_ops_exp(-gate[i])) * up[i];
+}
+
+/* 1 / (1 + e^-x) */
+static inline float cl_ops_sigmoid(float x) { return 1.0f / (1.0f + cl_ops_exp(-x)); }
+
+/*
+ * out = g / (1 + e^(-1.702 g)) * (u + 1), where g is the gate, at most 7, and u is up, from -7 to 7; the activation of gpt-oss.
+ * out may be gate or up.
+ */
+static inline void cl_ops_swiglu_clamped(const float *gate, const float *up, int32_t n, float *out) {
+    for (int32_t i = 0; i < n; i++) {
+        const float g = cl_ops_select(gate[i] > 7.0f, 7.0f, gate[i]), low = cl_ops_select(up[i] < -7.0f, -7.0f, up[i]);
+        out[i] = g / (1.0f + cl_ops_exp(-1.702f * g)) * (cl_ops_select(low > 7.0f, 7.0f, low) + 1.0f);
+    }
 }
 
 /* GELU's tanh form: x (1 + tanh u) / 2 = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3). */
@@ -212,7 +231,9 @@ typedef struct cl_row_ops {
     void (*rms_norm)(const float *x, const float *weight, int32_t n, float eps, float *out);
     void (*layer_norm)(const float *x, const float *weight, int32_t n, float eps, float *out);
     void (*add)(float *x, const float *y, int32_t n);
+    void (*add_scaled)(float *x, const float *y, int32_t n, float factor);
     void (*swiglu)(const float *gate, const float *up, int32_t n, float *out);
+    void (*swiglu_clamped)(const float *gate, const float *up, int32_t n, float *out);
     void (*geglu)(const float *gate, const float *up, int32_t n, float *out);
     void (*gelu)(float *x, int32_t n);
     void (*rope)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
@@ -224,9 +245,9 @@ typedef struct cl_row_ops {
 /* Initialises a cl_row_ops with the copies of the including file. */
 #define CL_ROW_OPS                                                                                                             \
     {                                                                                                                          \
-        .rms_norm = cl_ops_rms_norm, .layer_norm = cl_ops_layer_norm, .add = cl_ops_add, .swiglu = cl_ops_swiglu,              \
-        .geglu = cl_ops_geglu, .gelu = cl_ops_gelu, .rope = cl_ops_rope, .rope_halves = cl_ops_rope_halves,                    \
-        .argmax = cl_ops_argmax, .weigh = cl_ops_weigh                                                                         \
+        .rms_norm = cl_ops_rms_norm, .layer_norm = cl_ops_layer_norm, .add = cl_ops_add, .add_scaled = cl_ops_add_scaled,      \
+        .swiglu = cl_ops_swiglu, .swiglu_clamped = cl_ops_swiglu_clamped, .geglu = cl_ops_geglu, .gelu = cl_ops_gelu,          \
+        .rope = cl_ops_rope, .rope_halves = cl_ops_rope_halves, .argmax = cl_ops_argmax, .weigh = cl_ops_weigh                 \
     }
 
 #endif

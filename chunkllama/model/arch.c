@@ -19,14 +19,27 @@
 #define MAYBE_BIASED .maybe_biases = CL_BIAS_MATRICES
 
 static const cl_arch table[] = {
-    /* and Mistral, SmolLM2, TinyLlama, Falcon 3, InternLM 3 */
-    {.name = "llama", MAYBE_BIASED, .windows = true, .left_out = {VISION, PROJECTOR, NEXT_TOKEN}},
+    /* and Mistral, Mixtral, SmolLM2, TinyLlama, Falcon 3, InternLM 3 */
+    {.name = "llama",
+     MAYBE_BIASED,
+     .windows = true,
+     .experts = true,
+     .normalised = true,
+     .left_out = {VISION, PROJECTOR, NEXT_TOKEN}},
     {.name = "mistral3", MAYBE_BIASED, .windows = true, .left_out = {VISION, PROJECTOR}},
     {.name = "qwen2", .rope_halves = true, .biases = CL_BIAS_QKV, .maybe_biases = CL_BIAS_OUTPUT, .left_out = {NEXT_TOKEN}},
     {.name = "qwen3",
      .rope_halves = true,
      .qk_norm = CL_QK_NORM_HEAD,
      .maybe_biases = CL_BIAS_QKV | CL_BIAS_OUTPUT,
+     .left_out = {NEXT_TOKEN}},
+    {.name = "qwen2moe", .rope_halves = true, .biases = CL_BIAS_QKV, .experts = true, .shared_router = true},
+    {.name = "qwen3moe",
+     .rope_halves = true,
+     .qk_norm = CL_QK_NORM_HEAD,
+     .maybe_biases = CL_BIAS_QKV | CL_BIAS_OUTPUT,
+     .experts = true,
+     .normalised = true,
      .left_out = {NEXT_TOKEN}},
     {.name = "gemma",
      .rope_halves = true,
@@ -58,6 +71,7 @@ static const cl_arch table[] = {
      .left_out = {VISION, PROJECTOR}},
     {.name = "phi3", .rope_halves = true, .fused_gate = true, .windows = true},
     {.name = "granite", MAYBE_BIASED, .logit_scale = CL_LOGIT_SCALE_DIVISOR},
+    {.name = "granitemoe", MAYBE_BIASED, .logit_scale = CL_LOGIT_SCALE_DIVISOR, .experts = true, .normalised = true},
     {.name = "smollm3", MAYBE_BIASED, .plain_every = 4},
     {.name = "olmo2", /* and OLMo 3 */
      .rope_halves = true,
@@ -67,6 +81,7 @@ static const cl_arch table[] = {
      .full_every = 4,
      .window_unscaled = true,
      .maybe_biases = CL_BIAS_QKV | CL_BIAS_OUTPUT},
+    {.name = "olmoe", .rope_halves = true, .qk_norm = CL_QK_NORM_ALL, .experts = true},
     {.name = "exaone4",
      .rope_halves = true,
      .norm_place = CL_NORM_BEHIND,
@@ -76,8 +91,23 @@ static const cl_arch table[] = {
      .plain_full = true,
      .left_out = {NEXT_TOKEN}},
     {.name = "glm4", .norm_place = CL_NORM_AROUND, .fused_gate = true, .maybe_biases = CL_BIAS_QKV, .left_out = {NEXT_TOKEN}},
+    {.name = "glm4moe", /* GLM-4.5 */
+     .rope_halves = true,
+     .qk_norm = CL_QK_NORM_HEAD,
+     .maybe_qk_norm = true,
+     .ffn_norm = "post_attention_norm.weight",
+     .maybe_biases = CL_BIAS_QKV | CL_BIAS_CHOICE,
+     .experts = true,
+     .scoring = CL_SCORING_SIGMOID,
+     .normalised = true,
+     .left_out = {NEXT_TOKEN}},
     {.name = "seed_oss", .rope_halves = true, .ffn_norm = "post_attention_norm.weight", MAYBE_BIASED},
     {.name = "ernie4_5", MAYBE_BIASED},
+    {.name = "ernie4_5-moe",
+     .maybe_biases = CL_BIAS_MATRICES | CL_BIAS_CHOICE,
+     .experts = true,
+     .normalised = true,
+     .left_out = {NEXT_TOKEN}},
     {.name = "command-r",
      .norm = CL_NORM_LAYER,
      .parallel = true,
@@ -122,10 +152,9 @@ static const struct {
     {"t5", "an encoder beside the decoder"},
     {"clip", "a vision tower, and has no model of text"},
     {"gemma3n gemma4", "layers whose attention has unlike shapes"},
-    {"llama4 qwen2moe qwen3moe qwen3vlmoe gpt-oss granitemoe olmoe glm4moe ernie4_5-moe phimoe deepseek dots1 bailingmoe "
-     "bailingmoe2 "
-     "hunyuan-moe minimax-m2 exaone-moe grok dbrx arctic",
-     "mixtures of experts"},
+    {"gpt-oss", "attention with sinks"},
+    {"llama4 qwen3vlmoe phimoe deepseek dots1 bailingmoe bailingmoe2 hunyuan-moe minimax-m2 exaone-moe grok dbrx arctic",
+     "a mixture of experts of a form of its own"},
 };
 
 static bool has_name(const char *names, cl_str name) {
@@ -138,7 +167,7 @@ static bool has_name(const char *names, cl_str name) {
 }
 
 cl_status cl_arch_find(cl_str name, const cl_arch **found, cl_error *error) {
-    char names[400], shown[40];
+    char names[800], shown[40];
     size_t used = 0;
     for (int i = 0; i < N_ARCHS; i++) {
         if (cl_str_is(name, table[i].name)) {

@@ -10,6 +10,7 @@
 
 #include "chunkllama/common/error.h"
 #include "chunkllama/common/str.h"
+#include "router.h"
 
 /* A part of files that is left out, since text does not need it: what it is, and how the names of its tensors begin. */
 typedef struct cl_left_out {
@@ -32,8 +33,11 @@ typedef enum cl_qk_norm {
     CL_QK_NORM_ALL,  /* all heads of a row */
 } cl_qk_norm;
 
-/* The feed-forward block multiplies up x by the activated gate x, or activates up x. GELU has its tanh form. */
-typedef enum cl_ffn { CL_FFN_SWIGLU, CL_FFN_GEGLU, CL_FFN_GELU } cl_ffn;
+/*
+ * The feed-forward block multiplies up x by the activated gate x, or activates up x. GELU has its tanh form. The clamped SwiGLU
+ * is that of row_ops.h.
+ */
+typedef enum cl_ffn { CL_FFN_SWIGLU, CL_FFN_SWIGLU_CLAMPED, CL_FFN_GEGLU, CL_FFN_GELU } cl_ffn;
 
 /* Whether logits are multiplied or divided by the file's logit_scale. */
 typedef enum cl_logit_scale { CL_LOGIT_SCALE_NONE, CL_LOGIT_SCALE_FACTOR, CL_LOGIT_SCALE_DIVISOR } cl_logit_scale;
@@ -43,7 +47,10 @@ enum {
     CL_BIAS_QKV = 1,
     CL_BIAS_OUTPUT = 2, /* of attention */
     CL_BIAS_FFN = 4,
-    CL_BIAS_NORM = 8, /* of all norms but those of Q and K */
+    CL_BIAS_NORM = 8,     /* of all norms but those of Q and K */
+    CL_BIAS_EXPERTS = 16, /* of the experts and their router */
+    CL_BIAS_CHOICE = 32,  /* of the router's scores, for the choice alone */
+    CL_BIAS_ALL = 63,
     CL_BIAS_MATRICES = CL_BIAS_QKV | CL_BIAS_OUTPUT | CL_BIAS_FFN,
 };
 
@@ -68,6 +75,10 @@ typedef struct cl_arch {
     bool maybe_qk_norm;     /* files may lack the weights of qk_norm; it is left out then */
     int32_t plain_every;    /* every plain_every-th layer is not rotated if the file does not list them; 0: all are */
     bool plain_full;        /* if there are windows, layers without one are not rotated */
+    bool experts;           /* files may have experts */
+    cl_scoring scoring;     /* of the router, if the file does not say it, as the next one */
+    bool normalised;        /* weights of experts are divided by their sum */
+    bool shared_router;     /* a matrix of its own makes the weight of the shared expert, which is 1 otherwise */
     bool window_unscaled;   /* the rotation of layers with a window is not scaled */
     int32_t default_window; /* if the file has none */
     float default_score_softcap, default_logit_softcap;

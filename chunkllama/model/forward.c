@@ -34,21 +34,30 @@ static bool create_angles(cl_forward *f, int rope, int64_t n_ctx) {
     return true;
 }
 
-/* Whether a bias is added before the activation of a feed-forward block. */
-static bool has_ffn_bias(const cl_model *m) {
-    bool has = false;
-    for (int32_t i = 0; i < m->weights.n_layers; i++) has |= m->weights.layers[i].gate_bias || m->weights.layers[i].up_bias;
-    return has;
+static cl_linear_activate *activation(const cl_model *m) {
+    const cl_row_ops *ops = &m->kernels->row_ops;
+    switch (m->params.arch->ffn) {
+    case CL_FFN_GEGLU: return ops->geglu;
+    case CL_FFN_SWIGLU_CLAMPED: return ops->swiglu_clamped;
+    default: return ops->swiglu;
+    }
+}
+
+/* The widest feed-forward block of a layer; 1 if all layers have experts alone. */
+static int32_t widest_ffn(const cl_model_params *p) {
+    int32_t widest = 1;
+    for (int32_t i = 0; i < p->n_layers; i++) widest = cl_n_ff_of(p, i) > widest ? cl_n_ff_of(p, i) : widest;
+    return widest;
 }
 
 /* Allocate what only some models need. */
 static bool create_extras(cl_forward *f, size_t n_microbatch, int64_t n_ctx) {
     const cl_model_params *p = &f->m->params;
-    const bool has_gate = has_ffn_bias(f->m) && p->arch->ffn != CL_FFN_GELU;
+    const bool has_experts = p->router.n_experts > 0;
     if (p->arch->parallel) f->aside = new_floats(n_microbatch, (size_t)p->n_embd);
-    if (has_gate) f->gate = new_floats(n_microbatch, (size_t)p->n_ff);
+    if (has_experts) f->moe = cl_moe_create(f->m, f->pool, (int32_t)n_microbatch, f->activate);
     if (p->query_beta > 0) f->query_scale = new_floats((size_t)f->max_rows, 1);
-    bool made = (f->aside || !p->arch->parallel) && (f->gate || !has_gate) && (f->query_scale || p->query_beta == 0);
+    bool made = (f->aside || !p->arch->parallel) && (f->moe || !has_experts) && (f->query_scale || p->query_beta == 0);
     for (int32_t i = 0; i < p->n_layers && made; i++) made = create_angles(f, cl_rope_of(p, i), n_ctx);
     return made;
 }
@@ -61,6 +70,7 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
     if (!f) return cl_fail(error, CL_ERR_NOMEM, "no memory for the forward pass");
     const cl_model_params *p = &m->params;
     const size_t rows = (size_t)max_rows, n_microbatch = max_rows < MICROBATCH ? rows : MICROBATCH;
+    const int32_t n_ff = widest_ffn(p);
     f->m = m;
     f->cache = cache;
     f->pool = pool;
@@ -73,15 +83,15 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
     f->v = new_floats(rows, (size_t)f->n_kv);
     f->attended = new_floats(rows, (size_t)f->n_q);
     f->branch = new_floats(n_microbatch, (size_t)p->n_embd);
-    f->h = new_floats(n_microbatch, (size_t)p->n_ff);
+    f->h = new_floats(n_microbatch, (size_t)n_ff);
     f->kept = malloc(rows * sizeof *f->kept);
     f->rope = p->rope_halves ? m->kernels->row_ops.rope_halves : m->kernels->row_ops.rope;
     f->norm = p->arch->norm == CL_NORM_RMS ? m->kernels->row_ops.rms_norm : m->kernels->row_ops.layer_norm;
-    f->activate = p->arch->ffn == CL_FFN_GEGLU ? m->kernels->row_ops.geglu : m->kernels->row_ops.swiglu;
+    f->activate = activation(m);
     const bool extras = create_extras(f, n_microbatch, n_ctx);
     const int32_t widest = p->n_embd > f->n_q ? p->n_embd : f->n_q;
     f->in = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_microbatch, widest, ca_pool_size(pool));
-    f->in_h = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_microbatch, p->n_ff, ca_pool_size(pool));
+    f->in_h = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_microbatch, n_ff, ca_pool_size(pool));
     if (!f->x || !f->q || !f->k || !f->v || !f->attended || !f->branch || !f->h || !f->kept || !extras || !f->in || !f->in_h) {
         cl_forward_free(&f);
         return cl_fail(error, CL_ERR_NOMEM, "no memory for steps of %d rows; use smaller steps", max_rows);
@@ -93,13 +103,14 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
 void cl_forward_free(cl_forward **forward_) {
     cl_forward *f = *forward_;
     if (!f) return;
-    float *const buffers[] = {f->x, f->q, f->k, f->v, f->attended, f->branch, f->aside, f->gate, f->h, f->query_scale};
+    float *const buffers[] = {f->x, f->q, f->k, f->v, f->attended, f->branch, f->aside, f->h, f->query_scale};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]);
     for (int i = 0; i < CL_N_ROPES; i++) {
         free(f->cos_sin[i]);
         free(f->frequency[i]);
     }
     free(f->kept);
+    cl_moe_free(&f->moe);
     cl_linear_input_free(&f->in);
     cl_linear_input_free(&f->in_h);
     free(f);
@@ -128,24 +139,32 @@ static void before_attention(cl_microbatch *p, int32_t layer) {
 
 /* y = W x + bias; bias may be NULL. */
 static void multiply(cl_forward *f, const cl_linear_input *in, const cl_linear *w, const float *bias, float *y) {
-    cl_biases biases = {f, {{bias, y, w->n_out}}};
+    cl_bias of = {f, bias, y, w->n_out};
     cl_linear_apply(in, &(cl_linear_product){w, y, (size_t)w->n_out}, 1,
-                    bias ? &(cl_linear_finish){cl_rows_add_bias, &biases, 0} : NULL, f->pool);
+                    bias ? &(cl_linear_finish){cl_rows_add_bias, &of, 0} : NULL, f->pool);
 }
 
 /* From the normed x to the activations that `down` multiplies. */
 static void activate(cl_microbatch *p, const cl_layer_weights *l) {
     cl_forward *f = p->f;
-    const int32_t n_ff = f->m->params.n_ff;
-    const bool gated = f->m->params.arch->ffn != CL_FFN_GELU;
-    if (gated && !f->gate) {
-        cl_linear_apply_gated(f->in, &l->gate, &l->up, f->activate, f->h, &l->down, f->in_h, f->pool);
-        return;
+    if (l->gate.data) {
+        const cl_linear_pair pair = {&l->gate, &l->up, l->gate_bias, l->up_bias, f->activate};
+        cl_linear_apply_gated(f->in, &pair, f->h, &l->down, f->in_h, f->pool);
+    } else {
+        multiply(f, f->in, &l->up, l->up_bias, f->h);
+        cl_rows_activate(p);
     }
-    cl_biases biases = {f, {{l->up_bias, f->h, n_ff}, {l->gate_bias, f->gate, n_ff}}};
-    const cl_linear_product products[] = {{&l->up, f->h, (size_t)n_ff}, {&l->gate, f->gate, (size_t)n_ff}};
-    cl_linear_apply(f->in, products, gated ? 2 : 1, &(cl_linear_finish){cl_rows_add_bias, &biases, 0}, f->pool);
-    cl_rows_activate(p);
+}
+
+/* From the normed x, which is in `branch`, to the output of the feed-forward block, of experts or of both. */
+static void feed_forward(cl_microbatch *p, const cl_layer_weights *l) {
+    cl_forward *f = p->f;
+    if (l->experts.n) cl_moe_route(f->moe, l, f->in, f->branch, p->n);
+    if (l->down.data) {
+        activate(p, l);
+        multiply(f, f->in_h, &l->down, l->down_bias, f->branch);
+    }
+    if (l->experts.n) cl_moe_apply(f->moe, f->branch);
 }
 
 /* From the output of attention through the rest of a layer to x, and to x normed for what follows. */
@@ -157,8 +176,7 @@ static void after_attention(cl_microbatch *p, int32_t layer) {
     cl_linear_prepare(f->in, f->pool);
     multiply(f, f->in, &l->o, l->o_bias, f->aside ? f->aside : f->branch);
     cl_rows_add_attention(p);
-    activate(p, l);
-    multiply(f, f->in_h, &l->down, l->down_bias, f->branch);
+    feed_forward(p, l);
     cl_rows_add_ffn(p);
 }
 

@@ -194,24 +194,19 @@ static void finish_whole_row_group(void *arg, int32_t row_group, int32_t worker)
 }
 
 void cl_rows_add_bias(void *arg, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end) {
-    const cl_biases *b = arg;
-    const float *bias = b->of[which].bias;
-    for (int32_t i = row; bias && i < row + n_rows; i++)
-        b->f->m->kernels->row_ops.add(cl_row_of(b->of[which].y, i, b->of[which].n) + begin, bias + begin, end - begin);
+    (void)which;
+    const cl_bias *b = arg;
+    for (int32_t i = row; i < row + n_rows; i++)
+        b->f->m->kernels->row_ops.add(cl_row_of(b->y, i, b->n) + begin, b->bias + begin, end - begin);
 }
 
 static void activate_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_microbatch *p = arg;
     const struct cl_forward *f = p->f;
-    const int32_t n_ff = f->m->params.n_ff, first = row_group * CL_LINEAR_ROW_GROUP;
-    float *h = cl_row_of(f->h, first, n_ff);
-    const int32_t n = (group_end(p, row_group) - first) * n_ff;
+    const int32_t n_ff = layer_of(p)->up.n_out, first = row_group * CL_LINEAR_ROW_GROUP;
     const unsigned fp = ca_fp_enter();
-    if (f->gate)
-        f->activate(cl_row_of(f->gate, first, n_ff), h, n, h);
-    else
-        f->m->kernels->row_ops.gelu(h, n);
+    f->m->kernels->row_ops.gelu(cl_row_of(f->h, first, n_ff), (group_end(p, row_group) - first) * n_ff);
     cl_linear_prepare_row_group(f->in_h, row_group);
     ca_fp_leave(fp);
 }
@@ -235,7 +230,7 @@ void cl_rows_add_ffn(cl_microbatch *p) { run_norm_row_groups(p, add_ffn_row_grou
 void cl_rows_finish_logits(cl_microbatch *p) { run_row_groups(p, finish_logits_row_group); }
 void cl_rows_finish_whole_qkv(cl_microbatch *p) { run_row_groups(p, finish_whole_row_group); }
 void cl_rows_activate(cl_microbatch *p) {
-    const int32_t n_ff = p->f->m->params.n_ff;
+    const int32_t n_ff = layer_of(p)->up.n_out;
     cl_linear_set(p->f->in_h, p->f->h, (size_t)n_ff, p->n, n_ff);
     run_row_groups(p, activate_row_group);
 }

@@ -9,6 +9,7 @@
 #include "chunkattn.h"
 #include "chunkllama/linear/linear_kernels.h"
 #include "model.h"
+#include "moe.h"
 
 struct cl_forward {
     const cl_model *m;
@@ -23,9 +24,10 @@ struct cl_forward {
     float *q, *k, *v, *attended; /* [max_rows][n_q or n_kv] */
     float *query_scale;          /* [max_rows] or NULL: queries are not scaled by their position */
     float *cos_sin[CL_N_ROPES];  /* [max_rows][n_rot] cosine and sine of each pair; NULL: no layer uses this RoPE */
-    float *branch;   /* [microbatch][n_embd] output of the last product, which is added to x; then x after the next norm */
-    float *aside;    /* [microbatch][n_embd] the output of attention where the feed-forward block has the same input; or NULL */
-    float *gate, *h; /* [microbatch][n_ff] of feed-forward blocks: gates to which a bias is added, or NULL; activations */
+    float *branch; /* [microbatch][n_embd] output of the last product, which is added to x; then x after the next norm */
+    float *aside;  /* [microbatch][n_embd] the output of attention where the feed-forward block has the same input; or NULL */
+    float *h;      /* [microbatch][n_ff of the widest layer] activations of feed-forward blocks */
+    cl_moe *moe;   /* NULL: no layer has experts */
     double *frequency[CL_N_ROPES]; /* [n_rot / 2] radians per position */
     cl_linear_input *in, *in_h;    /* in_h prepares h, in everything else */
 
@@ -59,7 +61,7 @@ void cl_rows_add_attention(cl_microbatch *p);
 void cl_rows_add_ffn(cl_microbatch *p);
 /* Scale the microbatch's logits and apply the soft-cap. */
 void cl_rows_finish_logits(cl_microbatch *p);
-/* Activate the feed-forward block's `h`, by its gates if it has them, and prepare it for `down`. */
+/* Activate the `h` of a feed-forward block without a gate, and prepare it for `down`. */
 void cl_rows_activate(cl_microbatch *p);
 
 /*
@@ -71,15 +73,13 @@ int32_t cl_rows_qkv_unit(const cl_microbatch *p);
 /* The same for all columns at once, where a norm takes whole rows of Q and K. */
 void cl_rows_finish_whole_qkv(cl_microbatch *p);
 
-/* Biases of up to two products; a cl_linear_finish that adds them has this as its arg. */
-typedef struct cl_biases {
+/* The bias of a product; a cl_linear_finish that adds it has this as its arg. */
+typedef struct cl_bias {
     const struct cl_forward *f;
-    struct {
-        const float *bias; /* NULL: none */
-        float *y;
-        int32_t n;
-    } of[2];
-} cl_biases;
-void cl_rows_add_bias(void *biases, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end);
+    const float *bias;
+    float *y;
+    int32_t n;
+} cl_bias;
+void cl_rows_add_bias(void *bias, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end);
 
 #endif

@@ -108,6 +108,67 @@ static cl_status read_pooling(cl_params_reader *r, cl_model_params *p) {
     return CL_OK;
 }
 
+/* ---- Experts ---- */
+
+static cl_status read_scoring(cl_params_reader *r, cl_router_params *p) {
+    enum { SOFTMAX = 1, SIGMOID, SOFTMAX_OF_CHOSEN }; /* llama.cpp's numbers */
+    uint64_t scoring;
+    p->scoring = r->arch->scoring;
+    p->normalised = r->arch->normalised;
+    cl_model_file_get_bool(r->file, cl_params_key(r, "expert_weights_norm"), &p->normalised);
+    if (!cl_model_file_get_u64(r->file, cl_params_key(r, "expert_gating_func"), &scoring)) return CL_OK;
+    if (scoring < SOFTMAX || scoring > SOFTMAX_OF_CHOSEN)
+        return CL_PARAMS_FAIL(r, CL_ERR_UNSUPPORTED,
+                              " is %llu; supported: 1 (softmax), 2 (sigmoid), 3 (softmax of the chosen experts)",
+                              (unsigned long long)scoring);
+    p->scoring = scoring == SIGMOID ? CL_SCORING_SIGMOID : CL_SCORING_SOFTMAX;
+    p->normalised |= scoring == SOFTMAX_OF_CHOSEN; /* the same */
+    return CL_OK;
+}
+
+static cl_status read_groups(cl_params_reader *r, cl_router_params *p) {
+    static const char GROUPS[] = "expert_group_count", USED[] = "expert_group_used_count";
+    p->n_groups = p->n_groups_used = 1;
+    cl_status status = cl_params_int(r, GROUPS, 1, CL_ROUTER_MAX_GROUPS, &p->n_groups);
+    if (status == CL_OK) status = cl_params_int(r, USED, 1, p->n_groups, &p->n_groups_used);
+    if (status != CL_OK || p->n_groups == p->n_groups_used) return status;
+    const int32_t size = p->n_experts / p->n_groups;
+    cl_params_key(r, GROUPS);
+    if (p->n_experts % p->n_groups || size < 2)
+        return CL_PARAMS_FAIL(r, CL_ERR_FORMAT, " is %d; the %d experts cannot be divided into so many groups of at least 2",
+                              p->n_groups, p->n_experts);
+    cl_params_key(r, USED);
+    if (size * p->n_groups_used < p->n_used)
+        return CL_PARAMS_FAIL(r, CL_ERR_FORMAT, " is %d; so few groups of %d experts do not have the %d that a row goes to",
+                              p->n_groups_used, size, p->n_used);
+    return CL_OK;
+}
+
+static cl_status read_experts(cl_params_reader *r, cl_model_params *p) {
+    cl_router_params *router = &p->router;
+    int32_t n_shared = 0, step = 1;
+    cl_status status = cl_params_int(r, "expert_count", 0, CL_ROUTER_MAX_EXPERTS, &router->n_experts);
+    if (status != CL_OK || router->n_experts == 0) return status;
+    if (!r->arch->experts)
+        return CL_PARAMS_FAIL(r, CL_ERR_UNSUPPORTED, " is %d; models of the architecture %s have no experts", router->n_experts,
+                              r->arch->name);
+    router->n_used = -1;
+    p->expert_n_ff = p->n_ff;
+    if ((status = cl_params_int(r, "expert_used_count", 1, router->n_experts, &router->n_used)) != CL_OK ||
+        (status = cl_params_int(r, "expert_feed_forward_length", 1, 1 << 22, &p->expert_n_ff)) != CL_OK ||
+        (status = cl_params_int(r, "expert_shared_count", 0, 64, &n_shared)) != CL_OK)
+        return status;
+    p->shared_n_ff = n_shared * p->expert_n_ff;
+    if ((status = cl_params_int(r, "expert_shared_feed_forward_length", 0, 1 << 24, &p->shared_n_ff)) != CL_OK ||
+        (status = cl_params_int(r, "leading_dense_block_count", 0, p->n_layers, &p->n_dense_layers)) != CL_OK ||
+        (status = cl_params_int(r, "interleave_moe_layer_step", 1, 1, &step)) != CL_OK ||
+        (status = cl_params_float(r, "expert_weights_scale", 0, 1e6, &router->scale)) != CL_OK ||
+        (status = read_scoring(r, router)) != CL_OK)
+        return status;
+    if (router->scale == 0) router->scale = 1; /* files that have no scale may say so by 0 */
+    return read_groups(r, router);
+}
+
 /* ---- Constants ---- */
 
 static cl_status read_scales(cl_params_reader *r, cl_model_params *p) {
@@ -131,7 +192,7 @@ static cl_status read_biases(cl_params_reader *r, cl_model_params *p) {
         p->maybe_biases = r->arch->maybe_biases;
         return CL_OK;
     }
-    const cl_status status = cl_params_int(r, "biases", 0, CL_BIAS_MATRICES | CL_BIAS_NORM, &listed);
+    const cl_status status = cl_params_int(r, "biases", 0, CL_BIAS_ALL, &listed);
     p->biases = (unsigned)listed;
     return status;
 }
@@ -156,20 +217,18 @@ cl_status cl_params_read(const cl_model_file *file, cl_model_params *p, cl_error
     cl_status status = cl_arch_find(name, &p->arch, error);
     if (status != CL_OK) return status;
     cl_params_reader r = {.file = file, .arch = p->arch, .error = error};
-    int32_t n_experts = 0;
     p->n_layers = p->n_embd = p->n_ff = p->n_ctx_train = -1;
     if ((status = cl_params_int(&r, "block_count", 1, 1024, &p->n_layers)) != CL_OK) return status;
     r.n_layers = p->n_layers;
     if ((status = cl_params_int(&r, "embedding_length", 1, 1 << 20, &p->n_embd)) != CL_OK ||
         (status = cl_params_int(&r, "feed_forward_length", 1, 1 << 22, &p->n_ff)) != CL_OK ||
         (status = cl_params_int(&r, "context_length", 1, INT32_MAX, &p->n_ctx_train)) != CL_OK ||
-        (status = cl_params_int(&r, "expert_count", 0, INT32_MAX, &n_experts)) != CL_OK)
+        (status = cl_params_int(&r, "nextn_predict_layers", 0, p->n_layers - 1, &p->n_next_layers)) != CL_OK)
         return status;
-    if (n_experts) return CL_PARAMS_FAIL(&r, CL_ERR_UNSUPPORTED, " is %d; mixtures of experts are not supported", n_experts);
-    if ((status = cl_params_int(&r, "nextn_predict_layers", 0, p->n_layers - 1, &p->n_next_layers)) != CL_OK) return status;
     p->n_layers -= p->n_next_layers;
     if ((status = read_attention(&r, p)) != CL_OK || (status = cl_params_rope(&r, p)) != CL_OK ||
-        (status = read_scales(&r, p)) != CL_OK || (status = read_biases(&r, p)) != CL_OK || (status = read_eps(&r, p)) != CL_OK)
+        (status = read_experts(&r, p)) != CL_OK || (status = read_scales(&r, p)) != CL_OK ||
+        (status = read_biases(&r, p)) != CL_OK || (status = read_eps(&r, p)) != CL_OK)
         return status;
     return read_pooling(&r, p);
 }

@@ -5,6 +5,7 @@
 #include "arch.h"
 #include "chunkllama/file/model_file.h"
 #include "rope.h"
+#include "router.h"
 
 /* The RoPE of layers without and with a sliding window, and of layers that are not rotated. */
 enum { CL_ROPE_FULL, CL_ROPE_WINDOW, CL_N_ROPES, CL_ROPE_NONE = CL_N_ROPES };
@@ -15,8 +16,12 @@ typedef struct cl_model_params {
     int32_t n_next_layers; /* behind them in the file: they predict further tokens, and are left out */
     int32_t n_heads, n_kv_heads, head_dim;
     int32_t n_ctx_train;
-    int32_t n_rot;    /* number of leading dimensions of each head that are rotated; even */
-    bool rope_halves; /* as in cl_arch, or the weights of Q and K are not permuted as GGUF's are */
+    cl_router_params router; /* n_experts 0: no layer has experts */
+    int32_t n_dense_layers;  /* the first ones, which have a feed-forward block of n_ff in the place of experts */
+    int32_t expert_n_ff;     /* of an expert */
+    int32_t shared_n_ff;     /* of the shared expert, which all rows go to; 0: none */
+    int32_t n_rot;           /* number of leading dimensions of each head that are rotated; even */
+    bool rope_halves;        /* as in cl_arch, or the weights of Q and K are not permuted as GGUF's are */
     cl_rope_params rope[CL_N_ROPES];
     int32_t *windows; /* [n_layers] positions that a row sees, 0: all; owned. NULL: no layer has a window */
     bool *plain;      /* [n_layers] whether a layer is not rotated; owned. NULL: all are rotated */
@@ -44,6 +49,15 @@ typedef struct cl_model_params {
  */
 cl_status cl_params_read(const cl_model_file *file, cl_model_params *p, cl_error *error);
 void cl_params_free(cl_model_params *p);
+
+static inline bool cl_has_experts(const cl_model_params *p, int32_t layer) {
+    return p->router.n_experts > 0 && layer >= p->n_dense_layers;
+}
+
+/* The inner size of a layer's feed-forward block, or of its shared expert; 0: it has none. */
+static inline int32_t cl_n_ff_of(const cl_model_params *p, int32_t layer) {
+    return cl_has_experts(p, layer) ? p->shared_n_ff : p->n_ff;
+}
 
 /* The RoPE of a layer: CL_ROPE_FULL, CL_ROPE_WINDOW or CL_ROPE_NONE. */
 static inline int cl_rope_of(const cl_model_params *p, int32_t layer) {

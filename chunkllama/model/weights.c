@@ -1,4 +1,4 @@
-/* Loads the weights of a model. Tables list the tensors of a layer with their shapes. */
+/* Loads the weights of a model. layer_parts.h lists the tensors of a layer with their shapes. */
 #include "weights.h"
 
 #include <math.h>
@@ -9,221 +9,170 @@
 #include <unistd.h>
 
 #include "chunkllama/tensor/tensor.h"
+#include "layer_parts.h"
 
-enum { NAME_SIZE = 64 };
+/* ---- Tensors ---- */
 
-/* "output_norm.weight" or, for layer >= 0, "blk.3.attn_q.weight". */
-static void tensor_name(char name[NAME_SIZE], int32_t layer, const char *part) {
-    if (layer < 0)
-        (void)snprintf(name, NAME_SIZE, "%s", part);
-    else
-        (void)snprintf(name, NAME_SIZE, "blk.%d.%s", layer, part);
-}
-
-static bool has_tensor(const cl_model_file *file, int32_t layer, const char *part) {
-    char name[NAME_SIZE];
-    tensor_name(name, layer, part);
-    return cl_model_file_find_tensor(file, name) != NULL;
-}
-
-/* Rows of a tensor that holds several matrices or vectors, one behind the other. */
-typedef struct slice {
-    const char *part; /* NULL: the tensor holds no other */
-    int64_t first, n_all;
-} slice;
-
-/*
- * The tensor [n_out][n_in] called `part`, or the rows of it in another tensor. *found is a copy, whose memory is that of the
- * file.
- */
-static cl_status find_tensor(const cl_model_file *file, int32_t layer, const char *part, slice in, int64_t n_in, int64_t n_out,
-                             cl_tensor *found, cl_error *error) {
-    char name[NAME_SIZE];
-    tensor_name(name, layer, in.part ? in.part : part);
-    const cl_tensor *t = cl_model_file_find_tensor(file, name);
-    const int64_t rows = in.part ? in.n_all : n_out;
-    const char *shown = cl_model_file_source_name(file, name);
-    if (!t) return cl_fail(error, CL_ERR_FORMAT, "tensor %s is missing", shown);
-    if (t->ne[0] != n_in || t->ne[1] != rows || t->ne[2] != 1 || t->ne[3] != 1)
-        return cl_fail(error, CL_ERR_FORMAT, "tensor %s has shape [%lld, %lld, %lld, %lld]; the parameters say [%lld, %lld]",
-                       shown, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3],
-                       (long long)n_in, (long long)rows);
-    if (!cl_tensor_is_readable(t)) return cl_tensor_fail_type(t, error);
-    *found = *t;
-    if (!in.part) return CL_OK;
-    uint32_t block, block_bytes;
-    if (!cl_tensor_block(t->type, &block, &block_bytes) || n_in % block) return CL_OK; /* cl_linear_pack refuses it */
-    const size_t row_bytes = cl_tensor_row_bytes(t->type, n_in);
-    if (t->data) found->data = (const uint8_t *)t->data + (size_t)in.first * row_bytes;
-    found->recipe_row += in.first;
-    found->bytes = (size_t)n_out * row_bytes;
-    found->ne[1] = n_out;
-    return CL_OK;
-}
-
-/* Load a vector of n values as f32; the file has it in rows. */
-static cl_status load_vector(const cl_model_file *file, int32_t layer, const char *part, int64_t n, int64_t rows, float **out,
-                             cl_error *error) {
-    cl_tensor t;
-    cl_status status = find_tensor(file, layer, part, (slice){0}, n / rows, rows, &t, error);
-    if (status != CL_OK) return status;
-    if (t.type != CL_TENSOR_F32 && t.type != CL_TENSOR_F16 && t.type != CL_TENSOR_BF16)
-        return cl_fail(error, CL_ERR_UNSUPPORTED, "tensor %.*s has type %s; it must be F32, F16 or BF16", (int)t.name.size,
-                       t.name.data, cl_tensor_type_name(t.type));
-    *out = aligned_alloc(64, ((size_t)n * sizeof(float) + 63) / 64 * 64);
-    if (!*out) return cl_fail(error, CL_ERR_NOMEM, "no memory for tensor %.*s", (int)t.name.size, t.name.data);
-    for (int64_t i = 0; status == CL_OK && i < rows; i++) status = cl_tensor_row_f32(&t, i, *out + i * (n / rows), error);
-    return status;
-}
-
-static cl_status pack_matrix(const cl_model_file *file, ca_pool *pool, int32_t layer, const char *part, slice in, int64_t n_in,
-                             int64_t n_out, cl_linear *out, cl_error *error) {
-    cl_tensor t;
-    const cl_status status = find_tensor(file, layer, part, in, n_in, n_out, &t, error);
-    return status == CL_OK ? cl_linear_pack(&t, pool, out, error) : status;
-}
-
-/* Load a matrix that is multiplied. */
-static cl_status load_matrix(const cl_model_file *file, ca_pool *pool, int32_t layer, const char *part, slice in, int64_t n_in,
-                             int64_t n_out, cl_linear *out, cl_model_weights *w, cl_error *error) {
-    const cl_status status = pack_matrix(file, pool, layer, part, in, n_in, n_out, out, error);
-    if (status != CL_OK) return status;
-    w->bytes += out->bytes;
-    w->forms |= cl_linear_forms(out);
-    return CL_OK;
-}
-
-/* Whether a model has a tensor: it has not, the file decides, or it must have. */
-typedef enum presence { ABSENT, OPTIONAL, REQUIRED } presence;
-
-static presence when(bool has) { return has ? REQUIRED : ABSENT; }
-
-/* The tensors of a layer, with their shapes, and where they are loaded to. */
-typedef struct layer_parts {
-    struct {
-        presence has;
-        const char *name;
-        int64_t n, rows;
-        float **out;
-    } vectors[15];
-    struct {
-        bool has;
-        const char *name;
-        int64_t n_in, n_out;
-        cl_linear *out;
-        slice in;
-    } matrices[7];
-} layer_parts;
-
-enum {
-    N_VECTORS = sizeof((layer_parts *)0)->vectors / sizeof *((layer_parts *)0)->vectors,
-    N_MATRICES = sizeof((layer_parts *)0)->matrices / sizeof *((layer_parts *)0)->matrices,
-};
-
-static presence bias_of(const cl_model_params *p, unsigned bias) {
-    return p->biases & bias ? REQUIRED : p->maybe_biases & bias ? OPTIONAL : ABSENT;
-}
-
-static layer_parts parts_of(const cl_model_params *p, bool fused_qkv, cl_layer_weights *l) {
-    const cl_arch *a = p->arch;
-    const int64_t n = p->n_embd, n_ff = p->n_ff, d = p->head_dim, n_q = p->n_heads * d, n_kv = p->n_kv_heads * d;
-    const bool before = a->norm_place != CL_NORM_BEHIND, behind = a->norm_place != CL_NORM_BEFORE,
-               gated = a->ffn != CL_FFN_GELU;
-    const presence qkv_bias = bias_of(p, CL_BIAS_QKV), ffn_bias = bias_of(p, CL_BIAS_FFN), norm_bias = bias_of(p, CL_BIAS_NORM);
-    const presence qk_norm = a->maybe_qk_norm ? OPTIONAL : when(a->qk_norm);
-    const bool of_head = a->qk_norm == CL_QK_NORM_HEAD, own = a->qk_norm == CL_QK_NORM_OWN;
-    const char *qkv = fused_qkv ? "attn_qkv.weight" : NULL, *both = a->fused_gate ? "ffn_up.weight" : NULL;
-    const int64_t n_qkv = n_q + 2 * n_kv;
-    return (layer_parts){
-        .vectors =
-            {
-                {when(before), "attn_norm.weight", n, 1, &l->attn_norm.scale},
-                {before ? norm_bias : ABSENT, "attn_norm.bias", n, 1, &l->attn_norm.bias},
-                {when(before && !a->parallel), a->ffn_norm ? a->ffn_norm : "ffn_norm.weight", n, 1, &l->ffn_norm.scale},
-                {before && !a->parallel ? norm_bias : ABSENT, "ffn_norm.bias", n, 1, &l->ffn_norm.bias},
-                {when(behind), "post_attention_norm.weight", n, 1, &l->post_attn_norm.scale},
-                {when(behind), "post_ffw_norm.weight", n, 1, &l->post_ffn_norm.scale},
-                {qk_norm, "attn_q_norm.weight", of_head ? d : n_q, own ? p->n_heads : 1, &l->q_norm},
-                {qk_norm, "attn_k_norm.weight", of_head ? d : n_kv, own ? p->n_kv_heads : 1, &l->k_norm},
-                {qkv_bias, "attn_q.bias", n_q, 1, &l->q_bias},
-                {qkv_bias, "attn_k.bias", n_kv, 1, &l->k_bias},
-                {qkv_bias, "attn_v.bias", n_kv, 1, &l->v_bias},
-                {bias_of(p, CL_BIAS_OUTPUT), "attn_output.bias", n, 1, &l->o_bias},
-                {gated ? ffn_bias : ABSENT, "ffn_gate.bias", n_ff, 1, &l->gate_bias},
-                {ffn_bias, "ffn_up.bias", n_ff, 1, &l->up_bias},
-                {ffn_bias, "ffn_down.bias", n, 1, &l->down_bias},
-            },
-        .matrices =
-            {
-                {true, "attn_q.weight", n, n_q, &l->q, {qkv, 0, n_qkv}},
-                {true, "attn_k.weight", n, n_kv, &l->k, {qkv, n_q, n_qkv}},
-                {true, "attn_v.weight", n, n_kv, &l->v, {qkv, n_q + n_kv, n_qkv}},
-                {true, "attn_output.weight", n_q, n, &l->o, {0}},
-                {gated, "ffn_gate.weight", n, n_ff, &l->gate, {both, 0, 2 * n_ff}},
-                {true, "ffn_up.weight", n, n_ff, &l->up, {both, n_ff, 2 * n_ff}},
-                {true, "ffn_down.weight", n_ff, n, &l->down, {0}},
-            },
-    };
-}
-
-static bool has_fused_qkv(const cl_model_file *file, int32_t layer) { return has_tensor(file, layer, "attn_qkv.weight"); }
-
-/* Whether a vector of a layer must be there, or is. */
-static bool is_needed(const cl_model_file *file, const layer_parts *parts, int32_t layer, int i) {
-    const presence has = parts->vectors[i].has;
-    return has == REQUIRED || (has == OPTIONAL && has_tensor(file, layer, parts->vectors[i].name));
-}
-
-static cl_status load_layer(const cl_model_file *file, const cl_model_params *p, ca_pool *pool, int32_t i, cl_model_weights *w,
-                            cl_error *error) {
-    const layer_parts parts = parts_of(p, has_fused_qkv(file, i), &w->layers[i]);
-    cl_status status = CL_OK;
-    for (int j = 0; status == CL_OK && j < N_VECTORS; j++)
-        if (is_needed(file, &parts, i, j))
-            status = load_vector(file, i, parts.vectors[j].name, parts.vectors[j].n, parts.vectors[j].rows,
-                                 parts.vectors[j].out, error);
-    for (int j = 0; status == CL_OK && j < N_MATRICES; j++)
-        if (parts.matrices[j].has)
-            status = load_matrix(file, pool, i, parts.matrices[j].name, parts.matrices[j].in, parts.matrices[j].n_in,
-                                 parts.matrices[j].n_out, parts.matrices[j].out, w, error);
-    return status;
-}
-
-/* ---- Tensors that the model does not have ---- */
+static const char EMBEDDING[] = "token_embd.weight", OUTPUT[] = "output.weight", OUTPUT_NORM[] = "output_norm.weight",
+                  OUTPUT_NORM_BIAS[] = "output_norm.bias";
 
 /* The divisors of RoPE's speeds: Llama 3's, and longrope's for long and short sequences. */
 static const char FREQS[] = "rope_freqs.weight", LONG[] = "rope_factors_long.weight", SHORT[] = "rope_factors_short.weight";
 
-/* known: [n_tensors] */
-static void mark(const cl_model_file *file, int32_t layer, const char *part, bool *known) {
-    char name[NAME_SIZE];
-    tensor_name(name, layer, part);
-    const cl_tensor *t = cl_model_file_find_tensor(file, name);
-    if (t) known[t - cl_model_file_tensor_at(file, 0)] = true;
+static bool has_norm_bias(const cl_model_params *p) { return (p->biases | p->maybe_biases) & CL_BIAS_NORM; }
+
+static bool has_tensor(const cl_model_file *file, const char *name) { return cl_model_file_find_tensor(file, name) != NULL; }
+
+/* The part as a tensor [n_out][n_in], a copy that borrows the memory of the file. */
+static cl_status find_part(const cl_model_file *file, const cl_layer_part *part, cl_tensor *found, cl_error *error) {
+    const cl_tensor *t = cl_model_file_find_tensor(file, part->tensor);
+    const char *shown = cl_model_file_source_name(file, part->tensor);
+    const long long n_in = part->n_in, n_all = part->n_all, n = part->n_matrices;
+    uint32_t block, block_bytes;
+    char third[32] = "";
+    if (!t) return cl_fail(error, CL_ERR_FORMAT, "tensor %s is missing", shown);
+    if (n > 1) (void)snprintf(third, sizeof third, ", %lld", n);
+    if (t->ne[0] != n_in || t->ne[1] != n_all || t->ne[2] != n || t->ne[3] != 1)
+        return cl_fail(error, CL_ERR_FORMAT, "tensor %s has shape [%lld, %lld, %lld, %lld]; the parameters say [%lld, %lld%s]",
+                       shown, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3], n_in, n_all,
+                       third);
+    if (!cl_tensor_is_readable(t)) return cl_tensor_fail_type(t, error);
+    if (part->is_vector && t->type != CL_TENSOR_F32 && t->type != CL_TENSOR_F16 && t->type != CL_TENSOR_BF16)
+        return cl_fail(error, CL_ERR_UNSUPPORTED, "tensor %s has type %s; it must be F32, F16 or BF16", shown,
+                       cl_tensor_type_name(t->type));
+    *found = *t;
+    if (!cl_tensor_block(t->type, &block, &block_bytes) || t->ne[0] % block) return CL_OK; /* cl_linear_pack refuses it */
+    if (n > 1) *found = cl_tensor_matrix(t, part->index);
+    const size_t row_bytes = cl_tensor_row_bytes(t->type, n_in);
+    if (found->data) found->data = (const uint8_t *)found->data + (size_t)part->first * row_bytes;
+    found->recipe_row += part->first;
+    found->bytes = (size_t)part->n_out * row_bytes;
+    found->ne[1] = part->n_out;
+    return CL_OK;
 }
 
-static void mark_all(const cl_model_file *file, const cl_model_params *p, bool *known) {
-    static const char *const whole[] = {"token_embd.weight", "output.weight", "output_norm.weight", FREQS, LONG, SHORT};
-    cl_layer_weights none = {0};
-    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) mark(file, -1, whole[i], known);
-    if (bias_of(p, CL_BIAS_NORM)) mark(file, -1, "output_norm.bias", known);
+/* All rows of a tensor, one behind the other; the caller frees *out. */
+static cl_status load_rows(const cl_tensor *t, float **out, cl_error *error) {
+    const size_t bytes = (size_t)t->ne[0] * (size_t)t->ne[1] * sizeof(float);
+    cl_status status = CL_OK;
+    *out = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!*out) return cl_fail(error, CL_ERR_NOMEM, "no memory for tensor %.*s", (int)t->name.size, t->name.data);
+    for (int64_t i = 0; status == CL_OK && i < t->ne[1]; i++) status = cl_tensor_row_f32(t, i, *out + i * t->ne[0], error);
+    return status;
+}
+
+static cl_status pack_f32(const cl_tensor *t, ca_pool *pool, cl_linear *out, cl_error *error) {
+    float *rows = NULL;
+    cl_tensor f32 = {.name = t->name, .type = CL_TENSOR_F32, .n_dims = 2, .ne = {t->ne[0], t->ne[1], 1, 1}};
+    cl_status status = load_rows(t, &rows, error);
+    f32.data = rows;
+    f32.bytes = (size_t)t->ne[0] * (size_t)t->ne[1] * sizeof *rows;
+    if (status == CL_OK) status = cl_linear_pack(&f32, pool, out, error);
+    free(rows);
+    return status;
+}
+
+/* What parts are loaded with. */
+typedef struct loading {
+    const cl_model_file *file;
+    ca_pool *pool;
+    cl_model_weights *w;
+    cl_error *error;
+} loading;
+
+static cl_status load_part(void *ctx, const cl_layer_part *part) {
+    loading *l = ctx;
+    cl_tensor t;
+    cl_status status = find_part(l->file, part, &t, l->error);
+    if (status != CL_OK) return status;
+    if (part->is_vector) return load_rows(&t, part->vector, l->error);
+    status = part->as_f32 ? pack_f32(&t, l->pool, part->matrix, l->error) : cl_linear_pack(&t, l->pool, part->matrix, l->error);
+    if (status != CL_OK) return status;
+    l->w->bytes += part->matrix->bytes;
+    l->w->forms |= cl_linear_forms(part->matrix);
+    return CL_OK;
+}
+
+static cl_layer_part whole_vector(const char *name, int64_t n, float **to) {
+    cl_layer_part part = {.n_in = n, .n_out = 1, .n_all = 1, .n_matrices = 1, .is_vector = true, .vector = to};
+    (void)snprintf(part.tensor, sizeof part.tensor, "%s", name);
+    return part;
+}
+
+static cl_layer_part whole_matrix(const char *name, int64_t n_in, int64_t n_out, cl_linear *to) {
+    cl_layer_part part = {.n_in = n_in, .n_out = n_out, .n_all = n_out, .n_matrices = 1, .matrix = to};
+    (void)snprintf(part.tensor, sizeof part.tensor, "%s", name);
+    return part;
+}
+
+/* The products of a mixture of experts need matrices of one type. */
+static cl_status check_experts(const cl_linear *w, int32_t n, int32_t layer, cl_error *error) {
+    for (int32_t i = 1; i < n; i++)
+        if (w[i].type != w[0].type)
+            return cl_fail(error, CL_ERR_UNSUPPORTED,
+                           "layer %d: an expert has weights of type %s and another of %s; those of a layer must be equal",
+                           layer, cl_tensor_type_name(w[0].type), cl_tensor_type_name(w[i].type));
+    return CL_OK;
+}
+
+static cl_status create_experts(const cl_model_params *p, cl_expert_weights *e, cl_error *error) {
+    e->n = p->router.n_experts;
+    e->gate = calloc((size_t)e->n, sizeof *e->gate);
+    e->up = calloc((size_t)e->n, sizeof *e->up);
+    e->down = calloc((size_t)e->n, sizeof *e->down);
+    if (e->gate && e->up && e->down) return CL_OK;
+    return cl_fail(error, CL_ERR_NOMEM, "no memory for %d experts", e->n);
+}
+
+static cl_status load_layer(loading *l, const cl_model_params *p, int32_t i) {
+    cl_layer_weights *to = &l->w->layers[i];
+    cl_expert_weights *e = &to->experts;
+    cl_status status = cl_has_experts(p, i) ? create_experts(p, e, l->error) : CL_OK;
+    if (status == CL_OK) status = cl_layer_parts(l->file, p, i, to, load_part, l);
+    if (status == CL_OK) status = check_experts(e->gate, e->n, i, l->error);
+    if (status == CL_OK) status = check_experts(e->up, e->n, i, l->error);
+    return status == CL_OK ? check_experts(e->down, e->n, i, l->error) : status;
+}
+
+/* ---- Tensors that the model does not have ---- */
+
+/* Which tensors of a file belong to the model. */
+typedef struct marks {
+    const cl_model_file *file;
+    bool *known; /* [n_tensors] */
+} marks;
+
+static void mark(const marks *m, const char *name) {
+    const cl_tensor *t = cl_model_file_find_tensor(m->file, name);
+    if (t) m->known[t - cl_model_file_tensor_at(m->file, 0)] = true;
+}
+
+static cl_status mark_part(void *ctx, const cl_layer_part *part) {
+    mark(ctx, part->tensor);
+    return CL_OK;
+}
+
+static void mark_all(marks *m, const cl_model_params *p) {
+    static const char *const whole[] = {EMBEDDING, OUTPUT, OUTPUT_NORM, FREQS, LONG, SHORT};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) mark(m, whole[i]);
+    if (has_norm_bias(p)) mark(m, OUTPUT_NORM_BIAS);
     for (int32_t i = 0; i < p->n_layers; i++) {
-        const layer_parts parts = parts_of(p, has_fused_qkv(file, i), &none);
-        mark(file, i, "attn_rot_embd.weight", known); /* frequencies in old files, which follow from the metadata */
-        for (int j = 0; j < N_VECTORS; j++)
-            if (parts.vectors[j].has) mark(file, i, parts.vectors[j].name, known);
-        for (int j = 0; j < N_MATRICES; j++)
-            if (parts.matrices[j].has)
-                mark(file, i, parts.matrices[j].in.part ? parts.matrices[j].in.part : parts.matrices[j].name, known);
+        char name[CL_TENSOR_NAME_SIZE];
+        (void)snprintf(name, sizeof name, "blk.%d.attn_rot_embd.weight", i);
+        mark(m, name); /* frequencies in old files, which follow from the metadata */
+        (void)cl_layer_parts(m->file, p, i, NULL, mark_part, m);
     }
 }
 
 /* Whether a tensor is of a layer behind the model's, which predicts further tokens. */
 static bool is_of_next_layer(const cl_model_params *p, cl_str name) {
     for (int32_t i = p->n_layers; i < p->n_layers + p->n_next_layers; i++) {
-        char begin[NAME_SIZE];
-        tensor_name(begin, i, "");
-        if (name.size > strlen(begin) && memcmp(name.data, begin, strlen(begin)) == 0) return true;
+        static const char *const formats[] = {"blk.", "hf:model.layers."};
+        for (int k = 0; k < 2; k++) {
+            char begin[CL_TENSOR_NAME_SIZE];
+            (void)snprintf(begin, sizeof begin, "%s%d.", formats[k], i);
+            if (name.size > strlen(begin) && memcmp(name.data, begin, strlen(begin)) == 0) return true;
+        }
     }
     return false;
 }
@@ -231,56 +180,56 @@ static bool is_of_next_layer(const cl_model_params *p, cl_str name) {
 /* A tensor that is not used would be left out silently, and another model computed; so a file with one is refused. */
 static cl_status refuse_unknown(const cl_model_file *file, const cl_model_params *p, cl_error *error) {
     const size_t n = cl_model_file_n_tensors(file);
-    bool *known = calloc(n + 1, sizeof *known);
-    if (!known) return cl_fail(error, CL_ERR_NOMEM, "no memory to look at %zu tensors", n);
-    mark_all(file, p, known);
+    marks m = {file, calloc(n + 1, sizeof *m.known)};
+    if (!m.known) return cl_fail(error, CL_ERR_NOMEM, "no memory to look at %zu tensors", n);
+    mark_all(&m, p);
     cl_status status = CL_OK;
     for (size_t i = 0; status == CL_OK && i < n; i++) {
         const cl_str name = cl_model_file_tensor_at(file, i)->name;
-        if (known[i] || cl_arch_left_out(p->arch, name) || is_of_next_layer(p, name)) continue;
-        char shown[2 * NAME_SIZE];
+        if (m.known[i] || cl_arch_left_out(p->arch, name) || is_of_next_layer(p, name)) continue;
+        char shown[2 * CL_TENSOR_NAME_SIZE];
         status = cl_fail(error, CL_ERR_UNSUPPORTED,
                          "tensor %s is not part of the architecture %s; the model differs from it, and is not supported",
                          cl_str_show(name, shown, sizeof shown), p->arch->name);
     }
-    free(known);
+    free(m.known);
     return status;
+}
+
+static cl_status check_part(void *ctx, const cl_layer_part *part) {
+    loading *l = ctx;
+    cl_tensor t;
+    return find_part(l->file, part, &t, l->error);
 }
 
 cl_status cl_weights_check(const cl_model_file *file, const cl_model_params *p, cl_error *error) {
-    cl_tensor t;
-    cl_layer_weights none = {0};
-    const slice whole = {0};
+    loading l = {.file = file, .error = error};
+    const cl_layer_part embedding = whole_matrix(EMBEDDING, p->n_embd, p->n_vocab, NULL),
+                        norm = whole_vector(OUTPUT_NORM, p->n_embd, NULL);
     cl_status status = refuse_unknown(file, p, error);
-    if (status == CL_OK) status = find_tensor(file, -1, "token_embd.weight", whole, p->n_embd, p->n_vocab, &t, error);
-    if (status == CL_OK) status = find_tensor(file, -1, "output_norm.weight", whole, p->n_embd, 1, &t, error);
-    for (int32_t i = 0; status == CL_OK && i < p->n_layers; i++) {
-        const layer_parts parts = parts_of(p, has_fused_qkv(file, i), &none);
-        for (int j = 0; status == CL_OK && j < N_VECTORS; j++)
-            if (is_needed(file, &parts, i, j))
-                status =
-                    find_tensor(file, i, parts.vectors[j].name, whole, parts.vectors[j].n, parts.vectors[j].rows, &t, error);
-        for (int j = 0; status == CL_OK && j < N_MATRICES; j++)
-            if (parts.matrices[j].has)
-                status = find_tensor(file, i, parts.matrices[j].name, parts.matrices[j].in, parts.matrices[j].n_in,
-                                     parts.matrices[j].n_out, &t, error);
-    }
+    if (status == CL_OK) status = check_part(&l, &embedding);
+    if (status == CL_OK) status = check_part(&l, &norm);
+    for (int32_t i = 0; status == CL_OK && i < p->n_layers; i++) status = cl_layer_parts(file, p, i, NULL, check_part, &l);
     return status;
 }
 
-static cl_status load_divisors(const cl_model_file *file, const char *name, int32_t n, float **out, cl_error *error) {
-    const cl_status status = load_vector(file, -1, name, n, 1, out, error);
+/* ---- Loading ---- */
+
+static cl_status load_divisors(loading *l, const char *name, int32_t n, float **out) {
+    const cl_layer_part part = whole_vector(name, n, out);
+    const cl_status status = load_part(l, &part);
     for (int32_t i = 0; status == CL_OK && i < n; i++)
         if (!((*out)[i] > 0 && isfinite((*out)[i])))
-            return cl_fail(error, CL_ERR_FORMAT, "tensor %s has %g at %d; factors are positive", name, (double)(*out)[i], i);
+            return cl_fail(l->error, CL_ERR_FORMAT, "tensor %s has %g at %d; factors are positive", name, (double)(*out)[i], i);
     return status;
 }
 
-static cl_status load_rope(const cl_model_file *file, cl_model_params *p, cl_model_weights *w, cl_error *error) {
-    const bool two = has_tensor(file, -1, LONG);
-    if (!two && !has_tensor(file, -1, FREQS)) return CL_OK;
-    cl_status status = load_divisors(file, two ? LONG : FREQS, p->n_rot / 2, &w->divisors, error);
-    if (status == CL_OK && two) status = load_divisors(file, SHORT, p->n_rot / 2, &w->short_divisors, error);
+static cl_status load_rope(loading *l, cl_model_params *p) {
+    cl_model_weights *w = l->w;
+    const bool two = has_tensor(l->file, LONG);
+    if (!two && !has_tensor(l->file, FREQS)) return CL_OK;
+    cl_status status = load_divisors(l, two ? LONG : FREQS, p->n_rot / 2, &w->divisors);
+    if (status == CL_OK && two) status = load_divisors(l, SHORT, p->n_rot / 2, &w->short_divisors);
     for (int i = 0; i < CL_N_ROPES; i++) {
         p->rope[i].divisors = w->divisors;
         p->rope[i].short_divisors = w->short_divisors;
@@ -289,40 +238,59 @@ static cl_status load_rope(const cl_model_file *file, cl_model_params *p, cl_mod
 }
 
 /* Load the output matrix and the embedding, which are one matrix if the file has no output matrix (tied). */
-static cl_status load_embedding(const cl_model_file *file, const cl_model_params *p, ca_pool *pool, cl_model_weights *w,
-                                cl_error *error) {
-    static const char embedding[] = "token_embd.weight", output[] = "output.weight";
-    const bool tied = !has_tensor(file, -1, output);
+static cl_status load_embedding(loading *l, const cl_model_params *p) {
+    cl_model_weights *w = l->w;
+    const bool tied = !has_tensor(l->file, OUTPUT);
     w->embedding = tied ? &w->output : &w->own_embedding;
-    const cl_status status =
-        tied ? CL_OK : pack_matrix(file, pool, -1, embedding, (slice){0}, p->n_embd, p->n_vocab, &w->own_embedding, error);
-    if (status != CL_OK) return status;
-    return load_matrix(file, pool, -1, tied ? embedding : output, (slice){0}, p->n_embd, p->n_vocab, &w->output, w, error);
+    const cl_layer_part embedding = whole_matrix(EMBEDDING, p->n_embd, p->n_vocab, &w->own_embedding),
+                        output = whole_matrix(tied ? EMBEDDING : OUTPUT, p->n_embd, p->n_vocab, &w->output);
+    cl_tensor t;
+    cl_status status = tied ? CL_OK : find_part(l->file, &embedding, &t, l->error);
+    if (status == CL_OK && !tied) status = cl_linear_pack(&t, l->pool, embedding.matrix, l->error); /* is not multiplied */
+    return status == CL_OK ? load_part(l, &output) : status;
+}
+
+static cl_status load_output_norm(loading *l, const cl_model_params *p) {
+    const cl_layer_part scale = whole_vector(OUTPUT_NORM, p->n_embd, &l->w->output_norm.scale),
+                        bias = whole_vector(OUTPUT_NORM_BIAS, p->n_embd, &l->w->output_norm.bias);
+    const cl_status status = load_part(l, &scale);
+    return status == CL_OK && has_norm_bias(p) ? load_part(l, &bias) : status;
 }
 
 cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool *pool, const cl_load_watcher *watcher,
                           cl_model_weights *w, cl_error *error) {
     *w = (cl_model_weights){0};
+    loading l = {file, pool, w, error};
     cl_status status = refuse_unknown(file, p, error);
-    if (status == CL_OK) status = load_embedding(file, p, pool, w, error);
-    if (status == CL_OK) status = load_vector(file, -1, "output_norm.weight", p->n_embd, 1, &w->output_norm.scale, error);
-    if (status == CL_OK && bias_of(p, CL_BIAS_NORM))
-        status = load_vector(file, -1, "output_norm.bias", p->n_embd, 1, &w->output_norm.bias, error);
-    if (status == CL_OK) status = load_rope(file, p, w, error);
+    if (status == CL_OK) status = load_embedding(&l, p);
+    if (status == CL_OK) status = load_output_norm(&l, p);
+    if (status == CL_OK) status = load_rope(&l, p);
     if (status != CL_OK) return status;
     w->layers = calloc((size_t)p->n_layers, sizeof *w->layers);
     if (!w->layers) return cl_fail(error, CL_ERR_NOMEM, "no memory for %d layers", p->n_layers);
     w->n_layers = p->n_layers;
     for (int32_t i = 0; status == CL_OK && i < p->n_layers; i++) {
-        status = load_layer(file, p, pool, i, w, error);
+        status = load_layer(&l, p, i);
         if (watcher) watcher->on_layer(watcher->ctx, i + 1, p->n_layers);
     }
     return status;
 }
 
+/* The i-th matrix of a layer, loaded or not; NULL past the last. */
+static cl_linear *matrix_at(cl_layer_weights *l, int32_t i) {
+    cl_expert_weights *e = &l->experts;
+    cl_linear *const matrices[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down, &e->router, &e->shared_router};
+    cl_linear *const of_experts[] = {e->gate, e->up, e->down};
+    enum { N = sizeof matrices / sizeof *matrices };
+    if (i < N) return matrices[i];
+    i -= N;
+    return i < 3 * e->n && of_experts[i / e->n] ? of_experts[i / e->n] + i % e->n : NULL;
+}
+
 void cl_weights_free(cl_model_weights *w) {
     for (int32_t i = 0; i < w->n_layers; i++) {
         cl_layer_weights *l = &w->layers[i];
+        cl_expert_weights *e = &l->experts;
         float *const vectors[] = {l->attn_norm.scale,
                                   l->attn_norm.bias,
                                   l->ffn_norm.scale,
@@ -337,10 +305,18 @@ void cl_weights_free(cl_model_weights *w) {
                                   l->o_bias,
                                   l->gate_bias,
                                   l->up_bias,
-                                  l->down_bias};
+                                  l->down_bias,
+                                  e->router_bias,
+                                  e->choice_bias,
+                                  e->gate_bias,
+                                  e->up_bias,
+                                  e->down_bias};
         for (size_t j = 0; j < sizeof vectors / sizeof *vectors; j++) free(vectors[j]);
-        cl_linear *const matrices[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
-        for (size_t j = 0; j < sizeof matrices / sizeof *matrices; j++) cl_linear_free(matrices[j]);
+        cl_linear *m;
+        for (int32_t j = 0; (m = matrix_at(l, j)); j++) cl_linear_free(m);
+        free(e->gate);
+        free(e->up);
+        free(e->down);
     }
     cl_linear_free(&w->output);
     cl_linear_free(&w->own_embedding);
@@ -361,9 +337,8 @@ static void fork_matrix(const cl_linear *m, bool inherited) {
 
 void cl_weights_fork(const cl_model_weights *w, bool inherited) {
     for (int32_t i = 0; i < w->n_layers; i++) {
-        const cl_layer_weights *l = &w->layers[i];
-        const cl_linear *const matrices[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
-        for (size_t j = 0; j < sizeof matrices / sizeof *matrices; j++) fork_matrix(matrices[j], inherited);
+        const cl_linear *m;
+        for (int32_t j = 0; (m = matrix_at(&w->layers[i], j)); j++) fork_matrix(m, inherited);
     }
     fork_matrix(&w->output, inherited);
     fork_matrix(&w->own_embedding, inherited);

@@ -12,6 +12,17 @@ typedef struct cl_norm {
     float *scale, *bias;
 } cl_norm;
 
+/* The mixture of experts of one layer, as cl_layer_weights. The shared expert is the layer's feed-forward block. */
+typedef struct cl_expert_weights {
+    cl_linear router;                       /* (n_embd, n_experts) F32 */
+    cl_linear shared_router;                /* (n_embd, 1) F32 */
+    float *router_bias, *choice_bias;       /* [n_experts] */
+    cl_linear *gate, *up;                   /* [n_experts] (n_embd, expert_n_ff) */
+    cl_linear *down;                        /* [n_experts] (expert_n_ff, n_embd) */
+    float *gate_bias, *up_bias, *down_bias; /* [n_experts][n_out] */
+    int32_t n;                              /* n_experts; 0: the layer has none */
+} cl_expert_weights;
+
 /*
  * The weights of one layer. A matrix is written (n_in, n_out): it multiplies rows of n_in values and yields rows of n_out. All
  * pointers are owned by the cl_model_weights they are part of. A vector or matrix that the model does not have is NULL or
@@ -29,6 +40,7 @@ typedef struct cl_layer_weights {
     cl_linear o;                            /* (n_heads * head_dim, n_embd) */
     cl_linear gate, up;                     /* (n_embd, n_ff); gate is empty if the block has none */
     cl_linear down;                         /* (n_ff, n_embd) */
+    cl_expert_weights experts;
 } cl_layer_weights;
 
 /* All weights of a model. Immutable after loading; safe from any number of threads. */

@@ -27,6 +27,10 @@ class Arch:
     embedding_root: bool = False
     logits_divided: bool = False
     wide_scale_layers: int = 0
+    scores: str = "softmax"  # of a router
+    normalised: bool = True  # weights of experts
+    shared_router: bool = False
+    choice_bias: bool = False
 
 
 ARCHS = {
@@ -34,18 +38,24 @@ ARCHS = {
     "mistral3": Arch(permuted=True),
     "qwen2": Arch(biases="qkv"),
     "qwen3": Arch(qk_norm="head"),
+    "qwen2moe": Arch(biases="qkv", normalised=False, shared_router=True),
+    "qwen3moe": Arch(qk_norm="head"),
     "gemma": Arch(gelu=True, embedding_root=True),
     "gemma2": Arch(gelu=True, embedding_root=True, behind=True, full_every=2, wide_scale_layers=46),
     "gemma3": Arch(gelu=True, embedding_root=True, behind=True, qk_norm="head", full_every=6, window_base=10000.0,
                    window_unscaled=True, wide_scale_layers=62),
     "phi3": Arch(fused=True),
     "granite": Arch(permuted=True, logits_divided=True),
+    "granitemoe": Arch(permuted=True, logits_divided=True),
     "smollm3": Arch(permuted=True, plain_every=4),
     "olmo2": Arch(before=False, behind=True, qk_norm="all", full_every=4, window_unscaled=True),
+    "olmoe": Arch(qk_norm="all", normalised=False),
     "exaone4": Arch(before=False, behind=True, qk_norm="head", full_every=4, plain_full=True),
     "glm4": Arch(pairs=True, behind=True, fused_gate=True, biases="qkv"),
+    "glm4moe": Arch(qk_norm="head", ffn_norm="post_attention_norm", biases="qkv", scores="sigmoid", choice_bias=True),
     "seed_oss": Arch(ffn_norm="post_attention_norm", biases="qkv"),
     "ernie4_5": Arch(pairs=True),
+    "ernie4_5-moe": Arch(pairs=True, choice_bias=True),
     "command-r": Arch(pairs=True, layer_norm=True, parallel=True, qk_norm="own"),
     "cohere2": Arch(pairs=True, layer_norm=True, parallel=True, full_every=4, plain_full=True),
     "hunyuan-dense": Arch(qk_norm="head", qk_norm_rotated=True),

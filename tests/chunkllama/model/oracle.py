@@ -41,6 +41,10 @@ class Model:
     logit_scale: float = 1
     query_beta: float = 0  # queries grow with log(1 + position / period)
     query_period: int = 1
+    n_used: int = 0  # experts of a row
+    n_groups: int = 1  # of experts
+    n_groups_used: int = 1
+    expert_scale: float = 1
 
 
 def yarn(frequencies, get, n_rot):
@@ -116,6 +120,8 @@ def load(path, ctx=None):
     model.embedding_scale = n_embd**0.5 if arch.embedding_root else get("embedding_scale", 1)
     model.residual_scale = get("residual_scale", 1)
     model.logit_scale = 1 / get("logit_scale", 1) if arch.logits_divided else get("logit_scale", 1)
+    model.n_used, model.expert_scale = get("expert_used_count", 0), get("expert_weights_scale", 1)
+    model.n_groups, model.n_groups_used = get("expert_group_count", 1), get("expert_group_used_count", 1)
     model.query_beta = get("attention.temperature_scale", 0)
     model.query_period = get("rope.scaling.original_context_length", 1)
     return model
@@ -207,6 +213,21 @@ def attend_rotated(model, layer, q, k, v, kv):
     return out.reshape(n, -1)
 
 
+def route(model, scores, bias):
+    """The experts of each row and their weights, from scores [n][experts]."""
+    choice = scores + bias
+    if model.n_groups > 1:
+        groups = choice.reshape(len(choice), model.n_groups, -1)
+        best = np.sort(groups, -1)[..., -2:].sum(-1)
+        unused = np.argsort(-best, -1, kind="stable")[:, model.n_groups_used :]
+        np.put_along_axis(groups, unused[..., None], -np.inf, 1)
+    chosen = np.argsort(-choice, -1, kind="stable")[:, : model.n_used]
+    weights = np.take_along_axis(scores, chosen, -1)
+    if model.arch.normalised:
+        weights = weights / weights.sum(-1, keepdims=True)
+    return chosen, weights * model.expert_scale
+
+
 def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False):
     """Logits of all positions of each sequence: a list of float64 [n][n_vocab]. states: the input of the output layer instead."""
 
@@ -228,13 +249,21 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
         return [(part, kind) for part in np.split(values, np.cumsum(sizes)[:-1])]
 
     d, arch = model.head_dim, model.arch
+    for name in list(model.weights):
+        if name.endswith("_exps"):
+            values, kind = model.weights.pop(name)
+            model.weights |= {f"{name.removesuffix('_exps')}.{e}": (part, kind) for e, part in enumerate(values)}
     for i in range(model.n_layers):
         at = f"blk.{i}."
         if at + "attn_qkv" in model.weights:
             sizes = np.array([model.n_heads, model.n_kv_heads, model.n_kv_heads]) * d
             for name, part in zip("qkv", parts(at + "attn_qkv", *sizes)):
                 model.weights[at + "attn_" + name] = part
-        if arch.gated and at + "ffn_gate" not in model.weights:
+        for e in range(len(model.weights.get(at + "ffn_gate_inp", [[]])[0])):
+            if f"{at}ffn_gate_up.{e}" in model.weights:
+                half = len(model.weights[f"{at}ffn_gate_up.{e}"][0]) // 2
+                model.weights[f"{at}ffn_gate.{e}"], model.weights[f"{at}ffn_up.{e}"] = parts(f"{at}ffn_gate_up.{e}", half, half)
+        if arch.gated and at + "ffn_gate" not in model.weights and at + "ffn_gate_inp" not in model.weights:
             half = len(model.weights[at + "ffn_up"][0]) // 2
             model.weights[at + "ffn_gate"], model.weights[at + "ffn_up"] = parts(at + "ffn_up", half, half)
 
@@ -252,13 +281,34 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
             return y / np.sqrt((y * y).mean(-1, keepdims=True) + model.eps) * weights
         return y if arch.qk_norm_rotated else norm(model, name + "_norm", y)
 
-    def feed_forward(at, x):
-        h = linear(at + "ffn_gate" if arch.gated else at + "ffn_up", x)
+    def block(x, gate, up, down):
+        h = linear(gate if arch.gated else up, x)
         if arch.gelu:
             h = h / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (h + 0.044715 * h**3)))
         else:
             h = h / (1 + np.exp(-h))
-        return linear(at + "ffn_down", h * linear(at + "ffn_up", x) if arch.gated else h)
+        return linear(down, h * linear(up, x) if arch.gated else h)
+
+    def feed_forward(at, x):
+        if at + "ffn_gate_inp" not in model.weights:
+            return block(x, *(at + "ffn_" + part for part in ("gate", "up", "down")))
+        scores = x @ weight(at + "ffn_gate_inp").T
+        if arch.scores == "softmax":
+            scores = np.exp(scores - scores.max(-1, keepdims=True))
+            scores /= scores.sum(-1, keepdims=True)
+        else:
+            scores = 1 / (1 + np.exp(-scores))
+        bias = model.weights[at + "exp_probs_b.bias"][0].astype(np.float64) if arch.choice_bias else 0
+        y = np.zeros_like(x)
+        for row, (chosen, shares) in enumerate(zip(*route(model, scores, bias))):
+            for expert, share in zip(chosen, shares):
+                y[row] += share * block(x[row : row + 1], *(f"{at}ffn_{part}.{expert}" for part in ("gate", "up", "down")))[0]
+        if at + "ffn_gate_shexp" in model.weights:
+            shared = block(x, *(f"{at}ffn_{part}_shexp" for part in ("gate", "up", "down")))
+            if arch.shared_router:
+                shared /= 1 + np.exp(-(x @ weight(at + "ffn_gate_inp_shexp").reshape(-1, 1)))
+            y += shared
+        return y
 
     lengths = [len(s) for s in sequences]
     cuts = np.cumsum(lengths)[:-1]

@@ -11,6 +11,8 @@ enum { N_EXPERTS = 9, N_USED = 3, N_IN = 256, N_FF = 96, N_OUT = 80, MAX_ROWS = 
 
 typedef struct mixture {
     cl_linear gate[N_EXPERTS], up[N_EXPERTS], down[N_EXPERTS];
+    bool biased;
+    float gate_bias[N_EXPERTS * N_FF], up_bias[N_EXPERTS * N_FF];
     unsigned forms, next_forms;
 } mixture;
 
@@ -25,6 +27,10 @@ static void make_mixture(mixture *x, uint32_t type, uint32_t next, ca_pool *pool
         pack(type, N_FF, N_IN, pool, &x->gate[e]);
         pack(type, N_FF, N_IN, pool, &x->up[e]);
         pack(next, N_OUT, N_FF, pool, &x->down[e]);
+    }
+    for (int i = 0; i < N_EXPERTS * N_FF; i++) {
+        x->gate_bias[i] = next_float();
+        x->up_bias[i] = next_float();
     }
     x->forms = cl_linear_forms(x->gate);
     x->next_forms = cl_linear_forms(x->down);
@@ -68,6 +74,12 @@ static void check_routes(const cl_routes *r) {
     }
 }
 
+/* From expert e on. */
+static cl_linear_pair pair_at(const cl_kernels *kernel, const mixture *m, int e) {
+    return (cl_linear_pair){&m->gate[e], &m->up[e], m->biased ? m->gate_bias + e * N_FF : NULL,
+                            m->biased ? m->up_bias + e * N_FF : NULL, kernel->row_ops.swiglu};
+}
+
 /* The outputs of all experts for one row alone. */
 static void compute_alone(const cl_kernels *kernel, const mixture *m, const float *x, ca_pool *pool, float *y) {
     cl_linear_input *in = cl_linear_input_create(kernel, m->forms, 1, N_IN, 1),
@@ -76,7 +88,8 @@ static void compute_alone(const cl_kernels *kernel, const mixture *m, const floa
     cl_linear_set(in, x, N_IN, 1, N_IN);
     cl_linear_prepare(in, pool);
     for (int e = 0; e < N_EXPERTS; e++) {
-        cl_linear_apply_gated(in, &m->gate[e], &m->up[e], kernel->row_ops.swiglu, h, &m->down[e], next, pool);
+        const cl_linear_pair pair = pair_at(kernel, m, e);
+        cl_linear_apply_gated(in, &pair, h, &m->down[e], next, pool);
         cl_linear_apply(next, &(cl_linear_product){&m->down[e], y + e * N_OUT, N_OUT}, 1, NULL, pool);
     }
     cl_linear_input_free(&in);
@@ -95,7 +108,8 @@ static void check_rows(const cl_kernels *kernel, const mixture *m, const float *
     check_routes(r);
     memset(y, 0x77, sizeof y);
     cl_linear_gather(in, r, x, N_IN, N_IN, m->forms & CL_LINEAR_IN_INT8 ? NULL : gathered, pool);
-    cl_linear_apply_gated_experts(in, r, m->gate, m->up, kernel->row_ops.swiglu, h, m->down, next, pool);
+    const cl_linear_pair pair = pair_at(kernel, m, 0);
+    cl_linear_apply_gated_experts(in, r, &pair, h, m->down, next, pool);
     cl_linear_apply_experts(next, r, m->down, y, pool);
     for (int i = 0; i < n_rows * N_USED; i++)
         if (memcmp(y + (size_t)r->part[i] * N_OUT, expected + ((size_t)(i / N_USED) * N_EXPERTS + (size_t)r->expert[i]) * N_OUT,
@@ -121,6 +135,7 @@ static void parts_have_the_bits_of_rows_alone(void **state) {
     static mixture m;
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         make_mixture(&m, types[t][0], types[t][1], pools[0]);
+        m.biased = t % 2;
         make_rows(x, MAX_ROWS, N_IN);
         for (int i = 0; i < MAX_ROWS * N_IN; i++) x[i] = fmodf(x[i], 4); /* or activations overflow */
         for (int level = 0; cl_kernels_level_name(level); level++) {

@@ -317,16 +317,21 @@ static void test_finish(void **state) {
     for (int i = 0; i < 3; i++) ca_pool_destroy(&pools[i]);
 }
 
-/* Gate, up, the activation and the matrix after them, each in a pass of its own over all rows. */
-static void apply_apart(const cl_kernels *kernel, const cl_linear *gate, const cl_linear *up, const cl_linear *down,
-                        const float *x, int n_rows, float *h, float *y, ca_pool *pool) {
-    const size_t n = (size_t)n_rows * gate->n_out;
+/* Gate, up, biases, the activation and the matrix after them, each in a pass of its own over all rows. */
+static void apply_apart(const cl_kernels *kernel, const cl_linear_pair *pair, const cl_linear *down, const float *x, int n_rows,
+                        float *h, float *y, ca_pool *pool) {
+    const int n_out = pair->gate->n_out;
+    const size_t n = (size_t)n_rows * n_out;
     float *up_x = malloc(sizeof *up_x * n);
     assert_non_null(up_x);
-    apply(kernel, gate, x, n_rows, h, gate->n_out, pool);
-    apply(kernel, up, x, n_rows, up_x, gate->n_out, pool);
+    apply(kernel, pair->gate, x, n_rows, h, n_out, pool);
+    apply(kernel, pair->up, x, n_rows, up_x, n_out, pool);
     const unsigned fp = ca_fp_enter();
-    kernel->row_ops.swiglu(h, up_x, (int32_t)n, h);
+    for (size_t i = 0; i < n; i++) {
+        if (pair->gate_bias) h[i] += pair->gate_bias[i % n_out];
+        if (pair->up_bias) up_x[i] += pair->up_bias[i % n_out];
+    }
+    pair->activate(h, up_x, (int32_t)n, h);
     ca_fp_leave(fp);
     apply(kernel, down, h, n_rows, y, down->n_out, pool);
     free(up_x);
@@ -334,8 +339,8 @@ static void apply_apart(const cl_kernels *kernel, const cl_linear *gate, const c
 
 /*
  * The gated product has the bits of its parts: at every level, with 1 to 3 threads, rows in partial tiles and in two blocks,
- * ranges that end in a partial pair of panels or take several turns, and any kind of matrix after it. Values in between come
- * out only where they are read.
+ * ranges that end in a partial pair of panels or take several turns, and any kind of matrix after it, with biases and without.
+ * Values in between come out only where they are read.
  */
 static void test_gated(void **state) {
     (void)state;
@@ -351,10 +356,11 @@ static void test_gated(void **state) {
     };
     static const int rows[] = {1, 2, 7, 8, 13, 31, 33, 70, 257, N_ROWS};
     static float x[N_ROWS * N_IN], h[(N_ROWS + 1) * MAX_FF], untouched[(N_ROWS + 1) * MAX_FF], y[N_ROWS * N_OUT];
-    static float expected_h[N_ROWS * MAX_FF], expected_y[N_ROWS * N_OUT];
+    static float expected_h[N_ROWS * MAX_FF], expected_y[N_ROWS * N_OUT], biases[2 * MAX_FF];
     ca_pool *pools[] = {ca_pool_create(1), ca_pool_create(2), ca_pool_create(3)};
     memset(untouched, 0x77, sizeof untouched);
     make_rows(x, N_ROWS, N_IN);
+    for (int i = 0; i < 2 * MAX_FF; i++) biases[i] = 4 * next_float();
     for (int i = 0; i < N_ROWS * N_IN; i++) x[i] = fmodf(x[i], 64); /* or h would be infinite, and tell nothing */
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         const int n_ff = cases[c].n_ff;
@@ -367,7 +373,9 @@ static void test_gated(void **state) {
         }
         for (int level = 0; cl_kernels_level_name(level); level++) {
             const cl_kernels *kernel = cl_kernels_find(cl_kernels_level_name(level));
-            apply_apart(kernel, &w[0], &w[1], &w[2], x, N_ROWS, expected_h, expected_y, pools[1]);
+            const cl_linear_pair pair = {&w[0], &w[1], c % 2 ? biases : NULL, c % 3 == 1 ? biases + MAX_FF : NULL,
+                                         c % 2 ? kernel->row_ops.swiglu_clamped : kernel->row_ops.swiglu};
+            apply_apart(kernel, &pair, &w[2], x, N_ROWS, expected_h, expected_y, pools[1]);
             for (size_t i = (size_t)from; i < 3 * sizeof rows / sizeof *rows; i += (size_t)every) {
                 const int n = rows[i / 3], n_written = is_quantised(types[2]) || rounds(kernel, types[2]) ? 0 : n * n_ff;
                 ca_pool *pool = pools[i % 3];
@@ -378,7 +386,7 @@ static void test_gated(void **state) {
                 memcpy(h, untouched, sizeof h);
                 cl_linear_set(in, x, N_IN, n, N_IN);
                 cl_linear_prepare(in, pool);
-                cl_linear_apply_gated(in, &w[0], &w[1], kernel->row_ops.swiglu, h, &w[2], in_h, pool);
+                cl_linear_apply_gated(in, &pair, h, &w[2], in_h, pool);
                 cl_linear_apply(in_h, &(cl_linear_product){&w[2], y, N_OUT}, 1, NULL, pool);
                 if (memcmp(y, expected_y, sizeof *y * N_OUT * n) != 0 || memcmp(h, expected_h, sizeof *h * n_written) != 0)
                     fail_msg("%s, case %zu: %d rows, %zu threads: differs", cl_kernels_level_name(level), c, n, i % 3 + 1);
@@ -512,11 +520,12 @@ static void test_levels(void **state) {
 static void test_ops(void **state) {
     (void)state;
     enum { N = 1003 };
-    static float x[N], y[N], weight[N], expected[6][N], got[N];
+    static float x[N], y[N], weight[N], wide[N], expected[10][N], got[N];
     for (int i = 0; i < N; i++) {
         x[i] = next_float() * (i % 3 ? 3 : 80);
         y[i] = next_float();
         weight[i] = next_float();
+        wide[i] = 20 * next_float();
     }
     const unsigned fp = ca_fp_enter();
     cl_kernels_ref.row_ops.rms_norm(x, weight, N, 1e-5f, expected[0]);
@@ -528,6 +537,12 @@ static void test_ops(void **state) {
     cl_kernels_ref.row_ops.geglu(x, y, N, expected[4]);
     memcpy(expected[5], x, sizeof x);
     cl_kernels_ref.row_ops.rope_halves(expected[5], weight, 10, 96, 64);
+    cl_kernels_ref.row_ops.swiglu_clamped(x, wide, N, expected[6]);
+    memcpy(expected[7], x, sizeof x);
+    cl_kernels_ref.row_ops.add_scaled(expected[7], y, N, 0.3f);
+    cl_kernels_ref.row_ops.layer_norm(x, weight, N, 1e-5f, expected[8]);
+    memcpy(expected[9], x, sizeof x);
+    cl_kernels_ref.row_ops.gelu(expected[9], N);
     for (int level = 0; cl_kernels_level_name(level); level++) {
         const cl_kernels *k = cl_kernels_find(cl_kernels_level_name(level));
         assert_non_null(k);
@@ -546,6 +561,16 @@ static void test_ops(void **state) {
         memcpy(got, x, sizeof x);
         k->row_ops.rope_halves(got, weight, 10, 96, 64);
         assert_memory_equal(got, expected[5], sizeof got);
+        k->row_ops.swiglu_clamped(x, wide, N, got);
+        assert_memory_equal(got, expected[6], sizeof got);
+        memcpy(got, x, sizeof x);
+        k->row_ops.add_scaled(got, y, N, 0.3f);
+        assert_memory_equal(got, expected[7], sizeof got);
+        k->row_ops.layer_norm(x, weight, N, 1e-5f, got);
+        assert_memory_equal(got, expected[8], sizeof got);
+        memcpy(got, x, sizeof x);
+        k->row_ops.gelu(got, N);
+        assert_memory_equal(got, expected[9], sizeof got);
     }
     ca_fp_leave(fp);
 
@@ -556,6 +581,10 @@ static void test_ops(void **state) {
         const double norm = x[i] / sqrt(mean + 1e-5) * weight[i], act = x[i] / (1 + exp(-(double)x[i])) * y[i];
         assert_true(fabs(expected[0][i] - norm) <= 40 * 0x1p-24 * fabs(norm));
         assert_true(fabs(expected[1][i] - act) <= 4e-7 * fabs(act)); /* e^x to 3e-7, three more roundings */
+        const double g = fmin(x[i], 7), limited = fmax(fmin(wide[i], 7), -7);
+        const double clamped = g / (1 + exp(-1.702 * g)) * (limited + 1);
+        /* As SiLU, but 1.702 g rounds twice before it is an exponent, and e^x ends at x = 88. */
+        assert_true(fabs(expected[6][i] - clamped) <= (5e-7 + 2.1 * 0x1p-24 * fabs(1.702 * g)) * fabs(clamped) + 1e-35);
         /* As SiLU; the relative error of u, some 5 roundings, counts 2 |u| times in e^-2u. */
         const double u = sqrt(2 / M_PI) * (x[i] + 0.044715 * pow(x[i], 3)), gelu = x[i] * (1 / (1 + exp(-2 * u))) * y[i];
         assert_true(fabs(expected[4][i] - gelu) <= (5e-7 + 2 * fabs(u) * 3e-7) * fabs(gelu) + 1e-35);

@@ -169,6 +169,17 @@ FAMILIES = {  # name: a small model of each architecture that is not among the m
     "hunyuan-dense": dict(n_heads=4, n_kv_heads=2, head_dim=64, tied=True),
     "starcoder2": dict(n_heads=6, n_kv_heads=2, head_dim=64, tied=True, replace_fields=WINDOW),
 }  # fmt: skip
+EXPERTS = dict(n=7, used=3, n_ff=96)
+GROUPED = EXPERTS | dict(n=12, groups=(4, 2))
+MIXTURES = {  # name: a small model of each architecture with experts
+    "qwen2moe": dict(n_heads=4, n_kv_heads=2, head_dim=64, experts=EXPERTS | dict(n=6, shared=64)),
+    "qwen3moe": dict(n_heads=4, n_kv_heads=1, head_dim=64, rope_base=1e6, experts=EXPERTS),
+    "granitemoe": dict(n_heads=4, n_kv_heads=2, head_dim=64, tied=True, replace_fields=GRANITE, experts=EXPERTS | dict(form="fused")),
+    "olmoe": dict(n_heads=4, n_kv_heads=4, head_dim=64, experts=EXPERTS),
+    "glm4moe": dict(n_heads=4, n_kv_heads=2, head_dim=64, n_rot=32, experts=GROUPED | dict(shared=192, dense=1, scale=1.5)),
+    "ernie4_5-moe": dict(n_heads=4, n_kv_heads=2, head_dim=64, rope_base=5e5, tied=True, experts=EXPERTS | dict(shared=96, dense=1)),
+}  # fmt: skip
+FAMILIES |= MIXTURES
 RANDOM_MODELS = {
     "f32": dict(types=[Type.F32], n_heads=3, n_kv_heads=1, head_dim=64),
     "f16": dict(types=[Type.F16], n_heads=4, n_kv_heads=2, head_dim=80, tied=True),
@@ -196,6 +207,9 @@ RANDOM_MODELS = {
     "mistral_window": dict(types=[Type.F32], n_heads=4, n_kv_heads=2, head_dim=64,
                            replace_fields={"ARCH.attention.sliding_window": (16, value_type.UINT32)}),
     "llama_biases": dict(types=[Type.F32], n_heads=4, n_kv_heads=2, head_dim=64, biases="qkv output ffn"),
+    "llama_experts": dict(types=[Type.F32], n_heads=4, n_kv_heads=2, head_dim=64, experts=EXPERTS | dict(form="single")),
+    "bf16_experts": dict(arch="qwen3moe", types=[Type.BF16], n_heads=4, n_kv_heads=2, head_dim=64, experts=EXPERTS),
+    "mixed_experts": dict(arch="qwen3moe", types=[Type.F32, Type.F16, Type.BF16], n_heads=4, n_kv_heads=2, head_dim=64, experts=EXPERTS),
     "llama_yarn": dict(types=[Type.F32], n_heads=4, n_kv_heads=2, head_dim=64, replace_fields=YARN),
     "qwen3_biases": dict(arch="qwen3", types=[Type.F32], n_heads=4, n_kv_heads=2, head_dim=64, biases="qkv output"),
     "phi3_window": dict(arch="phi3", types=[Type.F32], n_heads=4, n_kv_heads=4, head_dim=96, replace_fields=WINDOW),

@@ -27,6 +27,7 @@ def test_unchanged(bin_dir, tmp_path):
 
 
 U32, F32, STRING, BOOL, ARRAY = value_type.UINT32, value_type.FLOAT32, value_type.STRING, value_type.BOOL, value_type.ARRAY
+GATED = {"llama.expert_count": (8, U32), "llama.expert_used_count": (3, U32)}
 FIELDS = [
     ({"llama.block_count": None}, ["llama.block_count", "no integer"]),
     ({"llama.block_count": (0, U32)}, ["llama.block_count is 0", "1 to 1024"]),
@@ -51,7 +52,16 @@ FIELDS = [
     ({"llama.rope.scaling.type": ("yarn", STRING)}, ["llama.rope.scaling.factor, which yarn scaling needs"]),
     ({"llama.attention.temperature_scale": (0.1, F32)}, ["llama.rope.scaling.original_context_length"]),
     ({"llama.rope.scaling.type": ("linear", STRING)}, ["llama.rope.scaling.factor"]),
-    ({"llama.expert_count": (8, U32)}, ["llama.expert_count is 8"]),
+    ({"llama.expert_count": (8, U32)}, ["the file has no integer llama.expert_used_count"]),
+    ({"llama.expert_count": (5000, U32)}, ["llama.expert_count is 5000; allowed: 0 to 4096"]),
+    ({"llama.expert_count": (8, U32), "llama.expert_used_count": (9, U32)}, ["llama.expert_used_count is 9; allowed: 1 to 8"]),
+    (GATED | {"llama.expert_gating_func": (4, U32)}, ["llama.expert_gating_func is 4; supported: 1 (softmax), 2 (sigmoid), 3"]),
+    (GATED | {"llama.expert_group_count": (3, U32), "llama.expert_group_used_count": (1, U32)},
+     ["llama.expert_group_count is 3; the 8 experts cannot be divided into so many groups"]),
+    (GATED | {"llama.expert_group_count": (4, U32), "llama.expert_group_used_count": (1, U32)},
+     ["llama.expert_group_used_count is 1; so few groups of 2 experts do not have the 3 that a row goes to"]),
+    (GATED | {"llama.interleave_moe_layer_step": (2, U32)}, ["llama.interleave_moe_layer_step is 2; allowed: 1 to 1"]),
+    (GATED, ["tensor blk.0.ffn_gate.weight is not part of the architecture llama"]),
     ({"llama.attention.causal": (False, BOOL)}, ["llama.attention.causal must be true; attention in both directions"]),
     ({"llama.attention.causal": (0, U32)}, ["llama.attention.causal must be true"]),
     ({"llama.pooling_type": (2, U32)}, ["llama.pooling_type is 2; supported: 0 (none), 1 (mean), 3 (last)"]),
@@ -148,7 +158,7 @@ def test_the_log_warns_of_a_missing_pre_tokenizer(chunkllama_bin, chunkllama, tm
 
 @pytest.mark.parametrize("name, needs", [("mamba", "recurrent layers (state spaces)"), ("deepseek2", "multi-head latent attention"),
                                          ("bert", "attention in both directions"), ("clip", "a vision tower, and has no model of text"),
-                                         ("qwen3moe", "mixtures of experts")])  # fmt: skip
+                                         ("phimoe", "a mixture of experts of a form of its own")])  # fmt: skip
 def test_architectures_that_need_more(bin_dir, tmp_path, name, needs):
     path = tmp_path / "model.gguf"
     write_gguf.write(path, name, [], {"output_norm.weight": ONE})

@@ -8,12 +8,12 @@ import oracle
 import pytest
 import write_gguf
 import write_hf
-from test_logits import FAMILIES, GEMMA3, dump
+from test_logits import EXPERTS, FAMILIES, GEMMA3, dump
 from test_make_model import llama3_factors
 from waiting import LIMIT_S
 from write_gguf import Type
 
-PERMUTED = ["mistral3", "granite", "smollm3"]  # in GGUF
+PERMUTED = ["mistral3", "granite", "granitemoe", "smollm3"]  # in GGUF
 MODELS = {
     "qwen2": dict(arch="qwen2", types=[Type.F32, Type.BF16], n_heads=6, n_kv_heads=2, head_dim=64, rope_base=1e6, tied=True),
     "qwen3": dict(arch="qwen3", types=[Type.BF16, Type.F16], n_heads=4, n_kv_heads=2, head_dim=128, rope_base=1e6),
@@ -24,6 +24,7 @@ MODELS = {
 LLAMAS = {
     **{name: FAMILIES[name] | dict(arch=name) for name in PERMUTED},
     "llama": {},
+    "mixtral": dict(experts=EXPERTS | dict(n_ff=224, form="single")),
     "biases": dict(biases="qkv output ffn"),
     "llama3": dict(rope_base=5e5, rope_freqs=np.asarray(llama3_factors(64, 5e5, 8), np.float32)),
     "linear": dict(rope_linear=4, tied=True),
@@ -55,6 +56,8 @@ def test_llama(bin_dir, tmp_path, name):
                                       "original_max_position_embeddings": 8192}  # fmt: skip
         if name == "biases":
             config |= {"attention_bias": True, "mlp_bias": True}
+        if name == "mixtral":
+            config["architectures"] = ["MixtralForCausalLM"]
         if name == "mistral":
             config["architectures"] = ["MistralForCausalLM"]
 
@@ -422,7 +425,7 @@ WRONG = {
     "config array": (dict(after=lambda f: (f / "config.json").write_text("[]")), ["config.json: it must be an object"]),
     "class": (config(architectures=["GPT2LMHeadModel"]), ['"GPT2LMHeadModel"; supported, each with ForCausalLM behind it: Llama, InternLM3, ', "Starcoder2"]),
     "recurrent": (config(architectures=["MambaForCausalLM"]), ['"MambaForCausalLM", which needs recurrent layers (state spaces); that is not']),
-    "experts": (config(architectures=["Qwen3MoeForCausalLM"]), ['"Qwen3MoeForCausalLM", which needs mixtures of experts; that is not']),
+    "experts": (config(architectures=["PhimoeForCausalLM"]), ['"PhimoeForCausalLM", which needs a mixture of experts of a form of']),
     "no class": (config(architectures=None), ["config.json: architectures is missing; it must be an array"]),
     "layers missing": (config(num_hidden_layers=None), ["config.json: num_hidden_layers is missing; it must be an integer"]),
     "layers string": (config(num_hidden_layers="1"), ["config.json: num_hidden_layers must be an integer"]),

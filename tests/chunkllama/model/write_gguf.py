@@ -61,9 +61,46 @@ def vectors(arch, n_layers, n_embd, head_dim, n_q, n_kv, n_ff, biases):
     return norms, offsets
 
 
+def expert_fields(arch, experts):
+    values = dict(expert_count=experts["n"], expert_used_count=experts["used"], expert_feed_forward_length=experts["n_ff"],
+                  expert_shared_feed_forward_length=experts.get("shared", 0), leading_dense_block_count=experts.get("dense", 0))  # fmt: skip
+    if "groups" in experts:
+        values |= dict(zip(("expert_group_count", "expert_group_used_count"), experts["groups"]))
+    return [(f"{arch}.{name}", value, value_type.UINT32) for name, value in values.items()] + [
+        (f"{arch}.expert_weights_scale", experts.get("scale", 1.0), value_type.FLOAT32)
+    ]
+
+
+def expert_shapes(at, a, experts, n_embd):
+    """experts: n, used, n_ff; shared: n_ff of the shared one; form: "all" in a tensor, "fused" gate and up, or "single" ones."""
+    n, n_ff = experts["n"], experts["n_ff"]
+    sizes = {"gate": (n_ff, n_embd), "up": (n_ff, n_embd), "down": (n_embd, n_ff)}
+    if experts.get("form") == "fused":
+        del sizes["gate"], sizes["up"]
+        sizes["gate_up"] = (2 * n_ff, n_embd)
+    shapes = {f"{at}ffn_{part}_exps": (n, *shape) for part, shape in sizes.items()}
+    if experts.get("form") == "single":
+        shapes = {f"{at}ffn_{part}.{e}": shape for part, shape in sizes.items() for e in range(n)}
+    shared = experts.get("shared", 0)
+    if shared:
+        shapes |= {f"{at}ffn_gate_shexp": (shared, n_embd), f"{at}ffn_up_shexp": (shared, n_embd), f"{at}ffn_down_shexp": (n_embd, shared)}
+    return shapes
+
+
+def routers(rng, at, a, experts, n_embd):
+    """The tensors of a layer that are F32 in every file."""
+    deviation = 1.5 / np.sqrt(n_embd)
+    tensors = {"ffn_gate_inp.weight": rng.normal(0, deviation, (experts["n"], n_embd))}
+    if a.shared_router:
+        tensors["ffn_gate_inp_shexp.weight"] = rng.normal(0, deviation, n_embd)
+    if a.choice_bias:
+        tensors["exp_probs_b.bias"] = rng.normal(0, 0.2, experts["n"])
+    return {at + name: (values.astype(np.float32), Type.F32) for name, values in tensors.items()}
+
+
 def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=160, n_ff=224, tied=False, arch="llama", **options):
     """A model of random weights. types: the tensor types that its matrices take in turn. options: rope_freqs, rope_factors_long and _short (arrays),
-    rope_linear (a factor), rope_base, n_rot, biases (words of archs.Arch.biases); replace_fields (name, in which ARCH. is the architecture, to (value, type)) and
+    rope_linear (a factor), rope_base, n_rot, biases (words of archs.Arch.biases), experts (expert_shapes; dense: layers without, groups: of experts and used ones, scale); replace_fields (name, in which ARCH. is the architecture, to (value, type)) and
     replace_tensors (name to (values, type)), None to leave one out."""
     rng = np.random.default_rng(7)
     a = ARCHS[arch]
@@ -95,6 +132,9 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
         fields.append((f"{arch}.rope.scaling.type", "linear", value.STRING))
         fields.append((f"{arch}.rope.scaling.factor", float(options["rope_linear"]), value.FLOAT32))
 
+    experts = options.get("experts")
+    if experts:
+        fields += expert_fields(arch, experts)
     shapes = {"token_embd": (n_vocab, n_embd)}
     if not tied:
         shapes["output"] = (n_vocab, n_embd)
@@ -105,6 +145,9 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
         else:
             shapes |= {f"blk.{i}.attn_{part}": (n, n_embd) for part, n in dict(q=n_q, k=n_kv, v=n_kv).items()}
         shapes[f"blk.{i}.attn_output"] = (n_embd, n_q)
+        if experts and i >= experts.get("dense", 0):
+            shapes |= expert_shapes(f"blk.{i}.", a, experts, n_embd)
+            continue
         if a.fused or a.fused_gate:
             shapes[f"blk.{i}.ffn_up"] = (2 * n_ff, n_embd)
         else:
@@ -112,9 +155,12 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
         shapes[f"blk.{i}.ffn_down"] = (n_embd, n_ff)
     tensors = {}
     for i, (name, shape) in enumerate(shapes.items()):
-        tensor_type, deviation = types[i % len(types)], 1.5 / np.sqrt(shape[1])
+        tensor_type, deviation = types[i % len(types)], 1.5 / np.sqrt(shape[-1])
+        if ".ffn_" in name and experts and experts.get("form") == "single":
+            tensor_type = types[0]
         if tensor_type.name in BLOCKS and tensor_type not in QUANTISABLE:
-            values = random_blocks(rng, tensor_type.name, *shape, deviation)
+            values = random_blocks(rng, tensor_type.name, int(np.prod(shape[:-1])), shape[-1], deviation)
+            values = values.reshape(*shape[:-1], -1)
         else:
             values = rng.normal(0, deviation, shape).astype(np.float32)
         tensors[name + ".weight"] = (values, tensor_type)
@@ -127,6 +173,9 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
         tensors[name + ".weight"] = (values, Type.F32)
     for name, n in biases.items():
         tensors[name + ".bias"] = (rng.normal(0, 0.5, n).astype(np.float32), Type.F32)
+    for i in range(n_layers):
+        if experts and i >= experts.get("dense", 0):
+            tensors |= routers(rng, f"blk.{i}.", a, experts, n_embd)
     for name in ("rope_freqs", "rope_factors_long", "rope_factors_short"):
         if name in options:
             tensors[name + ".weight"] = (np.asarray(options[name], np.float32), Type.F32)

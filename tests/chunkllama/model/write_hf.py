@@ -14,8 +14,11 @@ CLASSES = {
     "gemma": "GemmaForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM",
     "granite": "GraniteForCausalLM", "smollm3": "SmolLM3ForCausalLM", "olmo2": "Olmo3ForCausalLM", "exaone4": "Exaone4ForCausalLM",
     "glm4": "Glm4ForCausalLM", "seed_oss": "SeedOssForCausalLM", "ernie4_5": "Ernie4_5ForCausalLM", "command-r": "CohereForCausalLM",
+    "qwen2moe": "Qwen2MoeForCausalLM", "qwen3moe": "Qwen3MoeForCausalLM", "granitemoe": "GraniteMoeSharedForCausalLM",
+    "olmoe": "OlmoeForCausalLM", "glm4moe": "Glm4MoeForCausalLM", "ernie4_5-moe": "Ernie4_5_MoeForCausalLM",
     "cohere2": "Cohere2ForCausalLM", "hunyuan-dense": "HunYuanDenseV1ForCausalLM", "starcoder2": "Starcoder2ForCausalLM",
 }  # fmt: skip
+MLP = ("gate", "up", "down")
 # Names of an architecture that differ from PARTS, and fields of its config.json beside those that all have.
 GEMMA = {"ffn_norm": "pre_feedforward_layernorm"}
 OTHER_PARTS = {
@@ -23,6 +26,10 @@ OTHER_PARTS = {
     "phi3": {"ffn_up": "mlp.gate_up_proj"},
     "glm4": {"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm", "ffn_up": "mlp.gate_up_proj"},
     "hunyuan-dense": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
+    "qwen2moe": {"ffn_gate_inp_shexp": "mlp.shared_expert_gate", **{f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in MLP}},
+    "llama": {"ffn_gate_inp": "block_sparse_moe.gate"},
+    "granitemoe": {"ffn_gate_inp": "block_sparse_moe.router.layer", "ffn_gate_up_exps": "block_sparse_moe.input_linear",
+                   "ffn_down_exps": "block_sparse_moe.output_linear"},
     "starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
 }  # fmt: skip
 FIELDS = {
@@ -38,6 +45,7 @@ PARTS = {
     "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
     "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
     "post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm",
+    "ffn_gate_inp": "mlp.gate", **{f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in MLP},
 }  # fmt: skip
 WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
@@ -57,7 +65,13 @@ def hf_name(arch, name):
     base, _, kind = name.rpartition(".")
     if base in WHOLE:
         return f"{WHOLE[base]}.{kind}"
-    _, layer, part = base.split(".")
+    _, layer, part, *expert = base.split(".")
+    if expert and arch == "llama":
+        return f"model.layers.{layer}.block_sparse_moe.experts.{expert[0]}.{dict(ffn_gate='w1', ffn_up='w3', ffn_down='w2')[part]}.weight"
+    if expert:
+        return f"model.layers.{layer}.mlp.experts.{expert[0]}.{part.removeprefix('ffn_')}_proj.weight"
+    if part == "exp_probs_b":
+        return f"model.layers.{layer}.mlp.{'moe_statics' if arch == 'ernie4_5-moe' else 'gate'}.e_score_correction_bias"
     name = OTHER_PARTS.get(arch, {}).get(part) or PARTS.get(part, part)
     return f"model.layers.{layer}.{name}.{kind}"
 
@@ -79,6 +93,11 @@ def tensors_of(path):
             rows = oracle.halves(rows, n_heads if "attn_q" in t.name else n_kv, d)
         if arch.startswith("gemma") and t.name.endswith("norm.weight"):
             rows = rows - np.float32(1)
+        if "_exps." in t.name and arch != "granitemoe":
+            for e in range(shape[0]):
+                name = hf_name(arch, t.name.replace("_exps", f".{e}"))
+                out[name] = (DTYPES[t.tensor_type.name], shape[1:], np.ascontiguousarray(data[e]).tobytes())
+            continue
         out[hf_name(arch, t.name)] = (DTYPES[t.tensor_type.name], shape, np.ascontiguousarray(rows).tobytes())
     return arch, out
 
@@ -100,6 +119,26 @@ def rope_scaling(arch, get, reader):
         scaling |= {"mscale": 1.0, "mscale_all_dim": get("rope.scaling.yarn_log_multiplier"),
                     "llama_4_scaling_beta": get("attention.temperature_scale")}  # fmt: skip
     return scaling
+
+
+def expert_config(arch, get):
+    """The fields of a mixture of experts, which each class calls by names of its own."""
+    n, n_used, n_ff = get("expert_count"), get("expert_used_count"), get("expert_feed_forward_length")
+    shared, dense = get("expert_shared_feed_forward_length"), get("leading_dense_block_count")
+    if arch in ("llama", "granitemoe"):
+        return {"num_local_experts": n, "num_experts_per_tok": n_used, "intermediate_size": n_ff}
+    if arch == "olmoe":
+        return {"num_experts": n, "num_experts_per_tok": n_used, "intermediate_size": n_ff, "norm_topk_prob": False}
+    config = {"num_experts_per_tok": n_used, "moe_intermediate_size": n_ff}
+    if arch == "glm4moe":
+        return config | {"n_routed_experts": n, "n_shared_experts": shared // n_ff, "first_k_dense_replace": dense, "norm_topk_prob": True,
+                         "n_group": get("expert_group_count"), "topk_group": get("expert_group_used_count"), "attention_bias": True,
+                         "routed_scaling_factor": float(get("expert_weights_scale"))}  # fmt: skip
+    if arch == "ernie4_5-moe":
+        return {"moe_num_experts": n, "moe_k": n_used, "moe_intermediate_size": n_ff, "moe_num_shared_experts": shared // n_ff,
+                "moe_layer_start_index": dense, "moe_layer_end_index": get("block_count") - 1}  # fmt: skip
+    config |= {"num_experts": n, "norm_topk_prob": arch == "qwen3moe", "decoder_sparse_step": 1, "mlp_only_layers": []}
+    return config | ({"shared_expert_intermediate_size": shared} if shared else {})
 
 
 def config_of(path):
@@ -139,7 +178,9 @@ def config_of(path):
     if a.full_every and get("attention.sliding_window"):
         kinds = ["full_attention", "sliding_attention"]
         config["layer_types"] = [kinds[(i + 1) % a.full_every != 0] for i in range(get("block_count"))]
-    if arch == "granite":
+    if get("expert_count"):
+        config |= expert_config(arch, get)
+    if arch in ("granite", "granitemoe"):
         config |= {"embedding_multiplier": get("embedding_scale"), "residual_multiplier": get("residual_scale"),
                    "attention_multiplier": get("attention.scale"), "logits_scaling": get("logit_scale")}  # fmt: skip
     if arch in ("command-r", "cohere2"):
