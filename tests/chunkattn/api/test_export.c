@@ -427,6 +427,7 @@ static void every_damage_is_refused(void **state) {
 static void other_kinds_of_cache_are_refused(void **state) {
     (void)state;
     static const int32_t windows[LAYERS] = {0, 10};
+    static const float numbers[LAYERS * HEADS] = {1};
     cattn_config config = small();
     config.level = "avx2";
     cattn_cache *a;
@@ -443,7 +444,11 @@ static void other_kinds_of_cache_are_refused(void **state) {
                                         "tier_fingerprint",
                                         "tier_fingerprint",
                                         "windows",
+                                        "n_sink_tokens",
+                                        "scale",
                                         "softcap",
+                                        "sink_logits",
+                                        "alibi_slopes",
                                         "shape of its layers",
                                         "kv_source",
                                         "kernel level"};
@@ -461,9 +466,13 @@ static void other_kinds_of_cache_are_refused(void **state) {
         case 7: other.tier_fingerprint[0] = 8; break;
         case 8: other.tier_fingerprint[1] = 1; break;
         case 9: other.windows = windows; break;
-        case 10: other.softcap = 20; break;
-        case 11: other.layer_head_dim = other_dims; break;
-        case 12: other.kv_source = one_source; break;
+        case 10: other.n_sink_tokens = 1; break;
+        case 11: other.scale = 1; break;
+        case 12: other.softcap = 20; break;
+        case 13: other.sink_logits = numbers; break;
+        case 14: other.alibi_slopes = numbers; break;
+        case 15: other.layer_head_dim = other_dims; break;
+        case 16: other.kv_source = one_source; break;
         default: other.level = config.level[0] == 'r' ? "avx2" : "ref";
         }
         cattn_cache *b;

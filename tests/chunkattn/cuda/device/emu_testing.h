@@ -2,6 +2,8 @@
 #ifndef TESTS_CHUNKATTN_CUDA_DEVICE_EMU_TESTING_H
 #define TESTS_CHUNKATTN_CUDA_DEVICE_EMU_TESTING_H
 
+#include <math.h>
+
 #include "chunkattn/cuda/emu/emu_runtime.h"
 #include "tests/support/status.h"
 
@@ -12,6 +14,19 @@ static inline int no_emu_errors(void **state) {
     (void)state;
     assert_int_equal(emu_errors(), 0);
     return 0;
+}
+
+/* A row of a head [dim], and its lse in base 2. */
+typedef struct head_row {
+    const float *out;
+    double lse;
+} head_row;
+
+/* The row of a head with a sink logit must be that of a head without one, less the sink's share. */
+static inline void expect_sink(float sink, head_row without, head_row with, int dim) {
+    const double sum = exp2(without.lse), all = sum + exp((double)sink);
+    assert_true(fabs(with.lse - log2(all)) < 1e-5);
+    for (int i = 0; i < dim; i++) assert_true(fabs((double)with.out[i] - (double)without.out[i] * sum / all) < 1e-5);
 }
 
 #endif

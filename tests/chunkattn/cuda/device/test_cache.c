@@ -1,5 +1,6 @@
 /*
- * A cache on an emulated device: what it refuses, what its memory is, streams, graphs, and that shared chunks are read once.
+ * A cache on an emulated device: what it refuses, what its memory is, streams, graphs, sink logits, and that shared chunks are
+ * read once.
  * tests/chunkattn/exact has the results, also where allocations fail.
  */
 #define CATTN_EXPERIMENTAL
@@ -102,14 +103,16 @@ static void write_layer(cattn_cache *cache, int layer, tensors *t) {
     check(cattn_cuda_step_write(cache, layer, &k, &v, NULL, &error), &error);
 }
 
-/* Run all layers of the open step, which have the same input. */
-static void run_layers(cattn_cache *cache, tensors *t) {
+static void run_layer(cattn_cache *cache, int layer, tensors *t) {
     const cattn_view q = view_of(Q_VIEW, t->q), out = view_of(Q_VIEW, t->out);
     cattn_error error = {0};
-    for (int layer = 0; layer < LAYERS; layer++) {
-        write_layer(cache, layer, t);
-        check(cattn_cuda_step_attend(cache, layer, &q, &out, t->lse, NULL, &error), &error);
-    }
+    write_layer(cache, layer, t);
+    check(cattn_cuda_step_attend(cache, layer, &q, &out, t->lse, NULL, &error), &error);
+}
+
+/* Run all layers of the open step, which have the same input. */
+static void run_layers(cattn_cache *cache, tensors *t) {
+    for (int layer = 0; layer < LAYERS; layer++) run_layer(cache, layer, t);
 }
 
 static uint64_t step(cattn_cache *cache, tensors *t, cattn_entry *entries, int n) {
@@ -453,6 +456,36 @@ static void shared_chunks_are_read_once(void **state) {
     }
 }
 
+/* ---- Sink logits ---- */
+
+/* Layers have the same input, and only the last one has sink logits. */
+static void each_layer_has_its_sink_logits(void **state) {
+    (void)state;
+    enum { N = 70 };
+    static const float sinks[LAYERS][HEADS] = {{-INFINITY, -INFINITY, -INFINITY, -INFINITY}, {0, -3, 5, -INFINITY}};
+    static float out[LAYERS][N * HEADS * DIM], lse[LAYERS][N * HEADS];
+    cattn_config config = config_of(24);
+    config.sink_logits = sinks[0];
+    tensors t = new_tensors();
+    cattn_cache *cache = create(&config);
+    cattn_entry entry = {.seq = join(cache, 0, N, 0), .max_rows = N};
+    cattn_error error = {0};
+    check(cattn_cuda_step_begin(cache, &entry, 1, 0, NULL, NULL, &error), &error);
+    fill_tensors(cache, &t, &entry, 1);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        run_layer(cache, layer, &t);
+        emu_finish();
+        memcpy(out[layer], t.out, sizeof out[layer]);
+        memcpy(lse[layer], t.lse, sizeof lse[layer]);
+    }
+    assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
+    for (int i = 0; i < N * HEADS; i++)
+        expect_sink(sinks[1][i % HEADS], (head_row){out[0] + i * DIM, (double)lse[0][i]},
+                    (head_row){out[1] + i * DIM, (double)lse[1][i]}, DIM);
+    free_tensors(&t);
+    cattn_cache_destroy(&cache);
+}
+
 /* ---- Streams ---- */
 
 /* Private forks copy more chunks than commands may be pending, so some are copied at once, behind all queued work. */
@@ -494,6 +527,7 @@ int main(void) {
         EMU_TEST(prefill_leaves_the_graphs_of_decode_steps_valid),
         EMU_TEST(a_step_without_structural_change_copies_positions),
         EMU_TEST(shared_chunks_are_read_once),
+        EMU_TEST(each_layer_has_its_sink_logits),
         EMU_TEST(forks_are_copied_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

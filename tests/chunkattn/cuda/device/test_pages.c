@@ -1,6 +1,6 @@
 /*
- * Foreign pages on an emulated device: what is refused, that shared pages are read once, what a plan copies, graphs, and
- * failures of every allocation. tests/chunkattn/exact has the results.
+ * Foreign pages on an emulated device: what is refused, that shared pages are read once, what a plan copies, sink logits,
+ * graphs, and failures of every allocation. tests/chunkattn/exact has the results.
  */
 #define CATTN_EXPERIMENTAL
 #include <stdlib.h>
@@ -81,10 +81,12 @@ static uint64_t plan(cattn_pages *pages, const bench *b) {
     return graph;
 }
 
-static void attend(cattn_pages *pages, bench *b) {
+static void attend_layer(cattn_pages *pages, int layer, bench *b) {
     cattn_error error = {0};
-    check(cattn_cuda_pages_attend(pages, 0, &b->k, &b->v, &b->q_view, &b->out_view, b->lse, NULL, &error), &error);
+    check(cattn_cuda_pages_attend(pages, layer, &b->k, &b->v, &b->q_view, &b->out_view, b->lse, NULL, &error), &error);
 }
+
+static void attend(cattn_pages *pages, bench *b) { attend_layer(pages, 0, b); }
 
 /* ---- Refusals ---- */
 
@@ -241,6 +243,31 @@ static void a_decode_step_copies_its_positions(void **state) {
     cattn_pages_destroy(&pages);
 }
 
+/* Layers have the same pages, and only the second one has sink logits. */
+static void each_layer_has_its_sink_logits(void **state) {
+    (void)state;
+    enum { N = SEQS * HEADS };
+    static const float sinks[2][HEADS] = {{-INFINITY, -INFINITY, -INFINITY, -INFINITY}, {0, -3, 5, -INFINITY}};
+    static float out[N * DIM], lse[N];
+    cattn_pages_config config = config_of();
+    config.common.n_layers = 2;
+    config.common.sink_logits = sinks[0];
+    cattn_pages *pages = create(&config);
+    bench *b = new_bench(8, 150);
+    plan(pages, b);
+    attend_layer(pages, 0, b);
+    emu_finish();
+    memcpy(out, b->out, sizeof out);
+    memcpy(lse, b->lse, sizeof lse);
+    attend_layer(pages, 1, b);
+    emu_finish();
+    for (int i = 0; i < N; i++)
+        expect_sink(sinks[1][i % HEADS], (head_row){out + i * DIM, (double)lse[i]},
+                    (head_row){b->out + i * DIM, (double)b->lse[i]}, DIM);
+    free_bench(b);
+    cattn_pages_destroy(&pages);
+}
+
 /* ---- Graphs ---- */
 
 static void a_captured_attend_is_replayed(void **state) {
@@ -367,6 +394,7 @@ int main(void) {
         EMU_TEST(wrong_arguments_of_an_attend_are_named),
         EMU_TEST(pages_are_read_once),
         EMU_TEST(a_decode_step_copies_its_positions),
+        EMU_TEST(each_layer_has_its_sink_logits),
         EMU_TEST(a_captured_attend_is_replayed),
         EMU_TEST(every_allocation_may_fail),
     };
