@@ -31,6 +31,8 @@ SIZES = dict(vocab_size=N_VOCAB, hidden_size=128, intermediate_size=96, num_hidd
 HEADS = dict(head_dim=64)
 YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 128, "beta_fast": 32.0,
         "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}  # fmt: skip
+UNROUNDED = {"rope_type": "yarn", "rope_theta": 1.5e5, "factor": 16.0, "original_max_position_embeddings": 128, "beta_fast": 32.0,
+             "beta_slow": 1.0, "truncate": False}  # fmt: skip
 LONG = {"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75, "original_max_position_embeddings": 128,
         "short_factor": np.linspace(1, 2, 12).tolist(), "long_factor": np.linspace(1, 30, 12).tolist()}  # fmt: skip
 USED = dict(num_experts_per_tok=3)
@@ -59,6 +61,7 @@ CASES = {
     "mixtral": ("Mixtral", USED | dict(num_local_experts=6)),
     "granite_moe": ("GraniteMoe", USED | dict(num_local_experts=6, residual_multiplier=0.3, logits_scaling=2.0)),
     "granite_moe_shared": ("GraniteMoeShared", USED | dict(num_local_experts=6, shared_intermediate_size=64)),
+    "gpt_oss": ("GptOss", HEADS | USED | KINDS | dict(num_local_experts=6, rope_parameters=UNROUNDED)),
     "olmoe": ("Olmoe", USED | dict(num_experts=6)),
     "glm4_moe": ("Glm4Moe", HEADS | USED | dict(n_routed_experts=12, moe_intermediate_size=64, n_shared_experts=2, n_group=4, topk_group=2,
                                                 first_k_dense_replace=1, use_qk_norm=True, attention_bias=True, routed_scaling_factor=1.5)),

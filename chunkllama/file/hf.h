@@ -17,6 +17,7 @@ typedef struct cl_hf_config {
     bool base;          /* a class without a head: the output matrix may be missing */
     const char *arch;   /* general.architecture in GGUF; static */
     bool norm_plus_one; /* norms multiply by 1 + w; GGUF stores the sum */
+    bool own_experts;   /* hf_experts.h */
     unsigned biases;    /* ARCH.biases (model_file.h) */
     bool tied;          /* the embedding is the output matrix too */
     cl_hf_quant quant;  /* how the weights are quantised */

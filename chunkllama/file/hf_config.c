@@ -19,7 +19,7 @@ enum {
 };
 
 /* Bits of the biases in ARCH.biases (model_file.h). */
-enum { QKV = 1, OUTPUT = 2, FFN = 4, NORM = 8, CHOICE = 32 };
+enum { QKV = 1, OUTPUT = 2, FFN = 4, NORM = 8, EXPERT = 16, CHOICE = 32 };
 
 /* A field that says whether there are biases, and its value where a file leaves it out. */
 typedef struct bias_field {
@@ -46,6 +46,7 @@ typedef struct hf_class {
     bool norm_plus_one, tied;
     bool pairs;           /* rotates pairs (2i, 2i + 1) */
     bool yarn_is_long;    /* calls longrope yarn, too */
+    bool own_experts;     /* hf_experts.h */
     bool own_head_dim;    /* the head size does not follow from hidden_size and must be given */
     const char *defaults; /* JSON of fields that published files leave out; NULL: none */
     bias_field bias_fields[MAX_BIAS_FIELDS];
@@ -192,6 +193,15 @@ static const hf_class classes[] = {
      .biases = CHOICE,
      .own_head_dim = true,
      .bias_fields = {{"attention_bias", QKV, false}}},
+    {.names = "GptOssForCausalLM GptOssModel",
+     .arch = "gpt-oss",
+     SILU,
+     .rope_base = 1.5e5,
+     .reads = ONE_WINDOW | LAYER_KINDS | EXPERTS,
+     .biases = EXPERT,
+     .own_head_dim = true,
+     .own_experts = true,
+     .bias_fields = {ATTENTION_BIAS(true)}},
     {.names = "SeedOssForCausalLM SeedOssModel",
      .arch = "seed_oss",
      SILU,
@@ -628,6 +638,12 @@ static void require_int(cl_hf_config *c, const char *name, json_int_t only) {
                          (long long)json_integer_value(value), (long long)only);
 }
 
+static void require_number(cl_hf_config *c, const char *name, double only) {
+    const double value = cl_json_doc_number(&c->doc, c->text, c->where, name, only);
+    if (value != only)
+        cl_json_doc_fail(&c->doc, CL_ERR_UNSUPPORTED, "%s%s is %g; only %g is supported", c->where, name, value, only);
+}
+
 /* The layers without experts, of which only the first ones are supported. */
 static void read_dense_layers(cl_hf_config *c, cl_model_file *file) {
     const json_t *list = cl_json_doc_field(&c->doc, c->text, c->where, "mlp_only_layers", CL_JSON_KIND_ARRAY, false);
@@ -647,6 +663,8 @@ static void read_experts(cl_hf_config *c, cl_model_file *file) {
     const json_t *last = json_object_get(c->text, "moe_layer_end_index");
     require_int(c, "decoder_sparse_step", 1);
     require_int(c, "moe_layer_interval", 1);
+    require_number(c, "swiglu_alpha", 1.702);
+    require_number(c, "swiglu_limit", 7);
     if (json_integer_value(last) != -1) require_int(c, "moe_layer_end_index", n_layers - 1);
     if (cl_json_doc_field(doc, c->text, c->where, "clip_qkv", CL_JSON_KIND_NUMBER, false))
         cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%sclip_qkv must be null; values of Q, K and V are not cut", c->where);
@@ -693,7 +711,6 @@ static const char *needs_of(const char *name) {
         {"T5", "an encoder beside the decoder"},
         {"Gemma3n", "layers whose attention has unlike shapes"},
         {"Gemma4", "layers whose attention has unlike shapes"},
-        {"GptOss", "attention with sinks"},
         {"Phimoe", "a mixture of experts of a form of its own"},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -818,6 +835,7 @@ cl_status cl_hf_read_config(const char *folder, cl_model_file *file, cl_hf_confi
     find_text(c, class);
     c->arch = class->arch;
     c->norm_plus_one = class->norm_plus_one;
+    c->own_experts = class->own_experts;
     const bool tied = cl_json_doc_bool(doc, doc->root, "", "tie_word_embeddings", class->tied);
     c->tied = cl_json_doc_bool(doc, c->text, c->where, "tie_word_embeddings", tied);
     char key[96];

@@ -7,6 +7,7 @@
 
 #include "chunkllama/tensor/tensor.h"
 #include "hf.h"
+#include "hf_experts.h"
 #include "model_file_data.h"
 #include "safetensors.h"
 
@@ -62,7 +63,7 @@ static const part layer[] = {
 /* Architectures that have other names, or the same for other tensors. */
 static const struct {
     const char *archs; /* separated by spaces */
-    part parts[6];
+    part parts[9];
 } dialects[] = {
     {"gemma2 gemma3",
      {{"post_attention_layernorm.weight", "post_attention_norm.weight"},
@@ -92,6 +93,16 @@ static const struct {
       {"block_sparse_moe.output_linear.weight", "ffn_down_exps.weight"},
       {"shared_mlp.input_linear.weight", "ffn_gate_up_shexp.weight"},
       {"shared_mlp.output_linear.weight", "ffn_down_shexp.weight"}}},
+    {"gpt-oss",
+     {{"self_attn.sinks", "attn_sinks.weight"},
+      {"post_attention_layernorm.weight", "post_attention_norm.weight"},
+      {"mlp.router.weight", "ffn_gate_inp.weight"},
+      {"mlp.router.bias", "ffn_gate_inp.bias"},
+      {"mlp.experts.gate_up_proj", "ffn_gate_exps.weight"}, /* and its other half, add_reordered */
+      {"mlp.experts.gate_up_proj", "ffn_up_exps.weight"},
+      {"mlp.experts.gate_up_proj_bias", "ffn_gate_exps.bias"},
+      {"mlp.experts.gate_up_proj_bias", "ffn_up_exps.bias"},
+      {"mlp.experts.down_proj_bias", "ffn_down_exps.bias"}}},
     {"seed_oss glm4moe", {{"post_attention_layernorm.weight", "post_attention_norm.weight"}}},
     {"hunyuan-dense",
      {{"self_attn.query_layernorm.weight", "attn_q_norm.weight"}, {"self_attn.key_layernorm.weight", "attn_k_norm.weight"}}},
@@ -379,6 +390,24 @@ static bool lacks_bias(const cl_hf_config *c, const char *name) {
     return false;
 }
 
+/* Add experts that a folder has in another order, under GGUF's name; gate and up as two tensors. */
+static cl_status add_reordered(const char *name, const cl_tensor *t, cl_model_file *file, cl_error *error) {
+    static const char GATE[] = "ffn_gate_exps";
+    const char *gate = strstr(name, GATE);
+    const bool vectors = ends_with(name, ".bias"), transposed = !vectors && t->type != CL_TENSOR_MXFP4;
+    cl_hf_order order = {.step = gate ? 2 : 1, .transposed = transposed, .vectors = vectors};
+    char up[CL_HF_NAME_SIZE];
+    cl_tensor made;
+    if (!gate && !transposed) return add_tensor(file, name, t, error);
+    cl_status status = cl_hf_reorder(t, &order, file, &made, error);
+    if (status == CL_OK) status = add_tensor(file, name, &made, error);
+    if (status != CL_OK || !gate) return status;
+    order.first = 1;
+    (void)snprintf(up, sizeof up, "%.*sffn_up_exps%s", (int)(gate - name), name, gate + sizeof GATE - 1);
+    status = cl_hf_reorder(t, &order, file, &made, error);
+    return status == CL_OK ? add_tensor(file, up, &made, error) : status;
+}
+
 /* Add a tensor under GGUF's name or, if it has none, under its own one behind a mark. */
 static cl_status add_named(const cl_hf_config *c, const cl_tensor *t, cl_model_file *file, cl_error *error) {
     char buf[CL_HF_NAME_SIZE], unknown[CL_HF_NAME_SIZE + 4];
@@ -391,6 +420,7 @@ static cl_status add_named(const cl_hf_config *c, const cl_tensor *t, cl_model_f
         (void)snprintf(unknown, sizeof unknown, "hf:%s", t->name.data);
         return add_tensor(file, unknown, t, error);
     }
+    if (c->own_experts && strstr(name, "_exps.") && cl_tensor_is_readable(t)) return add_reordered(name, t, file, error);
     const bool sum = c->norm_plus_one && ends_with(name, "norm.weight") && t->n_dims == 1 && t->data;
     return sum ? add_plus_one(file, name, t, error) : add_tensor(file, name, t, error);
 }
@@ -425,9 +455,10 @@ static cl_status list_stored(const shards *s, cl_hf_stored *stored, cl_error *er
 }
 
 static cl_status add_stored(const cl_hf_config *c, const cl_hf_stored *stored, cl_model_file *file, cl_error *error) {
-    enum { DIVISORS = 2 }; /* tensors of the rotation, which the configuration makes */
-    file->tensors = calloc(stored->n + DIVISORS, sizeof *file->tensors);
-    if (!file->tensors || cl_str_map_init(&file->tensor_map, stored->n + DIVISORS) != 0)
+    enum { DIVISORS = 2 };                        /* tensors of the rotation, which the configuration makes */
+    const size_t most = 2 * stored->n + DIVISORS; /* add_reordered makes two of one */
+    file->tensors = calloc(most, sizeof *file->tensors);
+    if (!file->tensors || cl_str_map_init(&file->tensor_map, most) != 0)
         return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu tensors", stored->n);
     cl_status status = CL_OK;
     for (size_t i = 0; status == CL_OK && i < stored->n; i++) {

@@ -6,7 +6,7 @@
  *   ARCH.rope.halves             bool: the weights of Q and K are not permuted
  *   ARCH.embeddings_only         bool: there is no output matrix
  *   ARCH.biases                  the biases that there are: 1 of Q, K and V, 2 of attention's output, 4 of the feed-forward
- *                                block, 8 of norms, added up
+ *                                block, 8 of norms, 16 of experts, 32 of the router's choice, added up
  *   ARCH.rope.layers             bool [n_layers]: which layers are rotated
  *   ARCH.rope.scaling.magnitude  a number: multiplies cosine and sine, all included
  *   ARCH.rope.scaling.yarn_whole_pairs  bool: YaRN's ramp begins and ends at whole pairs

@@ -1,7 +1,7 @@
 /*
  * The architectures. Sources: Llama (arXiv 2302.13971), Qwen2 (2407.10671), Qwen3 (2505.09388), Gemma 1 to 3 (2403.08295,
- * 2408.00118, 2503.19786), Phi-3 (2404.14219), OLMo 2 (2501.00656), EXAONE 4 (2507.11407), StarCoder2 (2402.19173), and the
- * models' published configurations.
+ * 2408.00118, 2503.19786), Phi-3 (2404.14219), OLMo 2 (2501.00656), EXAONE 4 (2507.11407), StarCoder2 (2402.19173), gpt-oss
+ * (2508.10925), and the models' published configurations.
  */
 #include "arch.h"
 
@@ -101,6 +101,17 @@ static const cl_arch table[] = {
      .scoring = CL_SCORING_SIGMOID,
      .normalised = true,
      .left_out = {NEXT_TOKEN}},
+    {.name = "gpt-oss",
+     .rope_halves = true,
+     .ffn = CL_FFN_SWIGLU_CLAMPED,
+     .ffn_norm = "post_attention_norm.weight",
+     .sinks = true,
+     .windows = true,
+     .full_every = 2,
+     .yarn_unrounded = true,
+     .biases = CL_BIAS_QKV | CL_BIAS_OUTPUT | CL_BIAS_EXPERTS,
+     .experts = true,
+     .normalised = true},
     {.name = "seed_oss", .rope_halves = true, .ffn_norm = "post_attention_norm.weight", MAYBE_BIASED},
     {.name = "ernie4_5", MAYBE_BIASED},
     {.name = "ernie4_5-moe",
@@ -152,7 +163,6 @@ static const struct {
     {"t5", "an encoder beside the decoder"},
     {"clip", "a vision tower, and has no model of text"},
     {"gemma3n gemma4", "layers whose attention has unlike shapes"},
-    {"gpt-oss", "attention with sinks"},
     {"llama4 qwen3vlmoe phimoe deepseek dots1 bailingmoe bailingmoe2 hunyuan-moe minimax-m2 exaone-moe grok dbrx arctic",
      "a mixture of experts of a form of its own"},
 };

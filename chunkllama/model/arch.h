@@ -64,6 +64,7 @@ typedef struct cl_arch {
     bool fused_gate;      /* ffn_up has the rows of the gate, and behind them its own */
     bool embedding_root;  /* embeddings are multiplied by sqrt(n_embd) */
     bool windows;         /* layers may have a sliding window */
+    bool sinks;           /* heads have a sink logit */
     cl_norm_kind norm;
     cl_norm_place norm_place;
     cl_qk_norm qk_norm;
@@ -79,6 +80,7 @@ typedef struct cl_arch {
     cl_scoring scoring;     /* of the router, if the file does not say it, as the next one */
     bool normalised;        /* weights of experts are divided by their sum */
     bool shared_router;     /* a matrix of its own makes the weight of the shared expert, which is 1 otherwise */
+    bool yarn_unrounded;    /* YaRN's ramp may begin and end between two pairs, though GGUF files do not say it */
     bool window_unscaled;   /* the rotation of layers with a window is not scaled */
     int32_t default_window; /* if the file has none */
     float default_score_softcap, default_logit_softcap;

@@ -8,7 +8,7 @@
 
 /*
  * Set the fields of *config that the model determines: the shape of K and V and the options of its attention. The other fields
- * keep their values. config->windows is borrowed from *p.
+ * keep their values. Arrays are borrowed from *p.
  */
 static inline void cl_params_to_cache(const cl_model_params *p, cattn_config *config) {
     config->n_layers = p->n_layers;
@@ -18,6 +18,7 @@ static inline void cl_params_to_cache(const cl_model_params *p, cattn_config *co
     config->scale = p->score_scale;
     config->softcap = p->score_softcap;
     config->windows = p->windows;
+    config->sink_logits = p->sink_logits;
 }
 
 /* The status under which ChunkLlama reports a status of the cache. */

@@ -112,6 +112,7 @@ static void list_attention(list *l, cl_layer_weights *to) {
     vector(l, bias, "attn_k.bias", n_kv, 1, &to->k_bias);
     vector(l, bias, "attn_v.bias", n_kv, 1, &to->v_bias);
     vector(l, bias_of(p, CL_BIAS_OUTPUT), "attn_output.bias", n, 1, &to->o_bias);
+    vector(l, when(a->sinks), "attn_sinks.weight", p->n_heads, 1, &to->sinks);
     matrix_in(l, "attn_q.weight", QKV, n, n_q, 0, n_qkv, &to->q);
     matrix_in(l, "attn_k.weight", QKV, n, n_kv, n_q, n_qkv, &to->k);
     matrix_in(l, "attn_v.weight", QKV, n, n_kv, n_q + n_kv, n_qkv, &to->v);

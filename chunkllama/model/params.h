@@ -23,8 +23,9 @@ typedef struct cl_model_params {
     int32_t n_rot;           /* number of leading dimensions of each head that are rotated; even */
     bool rope_halves;        /* as in cl_arch, or the weights of Q and K are not permuted as GGUF's are */
     cl_rope_params rope[CL_N_ROPES];
-    int32_t *windows; /* [n_layers] positions that a row sees, 0: all; owned. NULL: no layer has a window */
-    bool *plain;      /* [n_layers] whether a layer is not rotated; owned. NULL: all are rotated */
+    int32_t *windows;         /* [n_layers] positions that a row sees, 0: all; owned. NULL: no layer has a window */
+    const float *sink_logits; /* [n_layers][n_heads] borrowed from the weights; NULL: heads have none */
+    bool *plain;              /* [n_layers] whether a layer is not rotated; owned. NULL: all are rotated */
 
     /* The query at position p is multiplied by 1 + query_beta log(1 + p / query_period), p / query_period rounded down. */
     double query_beta; /* 0: none */

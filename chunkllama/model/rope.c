@@ -43,7 +43,7 @@ static double pair_of(const cl_rope_params *rope, int32_t n_rot, double turns, d
 
 static cl_status read_yarn(cl_params_reader *r, int32_t n_rot, int32_t n_trained, cl_rope_params *rope) {
     double fast = 32, slow = 1, weight = 0;
-    bool whole = true; /* the ramp begins and ends at whole pairs */
+    bool whole = !r->arch->yarn_unrounded; /* the ramp begins and ends at whole pairs */
     cl_status status = cl_params_double(r, "rope.scaling.yarn_beta_fast", 1e-3, 1e6, &fast);
     if (status == CL_OK) status = cl_params_double(r, "rope.scaling.yarn_beta_slow", 1e-3, 1e6, &slow);
     if (status == CL_OK) status = cl_params_double(r, "rope.scaling.yarn_log_multiplier", 0, 1e3, &weight);

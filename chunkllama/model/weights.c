@@ -237,6 +237,17 @@ static cl_status load_rope(loading *l, cl_model_params *p) {
     return status;
 }
 
+/* Gather the sinks of all layers, as a cache takes them. */
+static cl_status gather_sinks(cl_model_params *p, cl_model_weights *w, cl_error *error) {
+    const size_t n_heads = (size_t)p->n_heads;
+    if (!p->arch->sinks) return CL_OK;
+    p->sink_logits = w->sink_logits = malloc(sizeof(float) * (size_t)p->n_layers * n_heads);
+    if (!w->sink_logits) return cl_fail(error, CL_ERR_NOMEM, "no memory for the sinks of %d layers", p->n_layers);
+    for (int32_t i = 0; i < p->n_layers; i++)
+        memcpy(w->sink_logits + (size_t)i * n_heads, w->layers[i].sinks, sizeof(float) * n_heads);
+    return CL_OK;
+}
+
 /* Load the output matrix and the embedding, which are one matrix if the file has no output matrix (tied). */
 static cl_status load_embedding(loading *l, const cl_model_params *p) {
     cl_model_weights *w = l->w;
@@ -273,7 +284,7 @@ cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool
         status = load_layer(&l, p, i);
         if (watcher) watcher->on_layer(watcher->ctx, i + 1, p->n_layers);
     }
-    return status;
+    return status == CL_OK ? gather_sinks(p, w, error) : status;
 }
 
 /* The i-th matrix of a layer, loaded or not; NULL past the last. */
@@ -303,6 +314,7 @@ void cl_weights_free(cl_model_weights *w) {
                                   l->k_bias,
                                   l->v_bias,
                                   l->o_bias,
+                                  l->sinks,
                                   l->gate_bias,
                                   l->up_bias,
                                   l->down_bias,
@@ -324,6 +336,7 @@ void cl_weights_free(cl_model_weights *w) {
     free(w->output_norm.bias);
     free(w->divisors);
     free(w->short_divisors);
+    free(w->sink_logits);
     free(w->layers);
     *w = (cl_model_weights){0};
 }

@@ -34,6 +34,7 @@ typedef struct cl_layer_weights {
     float *q_norm, *k_norm;                 /* [head_dim], or the length of q_bias and k_bias (cl_qk_norm) */
     float *q_bias, *o_bias;                 /* [n_heads * head_dim], [n_embd] */
     float *k_bias, *v_bias;                 /* [n_kv_heads * head_dim] */
+    float *sinks;                           /* [n_heads] */
     float *gate_bias, *up_bias, *down_bias; /* [n_ff], [n_ff], [n_embd] */
     cl_linear q;                            /* (n_embd, n_heads * head_dim) */
     cl_linear k, v;                         /* (n_embd, n_kv_heads * head_dim) */
@@ -49,6 +50,7 @@ typedef struct cl_model_weights {
     cl_linear own_embedding;    /* empty if the embedding is `output` */
     cl_norm output_norm;        /* [n_embd] */
     float *divisors, *short_divisors; /* [n_rot / 2] as in cl_rope_params, or NULL */
+    float *sink_logits;               /* [n_layers][n_heads] those of all layers, or NULL */
     cl_linear output;                 /* (n_embd, n_vocab) */
     cl_layer_weights *layers;         /* [n_layers] */
     int32_t n_layers;
@@ -63,9 +65,9 @@ typedef struct cl_load_watcher {
 } cl_load_watcher;
 
 /*
- * Check each tensor's shape against the parameters and repack it, in parallel on the pool. Sets the divisors of p->rope, which
- * live as long as the weights. The file and the watcher (NULL: none) are needed for the call only. *w must not move. On
- * failure, and after use, call cl_weights_free.
+ * Check each tensor's shape against the parameters and repack it, in parallel on the pool. Sets the divisors of p->rope and
+ * p->sink_logits, which live as long as the weights. The file and the watcher (NULL: none) are needed for the call only. *w
+ * must not move. On failure, and after use, call cl_weights_free.
  *
  * CL_ERR_FORMAT: a tensor is missing or has another shape; CL_ERR_UNSUPPORTED: its type cannot be read, or the architecture
  * has no such tensor, nor lists it as left out; CL_ERR_FILE: the file was truncated meanwhile; CL_ERR_NOMEM. Messages name the

@@ -31,6 +31,10 @@ class Arch:
     normalised: bool = True  # weights of experts
     shared_router: bool = False
     choice_bias: bool = False
+    clamped: bool = False  # the SwiGLU of gpt-oss
+    sinks: bool = False  # logits of heads without a value
+    expert_biases: bool = False  # and the router's
+    yarn_unrounded: bool = False  # its ramp begins and ends between pairs
 
 
 ARCHS = {
@@ -53,6 +57,8 @@ ARCHS = {
     "exaone4": Arch(before=False, behind=True, qk_norm="head", full_every=4, plain_full=True),
     "glm4": Arch(pairs=True, behind=True, fused_gate=True, biases="qkv"),
     "glm4moe": Arch(qk_norm="head", ffn_norm="post_attention_norm", biases="qkv", scores="sigmoid", choice_bias=True),
+    "gpt-oss": Arch(ffn_norm="post_attention_norm", biases="qkv output", full_every=2, clamped=True, sinks=True, expert_biases=True,
+                    yarn_unrounded=True),
     "seed_oss": Arch(ffn_norm="post_attention_norm", biases="qkv"),
     "ernie4_5": Arch(pairs=True),
     "ernie4_5-moe": Arch(pairs=True, choice_bias=True),

@@ -47,7 +47,7 @@ class Model:
     expert_scale: float = 1
 
 
-def yarn(frequencies, get, n_rot):
+def yarn(arch, frequencies, get, n_rot):
     """YaRN (arXiv 2309.00071): the frequencies of a model, and the magnitude of rotated vectors."""
     factor, trained = get("rope.scaling.factor"), get("rope.scaling.original_context_length")
     base = get("rope.freq_base", 10000.0)
@@ -55,15 +55,17 @@ def yarn(frequencies, get, n_rot):
     def pair(turns):
         return n_rot * np.log(trained / (turns * 2 * np.pi)) / (2 * np.log(base))
 
-    low = max(np.floor(pair(get("rope.scaling.yarn_beta_fast", 32.0))), 0)
-    high = min(np.ceil(pair(get("rope.scaling.yarn_beta_slow", 1.0))), n_rot - 1)
+    low, high = pair(get("rope.scaling.yarn_beta_fast", 32.0)), pair(get("rope.scaling.yarn_beta_slow", 1.0))
+    if not arch.yarn_unrounded:
+        low, high = np.floor(low), np.ceil(high)
+    low, high = max(low, 0), min(high, n_rot - 1)
     ramp = np.clip((np.arange(n_rot // 2) - low) / max(high - low, 0.001), 0, 1)
     weight = get("rope.scaling.yarn_log_multiplier", 0)
     magnitude = (1 + 0.1 * np.log(factor)) / (1 + 0.1 * weight * np.log(factor))
     return frequencies * (1 - ramp) + frequencies / factor * ramp, magnitude
 
 
-def rope(get, weights, n_rot, ctx):
+def rope(arch, get, weights, n_rot, ctx):
     """Frequencies and magnitude of the layers without a window, and the frequencies before scaling."""
     plain = get("rope.freq_base", 10000.0) ** (-np.arange(0, n_rot, 2) / n_rot)
     frequencies, magnitude = plain, 1.0
@@ -71,7 +73,7 @@ def rope(get, weights, n_rot, ctx):
     if kind == "linear":
         frequencies = plain / get("rope.scaling.factor")
     if kind == "yarn":
-        frequencies, magnitude = yarn(plain, get, n_rot)
+        frequencies, magnitude = yarn(arch, plain, get, n_rot)
     divisors = "rope_freqs"
     if kind == "longrope":
         divisors = "rope_factors_long" if ctx > get("rope.scaling.original_context_length") else "rope_factors_short"
@@ -99,7 +101,7 @@ def load(path, ctx=None):
     n_heads, n_layers, n_embd = get("attention.head_count"), get("block_count"), get("embedding_length")
     n_kv_heads = get("attention.head_count_kv", n_heads)
     head_dim = get("attention.key_length", n_embd // n_heads)
-    frequencies, magnitude, unscaled = rope(get, weights, get("rope.dimension_count", head_dim), ctx or get("context_length"))
+    frequencies, magnitude, unscaled = rope(arch, get, weights, get("rope.dimension_count", head_dim), ctx or get("context_length"))
     eps = get("attention.layer_norm_epsilon" if arch.layer_norm else "attention.layer_norm_rms_epsilon")
     window = get("attention.sliding_window") or np.inf
     model = Model(arch, weights, n_layers, n_heads, n_kv_heads, head_dim, eps, np.tile(frequencies, (n_layers, 1)),
@@ -207,8 +209,10 @@ def attend_rotated(model, layer, q, k, v, kv):
     out = np.empty_like(q)
     for head in range(model.n_heads):
         scores = capped(q[:, head] @ k[:, head // group].T * model.scale, model.score_cap) + hidden
-        p = np.exp(scores - scores.max(-1, keepdims=True))
-        total = p.sum(-1, keepdims=True)
+        sink = model.weights[f"blk.{layer}.attn_sinks"][0][head] if model.arch.sinks else -np.inf
+        largest = np.maximum(scores.max(-1, keepdims=True), sink)
+        p = np.exp(scores - largest)
+        total = p.sum(-1, keepdims=True) + np.exp(sink - largest)
         out[:, head] = (rounded(p, kv) if kv == "bf16" else p) @ v[:, head // group] / total
     return out.reshape(n, -1)
 
@@ -253,6 +257,9 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
         if name.endswith("_exps"):
             values, kind = model.weights.pop(name)
             model.weights |= {f"{name.removesuffix('_exps')}.{e}": (part, kind) for e, part in enumerate(values)}
+        if name.endswith("_exps.bias"):
+            values, kind = model.weights.pop(name)
+            model.weights |= {f"{name.removesuffix('_exps.bias')}.{e}.bias": (part, kind) for e, part in enumerate(values)}
     for i in range(model.n_layers):
         at = f"blk.{i}."
         if at + "attn_qkv" in model.weights:
@@ -283,6 +290,9 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
 
     def block(x, gate, up, down):
         h = linear(gate if arch.gated else up, x)
+        if arch.clamped:
+            h, u = h.clip(max=7), linear(up, x).clip(-7, 7)
+            return linear(down, h / (1 + np.exp(-1.702 * h)) * (u + 1))
         if arch.gelu:
             h = h / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (h + 0.044715 * h**3)))
         else:
@@ -293,6 +303,8 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
         if at + "ffn_gate_inp" not in model.weights:
             return block(x, *(at + "ffn_" + part for part in ("gate", "up", "down")))
         scores = x @ weight(at + "ffn_gate_inp").T
+        if arch.expert_biases:
+            scores = scores + weight(at + "ffn_gate_inp.bias")
         if arch.scores == "softmax":
             scores = np.exp(scores - scores.max(-1, keepdims=True))
             scores /= scores.sum(-1, keepdims=True)

@@ -175,6 +175,7 @@ MIXTURES = {  # name: a small model of each architecture with experts
     "qwen2moe": dict(n_heads=4, n_kv_heads=2, head_dim=64, experts=EXPERTS | dict(n=6, shared=64)),
     "qwen3moe": dict(n_heads=4, n_kv_heads=1, head_dim=64, rope_base=1e6, experts=EXPERTS),
     "granitemoe": dict(n_heads=4, n_kv_heads=2, head_dim=64, tied=True, replace_fields=GRANITE, experts=EXPERTS | dict(form="fused")),
+    "gpt-oss": dict(n_heads=4, n_kv_heads=2, head_dim=64, n_layers=3, rope_base=1.5e5, replace_fields=WINDOW | YARN, experts=EXPERTS | dict(n=16, used=8)),
     "olmoe": dict(n_heads=4, n_kv_heads=4, head_dim=64, experts=EXPERTS),
     "glm4moe": dict(n_heads=4, n_kv_heads=2, head_dim=64, n_rot=32, experts=GROUPED | dict(shared=192, dense=1, scale=1.5)),
     "ernie4_5-moe": dict(n_heads=4, n_kv_heads=2, head_dim=64, rope_base=5e5, tied=True, experts=EXPERTS | dict(shared=96, dense=1)),

@@ -1,13 +1,11 @@
-"""Quantised safetensors: the logits, bit for bit, of the same weights in types that GGUF files have; rows for what no model has."""
+"""Quantised safetensors: the logits, bit for bit, of the same weights in types that GGUF files have."""
 
 import numpy as np
 import pytest
 import write_gguf
 import write_hf
-from gguf.quants import dequantize
 from test_logits import dump
 from test_safetensors import TOKENS, message
-from test_tensor_types import dump as dump_rows
 from write_gguf import Type
 
 N_EMBD, N_FF, HEAD, N_HEADS, N_KV = 256, 384, 64, 4, 2
@@ -169,24 +167,32 @@ def test_fp8(bin_dir, tmp_path, name):
 
 
 def test_mxfp4(bin_dir, tmp_path):
-    """Experts as gpt-oss stores them are matrices of MXFP4; no model that loads has them."""
+    """The experts of gpt-oss, whose gate and up are rows of one matrix in turn."""
     rng = np.random.default_rng(5)
-    n, n_out, n_in = 3, 40, 96
-    pairs = rng.integers(0, 256, (n, n_out, n_in // 32, 16)).astype(np.uint8)
-    powers = rng.integers(90, 140, (n, n_out, n_in // 32)).astype(np.uint8)
-    codes = np.stack([pairs & 15, pairs >> 4], -1).reshape(-1, 32)
-    raw = np.concatenate([powers.reshape(-1, 1), codes[:, :16] | codes[:, 16:] << 4], 1)
-    plain = tmp_path / "plain.gguf"
-    write_gguf.random_model(plain, **MODEL)
+    n, n_ff, n_embd = 6, 96, 64
+    options = dict(arch="gpt-oss", types=[Type.BF16], n_heads=N_HEADS, n_kv_heads=N_KV, head_dim=HEAD, n_embd=n_embd, n_layers=1,
+                   experts=dict(n=n, used=2, n_ff=n_ff))  # fmt: skip
+    blocks, parts = {}, {}
+    for name, n_out, n_in in (("gate_up_proj", 2 * n_ff, n_embd), ("down_proj", n_embd, n_ff)):
+        pairs = rng.integers(0, 256, (n, n_out, n_in // 32, 16)).astype(np.uint8)
+        powers = rng.integers(118, 124, (n, n_out, n_in // 32)).astype(np.uint8)
+        codes = np.stack([pairs & 15, pairs >> 4], -1).reshape(n, n_out, n_in // 32, 32)
+        rows = np.concatenate([powers[..., None], codes[..., :16] | codes[..., 16:] << 4], -1)
+        blocks[name] = rows.astype(np.uint8).reshape(n, n_out, -1)
+        parts |= {name + "_blocks": tensor("U8", pairs), name + "_scales": tensor("U8", powers)}
+    experts = {"gate": blocks["gate_up_proj"][:, ::2], "up": blocks["gate_up_proj"][:, 1::2], "down": blocks["down_proj"]}
+    plain, path = tmp_path / "plain.gguf", tmp_path / "model.gguf"
+    write_gguf.random_model(plain, **options)
+    write_gguf.random_model(path, **options, replace_tensors={
+        f"blk.0.ffn_{name}_exps.weight": (np.ascontiguousarray(rows), Type.MXFP4) for name, rows in experts.items()})  # fmt: skip
 
     def change(fields, _, tensors):
         fields["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
-        stem = "model.layers.0.mlp.experts.down_proj"
-        tensors.update({stem + "_scales": tensor("U8", powers), stem + "_blocks": tensor("U8", pairs)})
+        for name in blocks:
+            del tensors[f"model.layers.0.mlp.experts.{name}"]
+        tensors |= {f"model.layers.0.mlp.experts.{name}": part for name, part in parts.items()}
 
-    folder = write_hf.write_folder(tmp_path / "hf", plain, change=change)
-    got = dump_rows(bin_dir, folder, tmp_path / "rows")[-n * n_out * n_in :]
-    assert got.tobytes() == dequantize(raw, Type.MXFP4).astype(np.float32).tobytes()
+    assert_same_logits(bin_dir, tmp_path, (path, write_hf.write_folder(tmp_path / "hf", plain, change=change)))
 
 
 Q = "model.layers.0.self_attn.q_proj"

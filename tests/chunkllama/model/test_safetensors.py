@@ -401,9 +401,20 @@ def template(pieces, ids):
     return {"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": tokens}
 
 
+def of_gpt_oss(tensors):
+    """The folder as one of gpt-oss, with further tensors."""
+
+    def change(fields, _, all_tensors):
+        fields.update(architectures=["GptOssForCausalLM"], num_local_experts=7, num_experts_per_tok=3)
+        all_tensors.update(tensors)
+
+    return dict(change=change)
+
+
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 1\n"
 Q = "model.layers.0.self_attn.q_proj.weight"
 EMBEDDING = "model.embed_tokens.weight"
+EXPERTS_OF_0 = "model.layers.0.mlp.experts."
 ADDED = {"id": 3, "content": "x", "special": False}
 without_tokenizer = dict(after=lambda f: (f / "tokenizer.json").unlink())
 WRONG = {
@@ -426,6 +437,11 @@ WRONG = {
     "class": (config(architectures=["GPT2LMHeadModel"]), ['"GPT2LMHeadModel"; supported, each with ForCausalLM behind it: Llama, InternLM3, ', "Starcoder2"]),
     "recurrent": (config(architectures=["MambaForCausalLM"]), ['"MambaForCausalLM", which needs recurrent layers (state spaces); that is not']),
     "experts": (config(architectures=["PhimoeForCausalLM"]), ['"PhimoeForCausalLM", which needs a mixture of experts of a form of']),
+    "clamp": (config(architectures=["GptOssForCausalLM"], head_dim=64, swiglu_limit=5), ["config.json: swiglu_limit is 5; only 7 is supported"]),
+    "gate and up": (of_gpt_oss({EXPERTS_OF_0 + "gate_up_proj": ("F32", [7, 160, 191], bytes(4 * 7 * 160 * 191))}),
+                    [f"tensor {EXPERTS_OF_0}gate_up_proj has type F32 and 3 dimensions; needed are", "as many outputs of gate as of up"]),
+    "experts of integers": (of_gpt_oss({EXPERTS_OF_0 + "gate_up_proj_bias": ("I32", [7, 192], bytes(4 * 7 * 192))}),
+                            [f"tensor {EXPERTS_OF_0}gate_up_proj_bias has type I32"]),
     "no class": (config(architectures=None), ["config.json: architectures is missing; it must be an array"]),
     "layers missing": (config(num_hidden_layers=None), ["config.json: num_hidden_layers is missing; it must be an integer"]),
     "layers string": (config(num_hidden_layers="1"), ["config.json: num_hidden_layers must be an integer"]),

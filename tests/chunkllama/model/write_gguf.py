@@ -95,6 +95,10 @@ def routers(rng, at, a, experts, n_embd):
         tensors["ffn_gate_inp_shexp.weight"] = rng.normal(0, deviation, n_embd)
     if a.choice_bias:
         tensors["exp_probs_b.bias"] = rng.normal(0, 0.2, experts["n"])
+    if a.expert_biases:
+        n, n_ff = experts["n"], experts["n_ff"]
+        sizes = {"ffn_gate_inp": n, "ffn_gate_exps": (n, n_ff), "ffn_up_exps": (n, n_ff), "ffn_down_exps": (n, n_embd)}
+        tensors |= {name + ".bias": rng.normal(0, 0.3, size) for name, size in sizes.items()}
     return {at + name: (values.astype(np.float32), Type.F32) for name, values in tensors.items()}
 
 
@@ -174,6 +178,8 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
     for name, n in biases.items():
         tensors[name + ".bias"] = (rng.normal(0, 0.5, n).astype(np.float32), Type.F32)
     for i in range(n_layers):
+        if a.sinks:
+            tensors[f"blk.{i}.attn_sinks.weight"] = (rng.normal(0, 2, n_heads).astype(np.float32), Type.F32)
         if experts and i >= experts.get("dense", 0):
             tensors |= routers(rng, f"blk.{i}.", a, experts, n_embd)
     for name in ("rope_freqs", "rope_factors_long", "rope_factors_short"):

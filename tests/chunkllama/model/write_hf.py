@@ -15,7 +15,7 @@ CLASSES = {
     "granite": "GraniteForCausalLM", "smollm3": "SmolLM3ForCausalLM", "olmo2": "Olmo3ForCausalLM", "exaone4": "Exaone4ForCausalLM",
     "glm4": "Glm4ForCausalLM", "seed_oss": "SeedOssForCausalLM", "ernie4_5": "Ernie4_5ForCausalLM", "command-r": "CohereForCausalLM",
     "qwen2moe": "Qwen2MoeForCausalLM", "qwen3moe": "Qwen3MoeForCausalLM", "granitemoe": "GraniteMoeSharedForCausalLM",
-    "olmoe": "OlmoeForCausalLM", "glm4moe": "Glm4MoeForCausalLM", "ernie4_5-moe": "Ernie4_5_MoeForCausalLM",
+    "olmoe": "OlmoeForCausalLM", "gpt-oss": "GptOssForCausalLM", "glm4moe": "Glm4MoeForCausalLM", "ernie4_5-moe": "Ernie4_5_MoeForCausalLM",
     "cohere2": "Cohere2ForCausalLM", "hunyuan-dense": "HunYuanDenseV1ForCausalLM", "starcoder2": "Starcoder2ForCausalLM",
 }  # fmt: skip
 MLP = ("gate", "up", "down")
@@ -30,6 +30,7 @@ OTHER_PARTS = {
     "llama": {"ffn_gate_inp": "block_sparse_moe.gate"},
     "granitemoe": {"ffn_gate_inp": "block_sparse_moe.router.layer", "ffn_gate_up_exps": "block_sparse_moe.input_linear",
                    "ffn_down_exps": "block_sparse_moe.output_linear"},
+    "gpt-oss": {"ffn_gate_inp": "mlp.router"},
     "starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
 }  # fmt: skip
 FIELDS = {
@@ -37,6 +38,7 @@ FIELDS = {
     "starcoder2": {"hidden_act": "gelu_pytorch_tanh", "use_bias": True},
     "seed_oss": {"attention_bias": True},
     "glm4": {"attention_bias": True},
+    "gpt-oss": {"attention_bias": True, "swiglu_alpha": 1.702, "swiglu_limit": 7.0},
     "smollm3": {"no_rope_layer_interval": 4},
 }
 PARTS = {
@@ -70,10 +72,25 @@ def hf_name(arch, name):
         return f"model.layers.{layer}.block_sparse_moe.experts.{expert[0]}.{dict(ffn_gate='w1', ffn_up='w3', ffn_down='w2')[part]}.weight"
     if expert:
         return f"model.layers.{layer}.mlp.experts.{expert[0]}.{part.removeprefix('ffn_')}_proj.weight"
+    if part == "attn_sinks":
+        return f"model.layers.{layer}.self_attn.sinks"
     if part == "exp_probs_b":
         return f"model.layers.{layer}.mlp.{'moe_statics' if arch == 'ernie4_5-moe' else 'gate'}.e_score_correction_bias"
     name = OTHER_PARTS.get(arch, {}).get(part) or PARTS.get(part, part)
     return f"model.layers.{layer}.{name}.{kind}"
+
+
+def in_turn(tensors, dtype):
+    """The experts of a layer of gpt-oss, from GGUF's tensors without the beginnings and ends of their names: outputs of gate and up
+    in turn, and inputs as rows."""
+    matrices = {"gate_up_proj": np.stack([tensors["gate_exps.weight"], tensors["up_exps.weight"]], 2),
+                "down_proj": tensors["down_exps.weight"]}  # fmt: skip
+    n, n_ff, _, n_embd = matrices["gate_up_proj"].shape
+    matrices["gate_up_proj"] = matrices["gate_up_proj"].reshape(n, 2 * n_ff, n_embd)
+    out = {name: (dtype, m.transpose(0, 2, 1)) for name, m in matrices.items()}
+    out["gate_up_proj_bias"] = ("F32", np.stack([tensors["gate_exps.bias"], tensors["up_exps.bias"]], 2).reshape(n, 2 * n_ff))
+    out["down_proj_bias"] = ("F32", tensors["down_exps.bias"])
+    return {name: (kind, values.shape, np.ascontiguousarray(values).tobytes()) for name, (kind, values) in out.items()}
 
 
 def tensors_of(path):
@@ -82,7 +99,7 @@ def tensors_of(path):
     arch = reader.get_field("general.architecture").contents()
     n_heads, n_kv = (reader.get_field(f"{arch}.attention.{k}").contents() for k in ("head_count", "head_count_kv"))
     d = reader.get_field(f"{arch}.attention.key_length").contents()
-    out = {}
+    out, mixed, kinds = {}, {}, set()
     for t in reader.tensors:
         if t.name.startswith("rope_"):
             continue
@@ -93,12 +110,22 @@ def tensors_of(path):
             rows = oracle.halves(rows, n_heads if "attn_q" in t.name else n_kv, d)
         if arch.startswith("gemma") and t.name.endswith("norm.weight"):
             rows = rows - np.float32(1)
+        if arch == "gpt-oss" and "_exps." in t.name:
+            _, layer, part = t.name.split(".", 2)
+            # BF16 are bytes to the reader
+            values = data.reshape(shape) if t.tensor_type.name != "BF16" else data.view(np.uint16).reshape(shape)
+            mixed.setdefault(layer, {})[part.removeprefix("ffn_")] = values
+            kinds |= {t.tensor_type.name} if part.endswith("weight") else set()
+            continue
         if "_exps." in t.name and arch != "granitemoe":
             for e in range(shape[0]):
                 name = hf_name(arch, t.name.replace("_exps", f".{e}"))
                 out[name] = (DTYPES[t.tensor_type.name], shape[1:], np.ascontiguousarray(data[e]).tobytes())
             continue
         out[hf_name(arch, t.name)] = (DTYPES[t.tensor_type.name], shape, np.ascontiguousarray(rows).tobytes())
+    for layer, parts in mixed.items():
+        (kind,) = kinds
+        out |= {f"model.layers.{layer}.mlp.experts.{name}": tensor for name, tensor in in_turn(parts, DTYPES[kind]).items()}
     return arch, out
 
 
@@ -115,6 +142,8 @@ def rope_scaling(arch, get, reader):
         for name in ("long", "short"):
             tensor = next(t for t in reader.tensors if t.name == f"rope_factors_{name}.weight")
             scaling[name + "_factor"] = [float(x) for x in tensor.data]
+    if arch == "gpt-oss":
+        scaling["truncate"] = False
     if arch == "mistral3":
         scaling |= {"mscale": 1.0, "mscale_all_dim": get("rope.scaling.yarn_log_multiplier"),
                     "llama_4_scaling_beta": get("attention.temperature_scale")}  # fmt: skip
@@ -125,7 +154,7 @@ def expert_config(arch, get):
     """The fields of a mixture of experts, which each class calls by names of its own."""
     n, n_used, n_ff = get("expert_count"), get("expert_used_count"), get("expert_feed_forward_length")
     shared, dense = get("expert_shared_feed_forward_length"), get("leading_dense_block_count")
-    if arch in ("llama", "granitemoe"):
+    if arch in ("llama", "granitemoe", "gpt-oss"):
         return {"num_local_experts": n, "num_experts_per_tok": n_used, "intermediate_size": n_ff}
     if arch == "olmoe":
         return {"num_experts": n, "num_experts_per_tok": n_used, "intermediate_size": n_ff, "norm_topk_prob": False}
