@@ -99,6 +99,18 @@ def test_architectures(bin_dir, tmp_path, arch):
         assert path.read_bytes() == (tmp_path / "again.gguf").read_bytes()
 
 
+def test_experts(bin_dir, tmp_path):
+    path, ids = tmp_path / "m.gguf", tmp_path / "ids.json"
+    make("tiny-experts", "--type", "Q4_K", "-o", path)
+    reader = gguf.GGUFReader(path)
+    assert reader.get_field("qwen3moe.expert_count").contents() == 8 and reader.get_field("qwen3moe.expert_used_count").contents() == 2
+    tensors = {t.name: (t.tensor_type.name, tuple(map(int, t.shape))) for t in reader.tensors}
+    assert tensors["blk.0.ffn_up_exps.weight"] == ("Q4_K", (256, 256, 8)) and tensors["blk.0.ffn_gate_inp.weight"] == ("F32", (256, 8))
+    ids.write_text("[5, 6, 7]")
+    subprocess.run([bin_dir / "logits_dump", path, ids, tmp_path / "out.npy"], check=True, timeout=LIMIT_S)
+    assert 0.1 < np.load(tmp_path / "out.npy").std() < 100
+
+
 def test_architecture_of_a_shape(tmp_path):
     path = tmp_path / "m.gguf"
     make("gemma3-270m", "--layers", 1, "--vocab", 320, "-o", path)
