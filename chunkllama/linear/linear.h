@@ -28,9 +28,18 @@ typedef struct cl_kernels cl_kernels;
 typedef struct cl_linear {
     int32_t n_out, n_in;
     uint32_t type; /* cl_tensor_type of the tensor it was packed from */
-    void *data;    /* [bytes] packed; owned */
+    void *data;    /* [bytes] packed; owned, unless it is in a room */
     size_t bytes;
+    bool in_room;
 } cl_linear;
+
+/* Memory for n matrices of one type and size, one behind the other. Zero-initialise, but for n. */
+typedef struct cl_linear_room {
+    int32_t n, n_packed;
+    uint32_t type; /* of all */
+    void *data;    /* [bytes] owned; NULL until the first matrix is packed */
+    size_t bytes;
+} cl_linear_room;
 
 /*
  * The kernels, static, of `level` (NULL: the highest level of this CPU), or of the environment variable CATTN_LEVEL if that is
@@ -49,6 +58,13 @@ const char *cl_kernels_level_name(int i);
  */
 cl_status cl_linear_pack(const cl_tensor *tensor, ca_pool *pool, cl_linear *out, cl_error *error);
 void cl_linear_free(cl_linear *w);
+
+/*
+ * The same into the room's next place; the first matrix allocates it. *out borrows it until cl_linear_room_free.
+ * CL_ERR_UNSUPPORTED: the tensor's type is another than the first one's; shapes must be equal. At most room->n times.
+ */
+cl_status cl_linear_pack_into(const cl_tensor *tensor, ca_pool *pool, cl_linear_room *room, cl_linear *out, cl_error *error);
+void cl_linear_room_free(cl_linear_room *room);
 
 /* Convert row `row` to f32; out: [n_in]. The bits are those of cl_tensor_row_f32, because packing loses nothing. */
 void cl_linear_row_f32(const cl_linear *w, int32_t row, float *out);

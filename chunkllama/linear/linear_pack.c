@@ -1,6 +1,7 @@
 /* Repacks a tensor of the file into panels of 16 outputs (linear_format.h). */
 #include "chunkllama/tensor/weight_type.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,49 +141,93 @@ static void pack_rows(void *arg, int32_t task, int32_t worker) {
                    rows + (size_t)i * p->row_bytes, smaller(CL_LINEAR_LANES, n - i));
 }
 
-cl_status cl_linear_pack(const cl_tensor *tensor, ca_pool *pool, cl_linear *out, cl_error *error) {
+/* Check a tensor and describe the matrix, which has no memory yet. */
+static cl_status describe(packing *p, const cl_tensor *tensor, cl_linear *out, cl_error *error) {
     const int name_size = (int)tensor->name.size;
     const char *name = tensor->name.data;
     memset(out, 0, sizeof *out);
-    packing p = {
+    *p = (packing){
         .tensor = tensor, .w = out, .layout = cl_linear_layout_of(tensor->type), .quant = cl_quant_type_of(tensor->type)};
-    if (p.layout == CL_LINEAR_N_LAYOUTS || !cl_tensor_block(tensor->type, &p.block, &p.block_bytes))
+    if (p->layout == CL_LINEAR_N_LAYOUTS || !cl_tensor_block(tensor->type, &p->block, &p->block_bytes))
         return cl_tensor_fail_type(tensor, error);
     if (tensor->ne[2] != 1 || tensor->ne[3] != 1 || tensor->ne[0] > INT32_MAX - CL_LINEAR_BLOCK ||
         tensor->ne[1] > INT32_MAX - CL_LINEAR_LANES || tensor->ne[0] < 1 || tensor->ne[1] < 1)
         return cl_fail(error, CL_ERR_FORMAT, "tensor %.*s is not a matrix", name_size, name);
-    if (tensor->ne[0] % p.block)
+    if (tensor->ne[0] % p->block)
         return cl_fail(error, CL_ERR_FORMAT, "tensor %.*s has rows of %lld values; %s needs a multiple of %u", name_size, name,
-                       (long long)tensor->ne[0], cl_tensor_type_name(tensor->type), p.block);
+                       (long long)tensor->ne[0], cl_tensor_type_name(tensor->type), p->block);
 
     out->n_in = (int32_t)tensor->ne[0];
     out->n_out = (int32_t)tensor->ne[1];
     out->type = tensor->type;
-    p.panel_bytes = cl_linear_panel_bytes(p.layout, out->n_in);
-    p.row_bytes = cl_tensor_row_bytes(tensor->type, out->n_in);
+    p->panel_bytes = cl_linear_panel_bytes(p->layout, out->n_in);
+    p->row_bytes = cl_tensor_row_bytes(tensor->type, out->n_in);
     const int32_t n_panels = (out->n_out + CL_LINEAR_LANES - 1) / CL_LINEAR_LANES;
-    const size_t task_panels = TASK_BYTES / (CL_LINEAR_LANES * p.row_bytes) + 1;
-    p.task_rows = CL_LINEAR_LANES * smaller((int32_t)task_panels, n_panels);
-    out->bytes = (size_t)n_panels * p.panel_bytes;
-    /* Huge pages for large matrices: a decode step reads all of them, and would miss the TLB at every small page. */
-    const size_t align = out->bytes >= HUGE_PAGE ? HUGE_PAGE : 64, size = (out->bytes + align - 1) / align * align;
-    out->data = aligned_alloc(align, size);
-    if (cl_tensor_needs_buffer(tensor)) p.rows = malloc((size_t)ca_pool_size(pool) * (size_t)p.task_rows * p.row_bytes);
-    if (!out->data || (cl_tensor_needs_buffer(tensor) && !p.rows)) {
-        const size_t bytes = out->bytes;
-        free(p.rows);
-        cl_linear_free(out);
-        return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu bytes of weights of tensor %.*s", bytes, name_size, name);
+    const size_t task_panels = TASK_BYTES / (CL_LINEAR_LANES * p->row_bytes) + 1;
+    p->task_rows = CL_LINEAR_LANES * smaller((int32_t)task_panels, n_panels);
+    out->bytes = (size_t)n_panels * p->panel_bytes;
+    return CL_OK;
+}
+
+/* Huge pages for large matrices: a decode step reads all of them, and would miss the TLB at every small page. */
+static void *new_memory(size_t bytes) {
+    const size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : 64, size = (bytes + align - 1) / align * align;
+    void *data = aligned_alloc(align, size);
+    if (data && align == HUGE_PAGE) (void)madvise(data, size, MADV_HUGEPAGE);
+    return data;
+}
+
+static cl_status fail_memory(const cl_tensor *tensor, size_t bytes, cl_error *error) {
+    return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu bytes of weights of tensor %.*s", bytes, (int)tensor->name.size,
+                   tensor->name.data);
+}
+
+/* Pack into p->w->data, which may be NULL: there is no memory. */
+static cl_status pack(packing *p, ca_pool *pool, cl_error *error) {
+    const bool needs_rows = cl_tensor_needs_buffer(p->tensor);
+    if (needs_rows) p->rows = malloc((size_t)ca_pool_size(pool) * (size_t)p->task_rows * p->row_bytes);
+    const bool made = p->w->data && (p->rows || !needs_rows);
+    if (made) ca_pool_run(pool, (p->w->n_out + p->task_rows - 1) / p->task_rows, pack_rows, p);
+    free(p->rows);
+    if (made && !p->failed) return CL_OK;
+    const size_t bytes = p->w->bytes;
+    cl_linear_free(p->w);
+    return made ? cl_tensor_fail_read(p->tensor, error) : fail_memory(p->tensor, bytes, error);
+}
+
+cl_status cl_linear_pack(const cl_tensor *tensor, ca_pool *pool, cl_linear *out, cl_error *error) {
+    packing p;
+    const cl_status status = describe(&p, tensor, out, error);
+    if (status != CL_OK) return status;
+    out->data = new_memory(out->bytes);
+    return pack(&p, pool, error);
+}
+
+cl_status cl_linear_pack_into(const cl_tensor *tensor, ca_pool *pool, cl_linear_room *room, cl_linear *out, cl_error *error) {
+    packing p;
+    const cl_status status = describe(&p, tensor, out, error);
+    if (status != CL_OK) return status;
+    if (!room->data) {
+        *room = (cl_linear_room){.n = room->n, .type = out->type, .bytes = (size_t)room->n * out->bytes};
+        room->data = new_memory(room->bytes);
+        if (!room->data) return fail_memory(tensor, room->bytes, error);
     }
-    if (align == HUGE_PAGE) (void)madvise(out->data, size, MADV_HUGEPAGE);
-    ca_pool_run(pool, (out->n_out + p.task_rows - 1) / p.task_rows, pack_rows, &p);
-    free(p.rows);
-    if (!p.failed) return CL_OK;
-    cl_linear_free(out);
-    return cl_tensor_fail_read(tensor, error);
+    if (out->type != room->type)
+        return cl_fail(error, CL_ERR_UNSUPPORTED, "tensor %.*s has type %s and those of other experts %s; they must be equal",
+                       (int)tensor->name.size, tensor->name.data, cl_tensor_type_name(out->type),
+                       cl_tensor_type_name(room->type));
+    assert(room->n_packed < room->n && out->bytes == room->bytes / (size_t)room->n);
+    out->in_room = true;
+    out->data = (uint8_t *)room->data + (size_t)room->n_packed++ * out->bytes;
+    return pack(&p, pool, error);
+}
+
+void cl_linear_room_free(cl_linear_room *room) {
+    free(room->data);
+    *room = (cl_linear_room){0};
 }
 
 void cl_linear_free(cl_linear *w) {
-    free(w->data);
+    if (!w->in_room) free(w->data);
     memset(w, 0, sizeof *w);
 }

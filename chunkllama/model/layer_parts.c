@@ -56,7 +56,8 @@ static void matrix_in(list *l, const char *name, const char *fused, int64_t n_in
  * A matrix of each expert: in a tensor of all of them, `stem`_exps; in one that has their gate and up, whose rows are those
  * from `first` on; or in a tensor for each expert.
  */
-static void experts(list *l, const char *stem, int64_t n_in, int64_t n_out, int64_t first, cl_linear *to) {
+static void experts(list *l, const char *stem, int64_t n_in, int64_t n_out, int64_t first, cl_linear *to,
+                    cl_linear_room *room) {
     static const char FUSED[] = "ffn_gate_up_exps.weight";
     const int32_t n = l->p->router.n_experts;
     char name[CL_TENSOR_NAME_SIZE - 16];
@@ -64,7 +65,8 @@ static void experts(list *l, const char *stem, int64_t n_in, int64_t n_out, int6
     (void)snprintf(name, sizeof name, "%s.0.weight", stem);
     const bool single = !fused && has_tensor(l, name);
     for (int32_t e = 0; e < n; e++) {
-        cl_layer_part part = {.n_in = n_in, .n_out = n_out, .index = e, .n_matrices = n, .matrix = to ? to + e : NULL};
+        cl_layer_part part = {
+            .n_in = n_in, .n_out = n_out, .index = e, .n_matrices = n, .matrix = to ? to + e : NULL, .room = room};
         if (single) {
             part.index = 0;
             part.n_matrices = 1;
@@ -150,9 +152,9 @@ static void list_experts(list *l, cl_layer_weights *to) {
     vector(l, bias, "ffn_gate_exps.bias", n_experts * n_ff, n_experts, &e->gate_bias);
     vector(l, bias, "ffn_up_exps.bias", n_experts * n_ff, n_experts, &e->up_bias);
     vector(l, bias, "ffn_down_exps.bias", n_experts * n, n_experts, &e->down_bias);
-    experts(l, "ffn_gate", n, n_ff, 0, e->gate);
-    experts(l, "ffn_up", n, n_ff, n_ff, e->up);
-    experts(l, "ffn_down", n_ff, n, 0, e->down);
+    experts(l, "ffn_gate", n, n_ff, 0, e->gate, &e->gate_room);
+    experts(l, "ffn_up", n, n_ff, n_ff, e->up, &e->up_room);
+    experts(l, "ffn_down", n_ff, n, 0, e->down, &e->down_room);
     if (n_shared == 0) return;
     f32_matrix(l, when(p->arch->shared_router), "ffn_gate_inp_shexp.weight", n, 1, &e->shared_router);
     matrix_in(l, "ffn_gate_shexp.weight", GATE_UP, n, n_shared, 0, 2 * n_shared, &to->gate);

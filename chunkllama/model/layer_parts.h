@@ -15,8 +15,9 @@ typedef struct cl_layer_part {
     bool as_f32;                      /* a matrix is packed as f32, whatever its type is */
 
     bool is_vector;
-    float **vector;    /* where a vector is loaded to */
-    cl_linear *matrix; /* and a matrix */
+    float **vector;       /* where a vector is loaded to */
+    cl_linear *matrix;    /* and a matrix */
+    cl_linear_room *room; /* where the matrix is packed; NULL: in memory of its own */
 } cl_layer_part;
 
 /* A function that is called for each part, and ends the list with its error. */

@@ -86,7 +86,11 @@ static cl_status load_part(void *ctx, const cl_layer_part *part) {
     cl_status status = find_part(l->file, part, &t, l->error);
     if (status != CL_OK) return status;
     if (part->is_vector) return load_rows(&t, part->vector, l->error);
-    status = part->as_f32 ? pack_f32(&t, l->pool, part->matrix, l->error) : cl_linear_pack(&t, l->pool, part->matrix, l->error);
+    if (part->room)
+        status = cl_linear_pack_into(&t, l->pool, part->room, part->matrix, l->error);
+    else
+        status =
+            part->as_f32 ? pack_f32(&t, l->pool, part->matrix, l->error) : cl_linear_pack(&t, l->pool, part->matrix, l->error);
     if (status != CL_OK) return status;
     l->w->bytes += part->matrix->bytes;
     l->w->forms |= cl_linear_forms(part->matrix);
@@ -105,18 +109,8 @@ static cl_layer_part whole_matrix(const char *name, int64_t n_in, int64_t n_out,
     return part;
 }
 
-/* The products of a mixture of experts need matrices of one type. */
-static cl_status check_experts(const cl_linear *w, int32_t n, int32_t layer, cl_error *error) {
-    for (int32_t i = 1; i < n; i++)
-        if (w[i].type != w[0].type)
-            return cl_fail(error, CL_ERR_UNSUPPORTED,
-                           "layer %d: an expert has weights of type %s and another of %s; those of a layer must be equal",
-                           layer, cl_tensor_type_name(w[0].type), cl_tensor_type_name(w[i].type));
-    return CL_OK;
-}
-
 static cl_status create_experts(const cl_model_params *p, cl_expert_weights *e, cl_error *error) {
-    e->n = p->router.n_experts;
+    e->n = e->gate_room.n = e->up_room.n = e->down_room.n = p->router.n_experts;
     e->gate = calloc((size_t)e->n, sizeof *e->gate);
     e->up = calloc((size_t)e->n, sizeof *e->up);
     e->down = calloc((size_t)e->n, sizeof *e->down);
@@ -126,12 +120,8 @@ static cl_status create_experts(const cl_model_params *p, cl_expert_weights *e, 
 
 static cl_status load_layer(loading *l, const cl_model_params *p, int32_t i) {
     cl_layer_weights *to = &l->w->layers[i];
-    cl_expert_weights *e = &to->experts;
-    cl_status status = cl_has_experts(p, i) ? create_experts(p, e, l->error) : CL_OK;
-    if (status == CL_OK) status = cl_layer_parts(l->file, p, i, to, load_part, l);
-    if (status == CL_OK) status = check_experts(e->gate, e->n, i, l->error);
-    if (status == CL_OK) status = check_experts(e->up, e->n, i, l->error);
-    return status == CL_OK ? check_experts(e->down, e->n, i, l->error) : status;
+    const cl_status status = cl_has_experts(p, i) ? create_experts(p, &to->experts, l->error) : CL_OK;
+    return status == CL_OK ? cl_layer_parts(l->file, p, i, to, load_part, l) : status;
 }
 
 /* ---- Tensors that the model does not have ---- */
@@ -287,15 +277,18 @@ cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool
     return status == CL_OK ? gather_sinks(p, w, error) : status;
 }
 
-/* The i-th matrix of a layer, loaded or not; NULL past the last. */
-static cl_linear *matrix_at(cl_layer_weights *l, int32_t i) {
+enum { N_MATRICES = 9, N_ROOMS = 3 };
+
+/* The matrices of a layer but those of experts, loaded or not. */
+static void list_matrices(cl_layer_weights *l, cl_linear *matrices[N_MATRICES]) {
     cl_expert_weights *e = &l->experts;
-    cl_linear *const matrices[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down, &e->router, &e->shared_router};
-    cl_linear *const of_experts[] = {e->gate, e->up, e->down};
-    enum { N = sizeof matrices / sizeof *matrices };
-    if (i < N) return matrices[i];
-    i -= N;
-    return i < 3 * e->n && of_experts[i / e->n] ? of_experts[i / e->n] + i % e->n : NULL;
+    cl_linear *const all[N_MATRICES] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down, &e->router, &e->shared_router};
+    memcpy(matrices, all, sizeof all);
+}
+
+static void list_rooms(cl_expert_weights *e, cl_linear_room *rooms[N_ROOMS]) {
+    cl_linear_room *const all[N_ROOMS] = {&e->gate_room, &e->up_room, &e->down_room};
+    memcpy(rooms, all, sizeof all);
 }
 
 void cl_weights_free(cl_model_weights *w) {
@@ -324,8 +317,12 @@ void cl_weights_free(cl_model_weights *w) {
                                   e->up_bias,
                                   e->down_bias};
         for (size_t j = 0; j < sizeof vectors / sizeof *vectors; j++) free(vectors[j]);
-        cl_linear *m;
-        for (int32_t j = 0; (m = matrix_at(l, j)); j++) cl_linear_free(m);
+        cl_linear *matrices[N_MATRICES];
+        cl_linear_room *rooms[N_ROOMS];
+        list_matrices(l, matrices);
+        list_rooms(e, rooms);
+        for (int j = 0; j < N_MATRICES; j++) cl_linear_free(matrices[j]);
+        for (int j = 0; j < N_ROOMS; j++) cl_linear_room_free(rooms[j]);
         free(e->gate);
         free(e->up);
         free(e->down);
@@ -341,18 +338,22 @@ void cl_weights_free(cl_model_weights *w) {
     *w = (cl_model_weights){0};
 }
 
-/* The whole pages of a matrix. */
-static void fork_matrix(const cl_linear *m, bool inherited) {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (page - (uintptr_t)m->data % page) % page;
-    if (m->data && m->bytes >= before + page)
-        madvise((char *)m->data + before, (m->bytes - before) / page * page, inherited ? MADV_DOFORK : MADV_DONTFORK);
+/* The whole pages of matrices. */
+static void fork_pages(void *data, size_t bytes, bool inherited) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (page - (uintptr_t)data % page) % page;
+    if (data && bytes >= before + page)
+        madvise((char *)data + before, (bytes - before) / page * page, inherited ? MADV_DOFORK : MADV_DONTFORK);
 }
 
 void cl_weights_fork(const cl_model_weights *w, bool inherited) {
     for (int32_t i = 0; i < w->n_layers; i++) {
-        const cl_linear *m;
-        for (int32_t j = 0; (m = matrix_at(&w->layers[i], j)); j++) fork_matrix(m, inherited);
+        cl_linear *matrices[N_MATRICES];
+        cl_linear_room *rooms[N_ROOMS];
+        list_matrices(&w->layers[i], matrices);
+        list_rooms(&w->layers[i].experts, rooms);
+        for (int j = 0; j < N_MATRICES; j++) fork_pages(matrices[j]->data, matrices[j]->bytes, inherited);
+        for (int j = 0; j < N_ROOMS; j++) fork_pages(rooms[j]->data, rooms[j]->bytes, inherited);
     }
-    fork_matrix(&w->output, inherited);
-    fork_matrix(&w->own_embedding, inherited);
+    fork_pages(w->output.data, w->output.bytes, inherited);
+    fork_pages(w->own_embedding.data, w->own_embedding.bytes, inherited);
 }

@@ -14,11 +14,12 @@ typedef struct cl_norm {
 
 /* The mixture of experts of one layer, as cl_layer_weights. The shared expert is the layer's feed-forward block. */
 typedef struct cl_expert_weights {
-    cl_linear router;                       /* (n_embd, n_experts) F32 */
-    cl_linear shared_router;                /* (n_embd, 1) F32 */
-    float *router_bias, *choice_bias;       /* [n_experts] */
-    cl_linear *gate, *up;                   /* [n_experts] (n_embd, expert_n_ff) */
-    cl_linear *down;                        /* [n_experts] (expert_n_ff, n_embd) */
+    cl_linear router;                 /* (n_embd, n_experts) F32 */
+    cl_linear shared_router;          /* (n_embd, 1) F32 */
+    float *router_bias, *choice_bias; /* [n_experts] */
+    cl_linear *gate, *up;             /* [n_experts] (n_embd, expert_n_ff) */
+    cl_linear *down;                  /* [n_experts] (expert_n_ff, n_embd) */
+    cl_linear_room gate_room, up_room, down_room;
     float *gate_bias, *up_bias, *down_bias; /* [n_experts][n_out] */
     int32_t n;                              /* n_experts; 0: the layer has none */
 } cl_expert_weights;

@@ -11,22 +11,26 @@ enum { N_EXPERTS = 9, N_USED = 3, N_IN = 256, N_FF = 96, N_OUT = 80, MAX_ROWS = 
 
 typedef struct mixture {
     cl_linear gate[N_EXPERTS], up[N_EXPERTS], down[N_EXPERTS];
+    cl_linear_room down_room; /* the others have memory of their own */
     bool biased;
     float gate_bias[N_EXPERTS * N_FF], up_bias[N_EXPERTS * N_FF];
     unsigned forms, next_forms;
 } mixture;
 
-static void pack(uint32_t type, int n_out, int n_in, ca_pool *pool, cl_linear *to) {
+/* room: NULL: none. */
+static void pack(uint32_t type, int n_out, int n_in, ca_pool *pool, cl_linear_room *room, cl_linear *to) {
     matrix m = make_matrix(type, n_out, n_in);
-    assert_int_equal(cl_linear_pack(&m.tensor, pool, to, NULL), CL_OK);
+    assert_int_equal(room ? cl_linear_pack_into(&m.tensor, pool, room, to, NULL) : cl_linear_pack(&m.tensor, pool, to, NULL),
+                     CL_OK);
     free_matrix(&m);
 }
 
 static void make_mixture(mixture *x, uint32_t type, uint32_t next, ca_pool *pool) {
+    x->down_room = (cl_linear_room){.n = N_EXPERTS};
     for (int e = 0; e < N_EXPERTS; e++) {
-        pack(type, N_FF, N_IN, pool, &x->gate[e]);
-        pack(type, N_FF, N_IN, pool, &x->up[e]);
-        pack(next, N_OUT, N_FF, pool, &x->down[e]);
+        pack(type, N_FF, N_IN, pool, NULL, &x->gate[e]);
+        pack(type, N_FF, N_IN, pool, NULL, &x->up[e]);
+        pack(next, N_OUT, N_FF, pool, &x->down_room, &x->down[e]);
     }
     for (int i = 0; i < N_EXPERTS * N_FF; i++) {
         x->gate_bias[i] = next_float();
@@ -42,6 +46,7 @@ static void free_mixture(mixture *x) {
         cl_linear_free(&x->up[e]);
         cl_linear_free(&x->down[e]);
     }
+    cl_linear_room_free(&x->down_room);
 }
 
 /* Some rows go to the same experts, so that one has more than a block of rows; the last expert is rarely chosen. */

@@ -78,6 +78,16 @@ def test_fields(bin_dir, tmp_path, fields, parts):
     assert all(part in text for part in parts), text
 
 
+def test_experts_of_two_types(bin_dir, tmp_path):
+    path, ids = tmp_path / "model.gguf", tmp_path / "tokens.json"
+    other = {"blk.0.ffn_up.1.weight": (np.ones((64, 160), np.float32), Type.F16)}
+    write_gguf.random_model(path, **SHAPE, experts=dict(n=4, used=2, n_ff=64, form="single"), replace_tensors=other)
+    ids.write_text("[1]")
+    run = subprocess.run([bin_dir / "logits_dump", path, ids, tmp_path / "out.npy"], capture_output=True, text=True, timeout=LIMIT_S)
+    assert run.returncode == 1
+    assert "tensor blk.0.ffn_up.1.weight has type F16 and those of other experts F32; they must be equal" in run.stderr
+
+
 ones = np.ones
 TENSORS = [
     ({"output_norm.weight": None}, ["output_norm.weight is missing"]),
