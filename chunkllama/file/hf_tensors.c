@@ -216,7 +216,7 @@ bool cl_hf_tensor_ignored(const char *name) {
 }
 
 static const char SINGLE[] = "model.safetensors", INDEX[] = "model.safetensors.index.json";
-enum { MAX_SHARDS = 1000, SHOWN = 80 };
+enum { MAX_SHARDS = 1000, SHOWN = 80, PATH_BYTES = 512 };
 
 typedef struct shards {
     const char **names;    /* [n] borrowed from the index; the array is owned */
@@ -250,7 +250,7 @@ static cl_status refuse_folder(const char *folder, cl_error *error) {
 }
 
 static cl_status list_shards(shards *s, const char *folder, cl_error *error) {
-    char path[sizeof s->index.path];
+    char path[PATH_BYTES];
     (void)snprintf(path, sizeof path, "%s/%s", folder, SINGLE);
     s->names = calloc(MAX_SHARDS, sizeof *s->names);
     s->files = calloc(MAX_SHARDS, sizeof *s->files);
@@ -275,18 +275,24 @@ static cl_status list_shards(shards *s, const char *folder, cl_error *error) {
     return s->index.status;
 }
 
+/* Open a file of the folder as one of the model's, whose bytes the fingerprint depends on. path is set to the file's. */
+static cl_status open_part(const char *folder, const char *name, cl_model_file *file, char path[PATH_BYTES], cl_error *error) {
+    (void)snprintf(path, PATH_BYTES, "%s/%s", folder, name);
+    const cl_status status = cl_file_bytes_open(path, &file->files[file->n_files], error);
+    file->n_files += status == CL_OK;
+    return status;
+}
+
 static cl_status open_shards(shards *s, const char *folder, cl_model_file *file, cl_error *error) {
+    char path[PATH_BYTES];
     file->files = calloc(s->n + 1, sizeof *file->files);
     if (!file->files) return cl_fail(error, CL_ERR_NOMEM, "no memory for the weights of %s", folder);
     cl_status status = CL_OK;
     for (size_t i = 0; status == CL_OK && i < s->n; i++) {
-        char path[sizeof s->index.path];
-        (void)snprintf(path, sizeof path, "%s/%s", folder, s->names[i]);
-        status = cl_file_bytes_open(path, &file->files[i], error);
-        file->n_files += status == CL_OK;
+        status = open_part(folder, s->names[i], file, path, error);
         if (status == CL_OK) status = cl_safetensors_parse(path, &file->files[i], &s->files[i], error);
     }
-    return status;
+    return status == CL_OK ? open_part(folder, "config.json", file, path, error) : status;
 }
 
 /* Check that the index lists exactly the tensors that the files hold. */

@@ -31,7 +31,7 @@ typedef struct cl_meta_key {
 
 struct cl_model_file {
     char format[40];      /* cl_model_file_format */
-    cl_file_bytes *files; /* [n_files] in which keys and tensors lie; owned. None where the bytes are the caller's */
+    cl_file_bytes *files; /* [n_files] in which keys and tensors lie, or that say how; owned. None: the caller has the bytes */
     size_t n_files;
     cl_arena memory; /* values and names that lie in no file */
     bool no_memory;  /* an allocation failed while the handle was filled */
