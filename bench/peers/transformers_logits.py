@@ -35,14 +35,26 @@ UNROUNDED = {"rope_type": "yarn", "rope_theta": 1.5e5, "factor": 16.0, "original
              "beta_slow": 1.0, "truncate": False}  # fmt: skip
 LONG = {"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75, "original_max_position_embeddings": 128,
         "short_factor": np.linspace(1, 2, 12).tolist(), "long_factor": np.linspace(1, 30, 12).tolist()}  # fmt: skip
+BY_KIND = {"full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+           "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}  # fmt: skip
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 5e7, "factor": 6.0}
 USED = dict(num_experts_per_tok=3)
 KINDS = dict(num_hidden_layers=4, sliding_window=48)
+# The fields that Transformers writes where published files have others.
+NEWER = {"internlm3": ["attention_bias", "mlp_bias"]}
+BASE = {"qwen3_embedding"}  # folders of a model without a head, whose names have no prefix
 CASES = {
     "llama": ("Llama", HEADS | dict(attention_bias=True, mlp_bias=True)),
+    "falcon3": ("Llama", dict(head_dim=256, rope_theta=1000042.0)),
+    "internlm3": ("InternLM3", HEADS | dict(qkv_bias=True, bias=True, rope_parameters=DYNAMIC)),
+    "mistral": ("Mistral", HEADS | dict(sliding_window=48)),
     "ministral3": ("Ministral3", HEADS | dict(rope_parameters=YARN)),
+    "qwen2": ("Qwen2", dict(tie_word_embeddings=True)),
     "qwen3": ("Qwen3", HEADS),
+    "qwen3_embedding": ("Qwen3", HEADS | dict(tie_word_embeddings=True)),
     "gemma": ("Gemma", HEADS),
     "gemma2": ("Gemma2", HEADS | KINDS),
+    "gemma3": ("Gemma3", HEADS | KINDS | dict(layer_types=["sliding_attention", "full_attention"] * 2, rope_parameters=BY_KIND)),
     "phi3": ("Phi3", dict(rope_parameters=LONG, original_max_position_embeddings=128)),
     "granite": ("Granite", dict(embedding_multiplier=6.0, residual_multiplier=0.3, attention_multiplier=0.2, logits_scaling=2.0)),
     "smollm3": ("SmolLM3", dict(num_hidden_layers=4)),
@@ -82,19 +94,22 @@ def fill(folder, around_zero):
 def case(name):
     """The model is written, filled and loaded, so that its tensors have the names and the forms of published files."""
     family, fields = CASES[name]
-    config = getattr(transformers, family + "Config")(**SIZES | fields)
+    config = getattr(transformers, family + ("TextConfig" if family == "Gemma3" else "Config"))(**SIZES | fields)
     config._attn_implementation = "eager"
+    model_family = "Llama" if family == "InternLM3" else family
+    saved = getattr(transformers, model_family + ("Model" if name in BASE else "ForCausalLM"))
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        getattr(transformers, family + "ForCausalLM")(config).half().save_pretrained(folder)
+        saved(config).half().save_pretrained(folder)
         shapes = fill(folder, name.startswith("gemma"))
-        model = getattr(transformers, family + "ForCausalLM").from_pretrained(folder, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager").eval()
+        model = getattr(transformers, model_family + "ForCausalLM").from_pretrained(folder, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager").eval()
     with torch.no_grad():
         logits = model(torch.tensor([tokens()])).logits[0].numpy()
     rows = {n: [float(f"{x:.7g}") for x in logits[n - 1, ::SHOWN]] for n in PROMPTS}
     likeliest = {n: int(logits[n - 1].argmax()) for n in PROMPTS}
-    return dict(config=json.loads(config.to_json_string()) | {"architectures": [family + "ForCausalLM"]}, tensors=shapes,
-                likeliest=likeliest, every=SHOWN, logits=rows)  # fmt: skip
+    written = {key: value for key, value in json.loads(config.to_json_string()).items() if key not in NEWER.get(name, [])}
+    written |= {"architectures": [family + "ForCausalLM"]} | (fields if name in NEWER else {})
+    return dict(config=written, tensors=shapes, likeliest=likeliest, every=SHOWN, logits=rows)
 
 
 def main():

@@ -96,9 +96,14 @@ static cl_status read_attention(cl_params_reader *r, cl_model_params *p) {
 /* ---- Embeddings ---- */
 
 static cl_status read_pooling(cl_params_reader *r, cl_model_params *p) {
-    enum { NONE, MEAN, CLS, LAST }; /* llama.cpp's numbers */
+    enum { NONE, MEAN, CLS, LAST, RANK }; /* llama.cpp's numbers */
     uint64_t pooling = NONE;
     const bool given = cl_model_file_get_u64(r->file, cl_params_key(r, "pooling_type"), &pooling);
+    if (given && pooling == RANK)
+        return CL_PARAMS_FAIL(r, CL_ERR_UNSUPPORTED,
+                              " is %d (rank): the file has the rows of a few labels in place of all words; use the model's "
+                              "folder, or a GGUF file that was converted as one of a chat model",
+                              RANK);
     if (given && pooling != NONE && pooling != MEAN && pooling != LAST)
         return CL_PARAMS_FAIL(r, CL_ERR_UNSUPPORTED, " is %llu; supported: 0 (none), 1 (mean), 3 (last)",
                               (unsigned long long)pooling);

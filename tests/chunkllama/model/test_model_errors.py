@@ -11,10 +11,10 @@ from write_gguf import Type, value_type
 SHAPE = dict(types=[Type.F32], n_heads=2, n_kv_heads=1, head_dim=64, n_layers=1)
 
 
-def message(bin_dir, tmp_path, fields=None, tensors=None):
+def message(bin_dir, tmp_path, fields=None, tensors=None, **shape):
     """The message of logits_dump about a small model with fields and tensors replaced, added or, if None, removed."""
     path, ids = tmp_path / "model.gguf", tmp_path / "tokens.json"
-    write_gguf.random_model(path, **SHAPE, replace_fields=fields or {}, replace_tensors=tensors or {})
+    write_gguf.random_model(path, **SHAPE | shape, replace_fields=fields or {}, replace_tensors=tensors or {})
     ids.write_text("[1, 5, 9]")
     command = [bin_dir / "logits_dump", path, ids, tmp_path / "out.npy"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
@@ -65,6 +65,7 @@ FIELDS = [
     ({"llama.attention.causal": (False, BOOL)}, ["llama.attention.causal must be true; attention in both directions"]),
     ({"llama.attention.causal": (0, U32)}, ["llama.attention.causal must be true"]),
     ({"llama.pooling_type": (2, U32)}, ["llama.pooling_type is 2; supported: 0 (none), 1 (mean), 3 (last)"]),
+    ({"llama.pooling_type": (4, U32)}, ["llama.pooling_type is 4 (rank): the file has the rows of a few labels", "use the model's folder"]),
     ({"llama.rope.scaling.attn_factor": (0.0, F32)}, ["llama.rope.scaling.attn_factor is 0; allowed: 0.001"]),
     ({"llama.attention.head_count_kv": ([1, 1], ARRAY, U32)}, ["llama.attention.head_count_kv has 2 entries; one number, or one for"]),
     ({"llama.attention.head_count_kv": ([1, 2], ARRAY, U32)}, ["llama.attention.head_count_kv is not one integer", "layers that differ"]),
@@ -135,6 +136,17 @@ def test_same_logits(bin_dir, tmp_path, name):
         folder = tmp_path / str(i)
         folder.mkdir()
         assert message(bin_dir, folder, replace_fields, replace_tensors) == ""
+        got.append((folder / "out.npy").read_bytes())
+    assert got[0] == got[1]
+
+
+def test_pooling_changes_no_logits(bin_dir, tmp_path):
+    """Qwen3-Embedding's files say how states are pooled, and their embedding is the output matrix."""
+    got = []
+    for pooling in (None, (3, U32)):
+        folder = tmp_path / str(pooling)
+        folder.mkdir()
+        assert message(bin_dir, folder, {"ARCH.pooling_type": pooling}, arch="qwen3", tied=True) == ""
         got.append((folder / "out.npy").read_bytes())
     assert got[0] == got[1]
 
