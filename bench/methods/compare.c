@@ -91,7 +91,7 @@ typedef struct contest {
     limits_probe *probe; /* NULL: the limits of the bench */
     int begin, end;      /* the methods whose K/V are in memory together */
     method *methods[N_METHODS];
-    size_t n_out;   /* elements of a step's output */
+    size_t n_out;   /* elements of a step's outputs */
     float *q, *out; /* out: [n][n_out] */
 } contest;
 
@@ -127,33 +127,50 @@ static void probe_limits(const contest *t, double *read, double *peak) {
     }
 }
 
+/* One step: of each of its layers, whose outputs lie behind one another. */
+static void attend_step(const contest *t, int i, int32_t step) {
+    method *m = t->methods[i];
+    const shape *s = t->c->shape;
+    float *out = out_of(t, i);
+    for (int32_t k = 0, n = method_step_layers(s); k < n; k++) {
+        const int32_t layer = (step * n + k) % m->n_layers;
+        const shape one = method_layer_shape(s, layer);
+        m->attend(m, layer, t->q, out);
+        out += method_rows(s) * one.heads * one.head_dim;
+    }
+}
+
 static void time_rounds(const contest *t) {
     comparison *c = t->c;
     for (int step = -N_WARMUP; step < c->n_steps; step++) {
         double read[N_METHODS], peak[N_METHODS];
         probe_limits(t, read, peak);
         for (int i = t->begin; i < t->end; i++) {
-            method *m = t->methods[i];
             const double start = clock_seconds();
-            m->attend(m, (step + N_WARMUP) % m->n_layers, t->q, out_of(t, i));
+            attend_step(t, i, step + N_WARMUP);
             if (step < 0) continue;
             c->us[i][step] = (clock_seconds() - start) * 1e6;
             c->read_gbs[i][step] = read[i];
             c->peak_gflops[i][step] = peak[i];
         }
     }
-    for (int i = t->begin; i < t->end; i++) t->methods[i]->attend(t->methods[i], 0, t->q, out_of(t, i));
+    for (int i = t->begin; i < t->end; i++) attend_step(t, i, 0);
 }
 
 static void describe(const contest *t, int number) {
     comparison *c = t->c;
-    const shape *s = c->shape;
-    const int64_t all = method_seen(s, s->prefix + 1), shared = method_seen(s, s->shared);
-    /* The i-th of the rows of a prefill sees i tokens. */
-    c->flops = formula_flops(s->heads, s->head_dim, s->batch * (double)all * (s->prefill ? (double)(all + 1) / 2 : 1));
+    c->flops = 0;
+    for (int32_t k = 0; k < method_step_layers(c->shape); k++) {
+        const shape one = method_layer_shape(c->shape, k), *s = &one;
+        const int64_t all = method_seen(s, s->prefix + 1), shared = method_seen(s, s->shared);
+        /* The i-th of the rows of a prefill sees i tokens. */
+        c->flops += formula_flops(s->heads, s->head_dim, s->batch * (double)all * (s->prefill ? (double)(all + 1) / 2 : 1));
+        for (int i = t->begin; i < t->end; i++) {
+            const int64_t once = method_shares(c->of[i]) ? shared : 0;
+            c->kv_bytes[i] += (double)(once + s->batch * (all - once)) * (double)method_token_bytes(c->of[i], s);
+        }
+    }
     for (int i = t->begin; i < t->end; i++) {
-        const int64_t once = method_shares(c->of[i]) ? shared : 0;
-        c->kv_bytes[i] = (double)(once + s->batch * (all - once)) * (double)method_token_bytes(c->of[i], s);
         c->levels[i] = t->methods[i]->level;
         c->set_of[i] = number;
     }
@@ -190,7 +207,10 @@ static bool results_agree(const contest *t) {
 
 static bool make_inputs(contest *t) {
     const shape *s = t->c->shape;
-    t->n_out = (size_t)method_rows(s) * (size_t)s->heads * (size_t)s->head_dim;
+    for (int32_t k = 0; k < method_step_layers(s); k++) {
+        const shape one = method_layer_shape(s, k);
+        t->n_out += (size_t)method_rows(s) * (size_t)one.heads * (size_t)one.head_dim;
+    }
     t->q = method_queries(s);
     t->out = malloc((size_t)t->c->n * t->n_out * sizeof(float));
     const bool ok = t->q && t->out && (t->b->quick || (t->probe = limits_probe_create(t->b->pool)));
@@ -202,6 +222,7 @@ static bool contest_run(const bench *b, const method_id *methods, int n, shape *
     s->kv_type = compare_given.kv_type;
     s->level = compare_given.level;
     c->shape = s;
+    memset(c->kv_bytes, 0, sizeof c->kv_bytes);
     c->n = n;
     c->n_steps = compare_given.n_steps;
     memcpy(c->of, methods, (size_t)n * sizeof *methods);

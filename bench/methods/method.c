@@ -12,6 +12,22 @@ const char *method_name(method_id id) { return names[id]; }
 bool method_shares(method_id id) { return id >= METHOD_PAGED_SHARED; }
 bool method_is_exact(method_id id) { return id != METHOD_NAIVE; }
 
+shape method_layer_shape(const shape *s, int32_t layer) {
+    shape one = *s;
+    if (!s->n_forms) return one;
+    const layer_form *form = &s->forms[layer % s->n_forms];
+    one.heads = form->heads;
+    one.kv_heads = form->kv_heads;
+    one.head_dim = form->head_dim;
+    one.window = form->window;
+    one.n_forms = 0;
+    return one;
+}
+
+int32_t method_kv_source(const shape *s, int32_t layer) {
+    return s->n_forms ? layer - layer % s->n_forms + s->forms[layer % s->n_forms].source : layer;
+}
+
 size_t method_token_bytes(method_id id, const shape *s) {
     const bool wide = id == METHOD_NAIVE || s->kv_type == CATTN_F32;
     if (s->kv_type == CATTN_I8 && !wide) return 2 * (method_row_size(s) + (size_t)s->kv_heads * sizeof(float)); /* scales */
@@ -26,13 +42,23 @@ int64_t method_seen(const shape *s, int64_t end) {
     return (kept < end ? kept : end) + (end > begin ? end - begin : 0);
 }
 
+/* Of a token in all layers of a step that store K/V. */
+static double stored_token_bytes(method_id id, const shape *s) {
+    double bytes = 0;
+    for (int32_t i = 0; i < method_step_layers(s); i++) {
+        const shape one = method_layer_shape(s, i);
+        if (method_kv_source(s, i) == i) bytes += (double)method_token_bytes(id, &one);
+    }
+    return bytes;
+}
+
 double method_layer_bytes(method_id id, const shape *s) {
     const int64_t shared = method_shares(id) ? s->shared : 0;
-    return (double)(shared + s->batch * (s->prefix + 1 - shared)) * (double)method_token_bytes(id, s);
+    return (double)(shared + s->batch * (s->prefix + 1 - shared)) * stored_token_bytes(id, s);
 }
 
 int32_t method_n_layers(method_id id, const shape *s) {
-    return 1 + (int32_t)((double)s->cold_bytes / method_layer_bytes(id, s));
+    return method_step_layers(s) * (1 + (int32_t)((double)s->cold_bytes / method_layer_bytes(id, s)));
 }
 
 /*
@@ -42,7 +68,8 @@ int32_t method_n_layers(method_id id, const shape *s) {
 double method_bytes(method_id id, const shape *s) {
     const double ends = id == METHOD_NAIVE ? 0 : 2.0 * (1 + 2 * s->batch) * s->chunk;
     const double row = sizeof(float) * (2.0 * s->heads + s->kv_heads) * s->head_dim;
-    return (method_layer_bytes(id, s) + ends * (double)method_token_bytes(id, s)) * method_n_layers(id, s) +
+    const int32_t n_steps = method_n_layers(id, s) / method_step_layers(s);
+    return (method_layer_bytes(id, s) + ends * stored_token_bytes(id, s)) * n_steps +
            (s->prefill ? 2 * row * (double)method_rows(s) : 0);
 }
 
@@ -71,7 +98,13 @@ const float *method_kv_row(const shape *s, int32_t layer, int32_t seq, int64_t p
 }
 
 float *method_queries(const shape *s) {
-    const size_t row = (size_t)s->heads * (size_t)s->head_dim, n_rows = (size_t)method_rows(s);
+    const size_t n_rows = (size_t)method_rows(s);
+    size_t row = 0;
+    for (int32_t i = 0; i < method_step_layers(s); i++) {
+        const shape one = method_layer_shape(s, i);
+        const size_t n = (size_t)one.heads * (size_t)one.head_dim;
+        row = row > n ? row : n;
+    }
     float *q = malloc(n_rows * row * sizeof *q);
     init_rows();
     for (size_t i = 0; q && i < n_rows; i++) memcpy(q + i * row, row_at(mix(mix(UINT64_MAX) + i)), row * sizeof *q);

@@ -13,9 +13,15 @@
 #include "chunkattn.h"
 #include "chunkattn/base/threads.h"
 
-enum { METHOD_MAX_ROW = 32768 }; /* largest kv_heads * head_dim */
+enum { METHOD_MAX_ROW = 32768 }; /* largest heads * head_dim */
 
 typedef enum method_id { METHOD_NAIVE, METHOD_FLASH, METHOD_PAGED, METHOD_PAGED_SHARED, METHOD_CHUNK, N_METHODS } method_id;
+
+/* One of layers that differ. */
+typedef struct layer_form {
+    int32_t heads, kv_heads, head_dim, window;
+    int32_t source; /* the index of the layer whose K/V it reads: its own, or an earlier one with K/V of its own */
+} layer_form;
 
 typedef struct shape {
     int32_t heads, kv_heads, head_dim, chunk;
@@ -26,6 +32,12 @@ typedef struct shape {
     const char *level;                    /* NULL: the CPU's best */
     int32_t window, sink_tokens, softcap; /* as in cattn_config; 0: off. Not for naive and flash */
     size_t cold_bytes; /* a method has enough layers that reading all of them reads at least this many bytes */
+    /*
+     * [n_forms] the layers where they differ, in place of heads, kv_heads, head_dim and window; a method has them several
+     * times, one after the other. 0: all layers are alike. Not for naive and flash.
+     */
+    const layer_form *forms;
+    int32_t n_forms;
 } shape;
 
 typedef struct method method;
@@ -47,14 +59,19 @@ bool method_is_exact(method_id id);
 /* Create a method with its K/V written; NULL with a message on stderr. shape and pool are borrowed until destroy. */
 method *method_create(method_id id, const shape *s, ca_pool *pool);
 
+/* The number of layers that a step passes over; of any layer of a method, its shape and the layer whose K/V it reads. */
+static inline int32_t method_step_layers(const shape *s) { return s->n_forms ? s->n_forms : 1; }
+shape method_layer_shape(const shape *s, int32_t layer);
+int32_t method_kv_source(const shape *s, int32_t layer);
+
 /* Rows of a step. */
 int64_t method_rows(const shape *s);
 
 /* Positions below `end` that the last token of a sequence sees; all of its tokens with prefix + 1. */
 int64_t method_seen(const shape *s, int64_t end);
 
-/* Bytes of K and V: of a token in one layer, of one layer as the method stores it, and of the whole method before it is
- * created; for prefill with the rows of the step. */
+/* Bytes of K and V: of a token in one layer, of the layers of a step as the method stores them, and of the whole method before
+ * it is created; for prefill with the rows of the step. */
 size_t method_token_bytes(method_id id, const shape *s);
 double method_layer_bytes(method_id id, const shape *s);
 double method_bytes(method_id id, const shape *s);
@@ -63,7 +80,10 @@ int32_t method_n_layers(method_id id, const shape *s);
 /* K (v = 0) or V (v = 1) of a sequence's token: [kv_heads][head_dim], the same for all sequences that share it. */
 const float *method_kv_row(const shape *s, int32_t layer, int32_t seq, int64_t position, int v);
 
-/* Random queries of a step, the same for all methods: [rows][heads][head_dim], for the caller to free. NULL without memory. */
+/*
+ * Random queries of a step, the same for all methods: [rows][heads][head_dim] of the layer for which that is most, for the
+ * caller to free. NULL without memory.
+ */
 float *method_queries(const shape *s);
 
 static inline size_t method_row_size(const shape *s) { return (size_t)s->kv_heads * (size_t)s->head_dim; }

@@ -34,7 +34,8 @@ static cattn_view view_of(const float *data, int32_t heads, int32_t dim) {
 
 static void attend(method *base, int32_t layer, const float *q, float *out) {
     cached_method *m = (cached_method *)base;
-    const cattn_view q_view = view_of(q, m->s->heads, m->s->head_dim), out_view = view_of(out, m->s->heads, m->s->head_dim);
+    const shape s = method_layer_shape(m->s, layer);
+    const cattn_view q_view = view_of(q, s.heads, s.head_dim), out_view = view_of(out, s.heads, s.head_dim);
     if (cattn_step_attend(m->cache, layer, &q_view, &out_view, NULL, &m->error) != CATTN_OK) {
         fprintf(stderr, "%s: %s\n", m->base.name, m->error.message);
         abort(); /* the arguments are ours */
@@ -48,12 +49,10 @@ static cattn_sharing sharing_of(method_id id) {
 
 static cattn_status create_cache(cached_method *m, method_id id, ca_pool *pool) {
     const shape *s = m->s;
+    enum { HEADS, KV_HEADS, HEAD_DIM, WINDOW, SOURCE, N_LISTS };
     cattn_config c;
     cattn_config_init(&c);
     c.n_layers = m->base.n_layers;
-    c.n_heads = s->heads;
-    c.n_kv_heads = s->kv_heads;
-    c.head_dim = s->head_dim;
     c.chunk_size = s->chunk;
     c.kv_type = s->kv_type;
     c.sharing = sharing_of(id);
@@ -63,12 +62,24 @@ static cattn_status create_cache(cached_method *m, method_id id, ca_pool *pool) 
     c.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};
     c.n_sink_tokens = s->sink_tokens;
     c.softcap = (float)s->softcap;
-    int32_t *windows = malloc((size_t)c.n_layers * sizeof *windows);
-    if (!windows) return CATTN_ERR_NOMEM;
-    for (int32_t i = 0; i < c.n_layers; i++) windows[i] = s->window;
-    c.windows = windows;
+    int32_t *lists = malloc((size_t)c.n_layers * N_LISTS * sizeof *lists), *of[N_LISTS];
+    if (!lists) return CATTN_ERR_NOMEM;
+    for (int k = 0; k < N_LISTS; k++) of[k] = lists + (size_t)k * (size_t)c.n_layers;
+    for (int32_t i = 0; i < c.n_layers; i++) {
+        const shape one = method_layer_shape(s, i);
+        of[HEADS][i] = one.heads;
+        of[KV_HEADS][i] = one.kv_heads;
+        of[HEAD_DIM][i] = one.head_dim;
+        of[WINDOW][i] = one.window;
+        of[SOURCE][i] = method_kv_source(s, i);
+    }
+    c.layer_n_heads = of[HEADS];
+    c.layer_n_kv_heads = of[KV_HEADS];
+    c.layer_head_dim = of[HEAD_DIM];
+    c.windows = of[WINDOW];
+    c.kv_source = of[SOURCE];
     const cattn_status status = cattn_cache_create(&c, &m->cache, &m->error);
-    free(windows);
+    free(lists);
     return status;
 }
 
@@ -85,9 +96,10 @@ static cattn_status join_all(cached_method *m, int32_t *tokens) {
 
 /* Write all layers of the rows that the open step has given to entries [n]; the first entry is m->seqs[first]. */
 static cattn_status write_rows(cached_method *m, const cattn_entry *entries, int32_t n, int32_t first) {
-    const shape *s = m->s;
-    const cattn_view k = view_of(m->rows[0], s->kv_heads, s->head_dim), v = view_of(m->rows[1], s->kv_heads, s->head_dim);
     for (int32_t layer = 0; layer < m->base.n_layers; layer++) {
+        if (method_kv_source(m->s, layer) != layer) continue;
+        const shape one = method_layer_shape(m->s, layer), *s = &one;
+        const cattn_view k = view_of(m->rows[0], s->kv_heads, s->head_dim), v = view_of(m->rows[1], s->kv_heads, s->head_dim);
         size_t row = 0;
         for (int32_t e = 0; e < n; e++)
             for (int64_t i = 0; i < entries[e].n_rows; i++, row++)
@@ -133,6 +145,11 @@ static cattn_status open_step(cached_method *m) {
 
 method *method_create_cached(method_id id, const shape *s, ca_pool *pool) {
     const size_t n_seqs = (size_t)s->batch, n_rows = (size_t)method_rows(s) + FILL_ROWS;
+    size_t row = 0;
+    for (int32_t i = 0; i < method_step_layers(s); i++) {
+        const shape one = method_layer_shape(s, i);
+        row = row > method_row_size(&one) ? row : method_row_size(&one);
+    }
     cached_method *m = calloc(1, sizeof *m);
     int32_t *tokens = malloc(((size_t)s->prefix + 1) * sizeof *tokens);
     if (!m || !tokens) goto no_memory;
@@ -141,7 +158,7 @@ method *method_create_cached(method_id id, const shape *s, ca_pool *pool) {
     m->base.n_layers = method_n_layers(id, s);
     m->seqs = calloc(n_seqs, sizeof *m->seqs);
     m->entries = calloc(n_seqs, sizeof *m->entries);
-    for (int kind = 0; kind < 2; kind++) m->rows[kind] = malloc(n_rows * method_row_size(s) * sizeof(float));
+    for (int kind = 0; kind < 2; kind++) m->rows[kind] = malloc(n_rows * row * sizeof(float));
     if (!m->seqs || !m->entries || !m->rows[0] || !m->rows[1]) goto no_memory;
 
     cattn_status status = create_cache(m, id, pool);

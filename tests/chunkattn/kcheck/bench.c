@@ -149,11 +149,15 @@ static void bench_shape(const ca_kernel *kernel, int32_t d, double peak) {
     close_bench(&b);
 }
 
-void bench_kernel(const ca_kernel *kernel) {
+void bench_kernel(const ca_kernel *kernel, int32_t head_dim) {
     const double peak = peak_gflops(kernel->level, kernel->kv_type);
     printf("\n%s: one core's peak %.0f GFLOP/s\n", kernel->level, peak);
     printf("%-12s %-5s %4s %5s %9s %7s %9s %7s %9s\n", "level", "type", "d", "rows", "hot GF/s", "% peak", "cold GF/s",
            "% peak", "GB/s");
+    if (head_dim) {
+        bench_shape(kernel, head_dim, peak);
+        return;
+    }
     bench_shape(kernel, 64, peak);
     bench_shape(kernel, 128, peak);
 }

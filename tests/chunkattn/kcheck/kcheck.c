@@ -59,9 +59,17 @@ static bool check_find(void) {
     return ok;
 }
 
+static bool is_head_size(int32_t d) {
+    for (int i = 0; i < CA_N_HEAD_SIZES; i++)
+        if (ca_head_sizes[i] == d) return true;
+    return false;
+}
+
 static const char usage[] =
     "usage: kcheck [--bench | --costs] [--level LEVEL] [--type f32|f16|bf16|int8] [--seed N] [--every N] [--case N]\n"
+    "              [--head-dim N]\n"
     "  Checks every kernel level of this CPU, or times them with --bench.\n"
+    "  --head-dim N   times heads of this size, in place of 64 and 128\n"
     "  --costs        measures the constants of the cost model instead\n"
     "  --every N      runs only each N-th case, for slow builds\n"
     "  --case N       runs only this one\n"
@@ -70,7 +78,7 @@ static const char usage[] =
 int main(int argc, char **argv) {
     const char *level = NULL, *type = NULL;
     uint64_t seed = 1;
-    int32_t every = 1, only = -1;
+    int32_t every = 1, only = -1, head_dim = 0;
     bool bench = false, costs = false;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
@@ -88,6 +96,8 @@ int main(int argc, char **argv) {
             every = atoi(value);
         else if (value && strcmp(argv[i], "--case") == 0)
             only = atoi(value);
+        else if (value && strcmp(argv[i], "--head-dim") == 0 && is_head_size(atoi(value)))
+            head_dim = atoi(value);
         else {
             fputs(usage, stderr);
             return 2;
@@ -114,7 +124,10 @@ int main(int argc, char **argv) {
             n_run++;
             if (costs && l == CA_LEVEL_ref) continue; /* would take minutes, and the reference's costs are not needed */
             if (bench || costs) {
-                (bench ? bench_kernel : measure_costs)(kernel);
+                if (bench)
+                    bench_kernel(kernel, head_dim);
+                else
+                    measure_costs(kernel);
                 continue;
             }
             const bool passed = check_write(kernel, seed) && check_kernel(kernel, seed, every, only);

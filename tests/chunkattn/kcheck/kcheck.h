@@ -27,8 +27,8 @@ bool check_kernel(const ca_kernel *kernel, uint64_t seed, int32_t every, int32_t
 /* Check how the level writes K and V, and converts between f32 and f16 or bf16. */
 bool check_write(const ca_kernel *kernel, uint64_t seed);
 
-/* Time a level's kernel. */
-void bench_kernel(const ca_kernel *kernel);
+/* Time a level's kernel on heads of a size; 0: of 64 and of 128. */
+void bench_kernel(const ca_kernel *kernel, int32_t head_dim);
 
 /* Measure the constants of the cost model (ca_kernel.chunk_cost), and print them with those of the kernel table. */
 void measure_costs(const ca_kernel *kernel);
