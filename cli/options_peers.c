@@ -1,6 +1,5 @@
 /* The flags of other programs, llama-server, vLLM and SGLang, and what takes their place here. */
-#include <string.h>
-
+#include "chunkllama/common/str.h"
 #include "options.h"
 
 /* In all of these, `flags` are flags with the same meaning, separated by blanks. */
@@ -253,22 +252,12 @@ static const peer_option peer_options[] = {
            drafts),
 };
 
-/* Whether a word [size] is one of `words`, which blanks separate. */
-static bool has_word(const char *words, const char *word, size_t size) {
-    for (; *words; words += strspn(words, " ")) {
-        const size_t n = strcspn(words, " ");
-        if (n == size && memcmp(words, word, n) == 0) return true;
-        words += n;
-    }
-    return false;
-}
-
 const peer_option *peer_find(const char *flag, size_t size) {
     for (size_t i = 0; i < sizeof peer_options / sizeof *peer_options; i++)
-        if (has_word(peer_options[i].flags, flag, size)) return &peer_options[i];
+        if (cl_str_is_one_of((cl_str){flag, size}, peer_options[i].flags)) return &peer_options[i];
     return NULL;
 }
 
 bool peer_holds(const peer_option *peer, const char *value) {
-    return peer->holds && has_word(peer->holds, value, strlen(value));
+    return peer->holds && cl_str_is_one_of(cl_str_of(value), peer->holds);
 }

@@ -9,6 +9,15 @@
 
 bool cl_str_contains(cl_str s, const char *part) { return memmem(s.data, s.size, part, strlen(part)) != NULL; }
 
+bool cl_str_is_one_of(cl_str s, const char *words) {
+    for (const char *word = words + strspn(words, " "); *word; word += strspn(word, " ")) {
+        const size_t n = strcspn(word, " ");
+        if (n == s.size && memcmp(word, s.data, n) == 0) return true;
+        word += n;
+    }
+    return false;
+}
+
 void cl_str_disarm(char *text, size_t size) {
     unsigned char *c = (unsigned char *)text;
     for (size_t i = 0; i < size; i++) {

@@ -16,8 +16,9 @@ typedef struct cl_str {
 static inline cl_str cl_str_of(const char *text) { return (cl_str){text, strlen(text)}; }
 static inline bool cl_str_is(cl_str s, const char *text) { return s.size == strlen(text) && memcmp(s.data, text, s.size) == 0; }
 
-/* Whether s contains the text `part`. */
+/* Whether s contains the text `part`; whether it is one of `words`, which spaces separate. */
 bool cl_str_contains(cl_str s, const char *part);
+bool cl_str_is_one_of(cl_str s, const char *words);
 
 /* Replace control characters, including U+0080 to U+009F, by question marks: a terminal would execute them. */
 void cl_str_disarm(char *text, size_t size);

@@ -352,16 +352,6 @@ static void put_number(const cl_hf_config *c, cl_model_file *file, const char *s
 
 /* ---- Biases and unsupported fields ---- */
 
-static bool has_name(const char *names, const char *name) {
-    const size_t size = strlen(name);
-    for (; *names; names += strspn(names, " ")) {
-        const size_t n = strcspn(names, " ");
-        if (n == size && memcmp(names, name, n) == 0) return true;
-        names += n;
-    }
-    return false;
-}
-
 /* Fields that change the model, and the only value that is supported. */
 static const struct {
     const char *name;
@@ -416,7 +406,7 @@ static void refuse(cl_hf_config *c, const hf_class *class) {
     refuse_flags(c, class, doc->root, "");
     if (c->text != doc->root) refuse_flags(c, class, c->text, c->where);
     const cl_str activation = cl_json_doc_string(doc, c->text, c->where, class->activation_field);
-    if (activation.size > 0 && !has_name(class->activation, activation.data))
+    if (activation.size > 0 && !cl_str_is_one_of(activation, class->activation))
         cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s%s is \"%.40s\"; a %s model has \"%s\"", c->where, class->activation_field,
                          activation.data, class->arch, class->activation);
 }
@@ -726,7 +716,7 @@ static const hf_class *find_class(cl_hf_config *c) {
     char known[800];
     size_t used = 0;
     for (int i = 0; i < N_CLASSES; i++) {
-        if (name && has_name(classes[i].names, name) && has_text(c, &classes[i])) {
+        if (name && cl_str_is_one_of(cl_str_of(name), classes[i].names) && has_text(c, &classes[i])) {
             c->base = strlen(name) > strlen(base) && strcmp(name + strlen(name) - strlen(base), base) == 0;
             return &classes[i];
         }

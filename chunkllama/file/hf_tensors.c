@@ -125,17 +125,11 @@ static const char *find(const part *parts, size_t n, const char *name, bool from
     return NULL;
 }
 
-static bool has_word(const char *words, const char *word) {
-    const size_t n = strlen(word);
-    for (const char *at = strstr(words, word); at && n; at = strstr(at + 1, word))
-        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == 0)) return true;
-    return false;
-}
-
 /* The other name of a layer's tensor; NULL: it has none. */
 static const char *find_part(const char *arch, const char *name, bool from_gguf) {
     for (int i = 0; i < N_DIALECTS; i++) {
-        const char *other = has_word(dialects[i].archs, arch) ? FIND(dialects[i].parts, name, from_gguf) : NULL;
+        const char *other =
+            cl_str_is_one_of(cl_str_of(arch), dialects[i].archs) ? FIND(dialects[i].parts, name, from_gguf) : NULL;
         if (other) return other;
     }
     return FIND(layer, name, from_gguf);

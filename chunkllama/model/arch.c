@@ -167,15 +167,6 @@ static const struct {
      "a mixture of experts of a form of its own"},
 };
 
-static bool has_name(const char *names, cl_str name) {
-    for (; *names; names += strspn(names, " ")) {
-        const size_t n = strcspn(names, " ");
-        if (n == name.size && memcmp(names, name.data, n) == 0) return true;
-        names += n;
-    }
-    return false;
-}
-
 cl_status cl_arch_find(cl_str name, const cl_arch **found, cl_error *error) {
     char names[800], shown[40];
     size_t used = 0;
@@ -187,7 +178,7 @@ cl_status cl_arch_find(cl_str name, const cl_arch **found, cl_error *error) {
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", table[i].name);
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (has_name(others[i].names, name))
+        if (cl_str_is_one_of(name, others[i].names))
             return cl_fail(error, CL_ERR_UNSUPPORTED, "general.architecture is \"%s\", which needs %s; that is not supported",
                            cl_str_show(name, shown, sizeof shown), others[i].needs);
     return cl_fail(error, CL_ERR_UNSUPPORTED, "general.architecture is \"%s\"; supported: %s",

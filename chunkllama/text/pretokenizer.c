@@ -77,15 +77,6 @@ struct cl_pretokenizer {
 
 /* ---- Finding the rules ---- */
 
-static bool has_name(const char *names, cl_str name) {
-    while (*names) {
-        const size_t n = strcspn(names, " ");
-        if (n == name.size && memcmp(names, name.data, n) == 0) return true;
-        names += n + (names[n] == ' ');
-    }
-    return false;
-}
-
 static cl_status compile(const cl_cut_rule *rule, pcre2_code **code, cl_error *error) {
     int number;
     PCRE2_SIZE at;
@@ -120,7 +111,7 @@ static cl_status create(const cl_pretokenizer *from, cl_pretokenizer **out, cl_e
 cl_status cl_pretokenizer_create(cl_str name, cl_pretokenizer **out, cl_error *error) {
     *out = NULL;
     const definition *def = definitions;
-    while (def < definitions + N_DEFINITIONS && !has_name(def->names, name)) def++;
+    while (def < definitions + N_DEFINITIONS && !cl_str_is_one_of(name, def->names)) def++;
     if (def == definitions + N_DEFINITIONS)
         return cl_fail(
             error, CL_ERR_UNSUPPORTED,

@@ -23,6 +23,17 @@ static void names_are_disarmed_and_cut(void **state) {
                         "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4...");
 }
 
+static void words_are_whole(void **state) {
+    (void)state;
+    static const char words[] = " ab  b-c abc ";
+    static const char *const in[] = {"ab", "b-c", "abc"}, *const out[] = {"",   " ",   "a",    "b",      "c",
+                                                                          "bc", "ab ", "abcd", "ab  b-c"};
+    for (size_t i = 0; i < sizeof in / sizeof *in; i++) assert_true(cl_str_is_one_of(cl_str_of(in[i]), words));
+    for (size_t i = 0; i < sizeof out / sizeof *out; i++) assert_false(cl_str_is_one_of(cl_str_of(out[i]), words));
+    assert_true(cl_str_is_one_of((cl_str){"abcd", 3}, words));
+    assert_false(cl_str_is_one_of(cl_str_of(""), ""));
+}
+
 static void messages_are_disarmed(void **state) {
     (void)state;
     cl_error error;
@@ -77,7 +88,8 @@ static void names_from_paths_are_utf8(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(names_are_disarmed_and_cut), cmocka_unit_test(messages_are_disarmed),
-                                       cmocka_unit_test(broken_bytes_are_mended), cmocka_unit_test(names_from_paths_are_utf8)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(names_are_disarmed_and_cut), cmocka_unit_test(words_are_whole),
+                                       cmocka_unit_test(messages_are_disarmed), cmocka_unit_test(broken_bytes_are_mended),
+                                       cmocka_unit_test(names_from_paths_are_utf8)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
