@@ -251,6 +251,19 @@ def test_tied_beside_the_text(bin_dir, tmp_path):
     assert logits_of(bin_dir, tmp_path, "beside", gguf, change) == logits_of(bin_dir, tmp_path, "plain", gguf)
 
 
+@pytest.mark.parametrize("arch", ["llama", "qwen3"])
+def test_an_embedding_that_is_stored_twice(bin_dir, tmp_path, arch):
+    """Files may hold an output matrix although the embedding is it, such as those of Qwen3-0.6B."""
+    gguf = tmp_path / "model.gguf"
+    write_gguf.random_model(gguf, arch=arch, types=[Type.BF16], n_heads=4, n_kv_heads=2, head_dim=64, tied=True)
+
+    def change(_, __, tensors):
+        dtype, shape, data = tensors["model.embed_tokens.weight"]
+        tensors["lm_head.weight"] = (dtype, shape, bytes(len(data)))
+
+    assert logits_of(bin_dir, tmp_path, "twice", gguf, change) == logits_of(bin_dir, tmp_path, "plain", gguf)
+
+
 def test_fields_that_gemma_leaves_out(bin_dir, tmp_path):
     """Published files of Gemma 3 have only the fields that differ from those of one size."""
     gguf = tmp_path / "model.gguf"
