@@ -140,8 +140,7 @@ static void print_loads(const cl_model_file *file, cl_status status, const cl_er
     printf("memory          %.1f MB of weights%s", (double)cl_model_file_memory(file) / 1e6,
            unreadable ? " that can be read" : "");
     if (wrong->code == CL_OK)
-        printf(", %.1f KiB of K/V for each token with --kv-type f16",
-               2.0 * 2 * p->n_layers * p->n_kv_heads * p->head_dim / 1024);
+        printf(", %.1f KiB of K/V for each token with --kv-type f16", (double)cl_params_kv_bytes(p, 2, 0) / 1024);
     printf("\n");
 }
 

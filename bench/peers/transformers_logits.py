@@ -40,9 +40,16 @@ BY_KIND = {"full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor"
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 5e7, "factor": 6.0}
 USED = dict(num_experts_per_tok=3)
 KINDS = dict(num_hidden_layers=4, sliding_window=48)
+# Gemma 4's layers without a window have heads of their own, and the last ones the K and V of earlier ones.
+GEMMA4 = KINDS | HEADS | dict(num_hidden_layers=6, global_head_dim=128, layer_types=["sliding_attention", "full_attention"] * 3,
+                              final_logit_softcapping=4.0)  # fmt: skip
+ALL_OF_GEMMA4 = dict(num_hidden_layers=8, layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2 + ["sliding_attention", "full_attention"],
+                     num_global_key_value_heads=1, attention_k_eq_v=True, hidden_size_per_layer_input=32, vocab_size_per_layer_input=N_VOCAB,
+                     num_kv_shared_layers=4, use_double_wide_mlp=True)  # fmt: skip
 # The fields that Transformers writes where published files have others.
-NEWER = {"internlm3": ["attention_bias", "mlp_bias"]}
+NEWER = {"internlm3": ["attention_bias", "mlp_bias"], "gemma4": ["per_layer_config"]}
 BASE = {"qwen3_embedding"}  # folders of a model without a head, whose names have no prefix
+TEXT = {"Gemma3", "Gemma4"}  # families whose models also see
 CASES = {
     "llama": ("Llama", HEADS | dict(attention_bias=True, mlp_bias=True)),
     "falcon3": ("Llama", dict(head_dim=256, rope_theta=1000042.0)),
@@ -55,6 +62,11 @@ CASES = {
     "gemma": ("Gemma", HEADS),
     "gemma2": ("Gemma2", HEADS | KINDS),
     "gemma3": ("Gemma3", HEADS | KINDS | dict(layer_types=["sliding_attention", "full_attention"] * 2, rope_parameters=BY_KIND)),
+    "gemma4": ("Gemma4", GEMMA4 | ALL_OF_GEMMA4),
+    "gemma4_e4b": ("Gemma4", GEMMA4 | dict(hidden_size_per_layer_input=32, vocab_size_per_layer_input=N_VOCAB, num_kv_shared_layers=2)),
+    "gemma4_26b": ("Gemma4", GEMMA4 | dict(num_global_key_value_heads=1, attention_k_eq_v=True, hidden_size_per_layer_input=0, enable_moe_block=True,
+                                           num_experts=8, top_k_experts=3, moe_intermediate_size=64)),
+    "gemma4_31b": ("Gemma4", GEMMA4 | dict(num_global_key_value_heads=1, attention_k_eq_v=True, hidden_size_per_layer_input=0)),
     "phi3": ("Phi3", dict(rope_parameters=LONG, original_max_position_embeddings=128)),
     "granite": ("Granite", dict(embedding_multiplier=6.0, residual_multiplier=0.3, attention_multiplier=0.2, logits_scaling=2.0)),
     "smollm3": ("SmolLM3", dict(num_hidden_layers=4)),
@@ -82,11 +94,11 @@ CASES = {
 }  # fmt: skip
 
 
-def fill(folder, around_zero):
+def fill(model, folder):
     """Replace the weights of a folder by those that follow from their names. Returns their shapes."""
     path = folder / "model.safetensors"
     old = safetensors.numpy.load_file(path)
-    new = {name: weights(name, old[name].shape, around_zero).astype(np.float64) for name in sorted(old)}
+    new = {name: weights(model, name, old[name].shape).astype(np.float64) for name in sorted(old)}
     safetensors.numpy.save_file(new, path, {"format": "pt"})
     return {name: list(values.shape) for name, values in new.items()}
 
@@ -94,14 +106,14 @@ def fill(folder, around_zero):
 def case(name):
     """The model is written, filled and loaded, so that its tensors have the names and the forms of published files."""
     family, fields = CASES[name]
-    config = getattr(transformers, family + ("TextConfig" if family == "Gemma3" else "Config"))(**SIZES | fields)
+    config = getattr(transformers, family + ("TextConfig" if family in TEXT else "Config"))(**SIZES | fields)
     config._attn_implementation = "eager"
     model_family = "Llama" if family == "InternLM3" else family
     saved = getattr(transformers, model_family + ("Model" if name in BASE else "ForCausalLM"))
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         saved(config).half().save_pretrained(folder)
-        shapes = fill(folder, name.startswith("gemma"))
+        shapes = fill(name, folder)
         model = getattr(transformers, model_family + "ForCausalLM").from_pretrained(folder, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager").eval()
     with torch.no_grad():
         logits = model(torch.tensor([tokens()])).logits[0].numpy()

@@ -55,8 +55,7 @@ bool memory_measure(memory_bench *b, double precision, paired_work *work, void *
 /* An eighth of the budget is left for workspace and metadata. */
 cl_engine_config memory_config(const memory_bench *b, int32_t max_seqs, int64_t n_tokens) {
     const cl_model_params *p = &b->model->params;
-    enum { K_AND_V_BYTES = 2 * 2 }; /* of an element in bf16, the default */
-    const uint64_t token = (uint64_t)p->n_layers * (uint64_t)p->n_kv_heads * (uint64_t)p->head_dim * K_AND_V_BYTES;
+    const uint64_t token = cl_params_kv_bytes(p, 2, 0); /* in bf16, the default */
     cl_engine_config config;
     cl_engine_config_init(&config);
     config.kv_budget_bytes = (uint64_t)n_tokens * token * 8 / 7;

@@ -329,7 +329,7 @@ static bool run_prefill(model_pair *m) {
 
 /* K/V of the sequences in whole chunks, and workspace. */
 static uint64_t budget_of(const cl_model_params *p, int32_t n, int32_t context) {
-    const uint64_t token = (uint64_t)p->n_layers * (uint64_t)p->n_kv_heads * (uint64_t)p->head_dim * 4;
+    const uint64_t token = cl_params_kv_bytes(p, 2, 0);
     return (uint64_t)n * (uint64_t)(context + DECODED + 128) * token * 5 / 4 + (UINT64_C(256) << 20);
 }
 

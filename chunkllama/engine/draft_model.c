@@ -192,11 +192,6 @@ static cl_status check_vocabulary(const cl_model *m, const cl_model *target, cl_
     return CL_OK;
 }
 
-/* Elements of K, or of V, of one token. */
-static uint64_t kv_size(const cl_model_params *p) {
-    return (uint64_t)p->n_layers * (uint64_t)p->n_kv_heads * (uint64_t)p->head_dim;
-}
-
 static bool allocate(draft_model *m, int32_t max_seqs) {
     m->active = calloc((size_t)max_seqs, sizeof(cl_draft *));
     m->samplers = cl_samplers_create(ca_pool_size(m->pool), m->runner.model->params.n_vocab);
@@ -227,7 +222,7 @@ cl_status cl_draft_model_create(const cl_model *small, const cl_model *target, c
     own.kv_tier_dir = NULL; /* which K/V of drafts are worth a disk's time is not known */
     own.kv_tier_bytes = 0;
     /* Memory for as many tokens as the cache of the engine's model has. */
-    m->budget = config->kv_budget_bytes / kv_size(&target->params) * kv_size(&small->params);
+    m->budget = config->kv_budget_bytes / cl_params_kv_bytes(&target->params, 1, 0) * cl_params_kv_bytes(&small->params, 1, 0);
     status = cl_runner_init(&m->runner, small, pool, &own, m->budget, config->max_seqs, config->max_step_rows, config->max_seqs,
                             error);
     if (status == CL_OK && !allocate(m, config->max_seqs))

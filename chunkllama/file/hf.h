@@ -25,6 +25,8 @@ typedef struct cl_hf_config {
     int64_t n_embd;
     double rope_factor, low_factor, high_factor, trained; /* Llama 3's scaling; rope_factor 0: none */
     double rope_base;
+    double proportional_factor; /* slows the leading n_rot / 2 pairs of a head, and the others do not turn; 0: none */
+    int32_t head_dim;           /* of layers without a window, if layers differ; 0: not known */
     const json_t *long_divisors, *short_divisors; /* arrays in doc; NULL: none */
     int32_t n_rot;                                /* dimensions of a head that are rotated */
     int32_t bos;                                  /* -1: none */

@@ -11,11 +11,13 @@
 enum {
     ONE_WINDOW = 1,    /* sliding_window */
     LAYER_KINDS = 2,   /* layers may differ in their window, and so in their rotation */
-    SCORES = 4,        /* caps and the scale of attention scores, and the cap of logits */
+    SCORES = 4,        /* a cap and the scale of attention scores */
     MULTIPLIERS = 8,   /* of embeddings, branches, scores and logits */
     LOGIT_SCALE = 16,  /* of logits alone */
     PLAIN_LAYERS = 32, /* layers may have no rotation */
-    EXPERTS = 64
+    EXPERTS = 64,
+    LOGIT_CAP = 128,
+    UNLIKE_LAYERS = 256 /* layers may differ in their heads and feed-forward blocks, and lack K and V */
 };
 
 /* Bits of the biases in ARCH.biases (model_file.h). */
@@ -55,6 +57,11 @@ typedef struct hf_class {
 #define SILU .activation_field = "hidden_act", .activation = "silu"
 #define ATTENTION_BIAS(given)                                                                                                  \
     { "attention_bias", QKV | OUTPUT, given }
+
+#define GEMMA4_DEFAULTS                                                                                                        \
+    "\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 256, \"global_head_dim\": 512,"                     \
+    " \"rms_norm_eps\": 1e-6, \"vocab_size\": 262144, \"rope_parameters\": {\"sliding_attention\": {}, \"full_attention\":"    \
+    " {\"rope_type\": \"proportional\", \"partial_rotary_factor\": 0.25, \"rope_theta\": 1e6}}"
 
 static const hf_class classes[] = {
     {.names = "LlamaForCausalLM LlamaModel",
@@ -116,7 +123,7 @@ static const hf_class classes[] = {
      .activation_field = "hidden_activation",
      .activation = "gelu_pytorch_tanh",
      .rope_base = 1e4,
-     .reads = ONE_WINDOW | LAYER_KINDS | SCORES,
+     .reads = ONE_WINDOW | LAYER_KINDS | SCORES | LOGIT_CAP,
      .norm_plus_one = true,
      .tied = true,
      .own_head_dim = true,
@@ -128,13 +135,34 @@ static const hf_class classes[] = {
      .activation_field = "hidden_activation",
      .activation = "gelu_pytorch_tanh",
      .rope_base = 1e6,
-     .reads = ONE_WINDOW | LAYER_KINDS | SCORES,
+     .reads = ONE_WINDOW | LAYER_KINDS | SCORES | LOGIT_CAP,
      .norm_plus_one = true,
      .tied = true,
      .own_head_dim = true,
      .defaults = "{\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 256, \"sliding_window\": 4096,"
                  " \"query_pre_attn_scalar\": 256, \"max_position_embeddings\": 131072, \"rms_norm_eps\": 1e-6,"
                  " \"vocab_size\": 262208}"},
+    {.names = "Gemma4ForCausalLM Gemma4TextModel Gemma4ForConditionalGeneration",
+     .arch = "gemma4",
+     .text_type = "gemma4_text",
+     .activation_field = "hidden_activation",
+     .activation = "gelu_pytorch_tanh",
+     .rope_base = 1e6,
+     .partial = 1,
+     .reads = ONE_WINDOW | LAYER_KINDS | EXPERTS | LOGIT_CAP | UNLIKE_LAYERS,
+     .tied = true,
+     .defaults = "{\"hidden_size_per_layer_input\": 256, \"sliding_window\": 512, \"max_position_embeddings\": 131072,"
+                 " \"enable_moe_block\": false, " GEMMA4_DEFAULTS "}"},
+    {.names = "Gemma4UnifiedForCausalLM Gemma4UnifiedTextModel Gemma4UnifiedForConditionalGeneration",
+     .arch = "gemma4",
+     .text_type = "gemma4_unified_text",
+     .activation_field = "hidden_activation",
+     .activation = "gelu_pytorch_tanh",
+     .rope_base = 1e6,
+     .partial = 1,
+     .reads = ONE_WINDOW | LAYER_KINDS | LOGIT_CAP | UNLIKE_LAYERS,
+     .tied = true,
+     .defaults = "{\"sliding_window\": 1024, \"max_position_embeddings\": 262144, " GEMMA4_DEFAULTS "}"},
     {.names = "Phi3ForCausalLM Phi3Model",
      .arch = "phi3",
      SILU,
@@ -277,7 +305,7 @@ static const struct field {
     {"head_dim", "attention.key_length", CL_JSON_KIND_INT, false, 0, false},
     {"rope_local_base_freq", "rope.freq_base_swa", CL_JSON_KIND_NUMBER, false, LAYER_KINDS, false},
     {"attn_logit_softcapping", "attn_logit_softcapping", CL_JSON_KIND_NUMBER, false, SCORES, true},
-    {"final_logit_softcapping", "final_logit_softcapping", CL_JSON_KIND_NUMBER, false, SCORES, true},
+    {"final_logit_softcapping", "final_logit_softcapping", CL_JSON_KIND_NUMBER, false, LOGIT_CAP, true},
     {"sliding_window", "attention.sliding_window", CL_JSON_KIND_INT, false, ONE_WINDOW, false},
     {"embedding_multiplier", "embedding_scale", CL_JSON_KIND_NUMBER, false, MULTIPLIERS, false},
     {"residual_multiplier", "residual_scale", CL_JSON_KIND_NUMBER, false, MULTIPLIERS, false},
@@ -291,6 +319,7 @@ static const struct field {
     {"moe_num_experts", "expert_count", CL_JSON_KIND_INT, false, EXPERTS, false},
     {"num_experts_per_tok", "expert_used_count", CL_JSON_KIND_INT, false, EXPERTS, false},
     {"moe_k", "expert_used_count", CL_JSON_KIND_INT, false, EXPERTS, false},
+    {"top_k_experts", "expert_used_count", CL_JSON_KIND_INT, false, EXPERTS, false},
     {"moe_intermediate_size", "expert_feed_forward_length", CL_JSON_KIND_INT, false, EXPERTS, false},
     {"shared_expert_intermediate_size", "expert_shared_feed_forward_length", CL_JSON_KIND_INT, false, EXPERTS, false},
     {"shared_intermediate_size", "expert_shared_feed_forward_length", CL_JSON_KIND_INT, false, EXPERTS, false},
@@ -301,6 +330,8 @@ static const struct field {
     {"n_group", "expert_group_count", CL_JSON_KIND_INT, false, EXPERTS, false},
     {"topk_group", "expert_group_used_count", CL_JSON_KIND_INT, false, EXPERTS, false},
     {"routed_scaling_factor", "expert_weights_scale", CL_JSON_KIND_NUMBER, false, EXPERTS, false},
+    {"num_kv_shared_layers", "attention.shared_kv_layers", CL_JSON_KIND_INT, false, UNLIKE_LAYERS, false},
+    {"hidden_size_per_layer_input", "embedding_length_per_layer_input", CL_JSON_KIND_INT, false, UNLIKE_LAYERS, false},
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
@@ -336,13 +367,16 @@ static const char *key_of(const cl_hf_config *c, char key[96], const char *suffi
     return key;
 }
 
+/* A number as metadata keep it, or 0 with an error. */
+static uint32_t checked(cl_hf_config *c, const char *name, json_int_t n) {
+    if (n >= 0 && n <= UINT32_MAX) return (uint32_t)n;
+    cl_json_doc_fail(&c->doc, CL_ERR_FORMAT, "%s%s is %lld; 0 to %u are allowed", c->where, name, (long long)n, UINT32_MAX);
+    return 0;
+}
+
 static void put_int(cl_hf_config *c, cl_model_file *file, const char *name, const char *suffix, const json_t *value) {
     char key[96];
-    const json_int_t n = json_integer_value(value);
-    if (n < 0 || n > UINT32_MAX)
-        cl_json_doc_fail(&c->doc, CL_ERR_FORMAT, "%s%s is %lld; 0 to %u are allowed", c->where, name, (long long)n, UINT32_MAX);
-    else
-        cl_meta_put_u32(file, key_of(c, key, suffix), (uint32_t)n);
+    cl_meta_put_u32(file, key_of(c, key, suffix), checked(c, name, json_integer_value(value)));
 }
 
 static void put_number(const cl_hf_config *c, cl_model_file *file, const char *suffix, double value) {
@@ -356,12 +390,13 @@ static void put_number(const cl_hf_config *c, cl_model_file *file, const char *s
 static const struct {
     const char *name;
     bool supported;
+    const char *word; /* that is supported, too */
 } flags[] = {
-    {"attention_bias", false},
-    {"mlp_bias", false},
-    {"use_sliding_window", false},
-    {"is_causal", true},
-    {"use_bidirectional_attention", false},
+    {"attention_bias", false, NULL},
+    {"mlp_bias", false, NULL},
+    {"use_sliding_window", false, NULL},
+    {"is_causal", true, NULL},
+    {"use_bidirectional_attention", false, "vision"}, /* which concerns images alone */
 };
 
 /* Whether the class has biases where this field says so. */
@@ -383,11 +418,17 @@ static void read_biases(cl_hf_config *c, cl_model_file *file, const hf_class *cl
 
 static void refuse_flags(cl_hf_config *c, const hf_class *class, const json_t *object, const char *where) {
     static const char *const words[] = {"false", "true"};
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (!is_bias_field(class, flags[i].name) &&
-            cl_json_doc_bool(&c->doc, object, where, flags[i].name, flags[i].supported) != flags[i].supported)
-            cl_json_doc_fail(&c->doc, CL_ERR_UNSUPPORTED, "%s%s is %s; only %s is supported", where, flags[i].name,
-                             words[!flags[i].supported], words[flags[i].supported]);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        const char *name = flags[i].name, *supported = words[flags[i].supported];
+        const char *word = flags[i].word ? json_string_value(json_object_get(object, name)) : NULL;
+        if (is_bias_field(class, name) || (word && strcmp(word, flags[i].word) == 0)) continue;
+        if (word)
+            cl_json_doc_fail(&c->doc, CL_ERR_UNSUPPORTED, "%s%s is \"%.20s\"; only %s and \"%s\" are supported", where, name,
+                             word, supported, flags[i].word);
+        else if (cl_json_doc_bool(&c->doc, object, where, name, flags[i].supported) != flags[i].supported)
+            cl_json_doc_fail(&c->doc, CL_ERR_UNSUPPORTED, "%s%s is %s; only %s is supported", where, name,
+                             words[!flags[i].supported], supported);
+    }
     cl_hf_read_quant(&c->doc, object, where, &c->quant);
 }
 
@@ -458,7 +499,7 @@ static void read_llama3(cl_hf_config *c, const rope_fields *f, double factor) {
 
 /* The dimensions of a head; 0: not known. */
 static int32_t head_size(const cl_hf_config *c) {
-    const json_int_t given = json_integer_value(json_object_get(c->text, "head_dim"));
+    const json_int_t given = c->head_dim ? c->head_dim : json_integer_value(json_object_get(c->text, "head_dim"));
     const json_int_t heads = json_integer_value(json_object_get(c->text, "num_attention_heads"));
     const json_int_t size = given > 0 ? given : heads > 0 ? c->n_embd / heads : 0;
     return size > 0 && size <= 4096 ? (int32_t)size : 0; /* params.c refuses 0 with a message */
@@ -507,16 +548,22 @@ static void read_longrope(cl_hf_config *c, cl_model_file *file, const rope_field
     put_number(c, file, "rope.scaling.magnitude", magnitude);
 }
 
-/* The kinds of scaling, and older names of theirs. "dynamic" changes nothing within the trained context, unless it has an
- * alpha. */
-typedef enum scaling { DEFAULT, LINEAR, LLAMA3, YARN, LONGROPE, DYNAMIC } scaling;
+/* The kinds of scaling, and older names of theirs. "proportional" rotates a part of the pairs of the whole head. "dynamic"
+ * changes nothing within the trained context, unless it has an alpha. */
+typedef enum scaling { DEFAULT, LINEAR, LLAMA3, YARN, LONGROPE, PROPORTIONAL, DYNAMIC } scaling;
 
 static bool find_scaling(cl_hf_config *c, const hf_class *class, const rope_fields *f, scaling *kind) {
     static const struct {
         const char *name;
         scaling kind;
-    } names[] = {{"default", DEFAULT},   {"linear", LINEAR}, {"llama3", LLAMA3},  {"yarn", YARN},
-                 {"longrope", LONGROPE}, {"su", LONGROPE},   {"dynamic", DYNAMIC}};
+    } names[] = {{"default", DEFAULT},
+                 {"linear", LINEAR},
+                 {"llama3", LLAMA3},
+                 {"yarn", YARN},
+                 {"longrope", LONGROPE},
+                 {"su", LONGROPE},
+                 {"proportional", PROPORTIONAL},
+                 {"dynamic", DYNAMIC}};
     cl_json_doc *doc = &c->doc;
     cl_str type = cl_json_doc_string(doc, f->object, f->where, "rope_type");
     if (type.size == 0) type = cl_json_doc_string(doc, f->object, f->where, "type");
@@ -528,8 +575,8 @@ static bool find_scaling(cl_hf_config *c, const hf_class *class, const rope_fiel
         return true;
     }
     cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED,
-                     "%srope_type is \"%.40s\"; supported: default, linear, llama3, yarn, longrope, dynamic", f->where,
-                     type.data);
+                     "%srope_type is \"%.40s\"; supported: default, linear, llama3, yarn, longrope, proportional, dynamic",
+                     f->where, type.data);
     return false;
 }
 
@@ -548,12 +595,13 @@ static void read_scaling(cl_hf_config *c, const hf_class *class, cl_model_file *
         (void)cl_json_doc_field(doc, f->object, f->where, "factor", CL_JSON_KIND_NUMBER, true);
     if (factor == 0 && trained > 0) factor = n_ctx / trained;
     const double alpha = kind == DYNAMIC ? cl_json_doc_number(doc, f->object, f->where, "alpha", 0) : 0;
-    const int32_t d = head_size(c);
+    const int32_t d = c->head_dim;
     if (alpha > 0 && d > 2) c->rope_base *= pow(alpha, (double)d / (d - 2));
     if (kind == LINEAR) put_number(c, file, "rope.scaling.factor", factor);
     if (kind == LLAMA3) read_llama3(c, f, factor);
     if (kind == YARN) read_yarn(c, file, f, factor);
     if (kind == LONGROPE) read_longrope(c, file, f, factor, trained);
+    if (kind == PROPORTIONAL) c->proportional_factor = cl_json_doc_number(doc, f->object, f->where, "factor", 1);
 }
 
 /* Newer files have all of it in rope_parameters; if that lacks rope_theta, the one beside it applies. */
@@ -572,14 +620,16 @@ static void read_rope(cl_hf_config *c, cl_model_file *file, const hf_class *clas
     }
     if (!newer) f = rope_in(c, c->text, c->where, "rope_scaling", false);
     c->rope_base = cl_json_doc_number(doc, c->text, c->where, "rope_theta", class->rope_base);
+    c->head_dim = head_size(c);
     if (newer) c->rope_base = cl_json_doc_number(doc, f.object, f.where, "rope_theta", c->rope_base);
     read_scaling(c, class, file, &f);
     put_number(c, file, "rope.freq_base", c->rope_base);
     double part = partial_rotation(c, class, c->text, c->where, class->partial > 0 ? class->partial : 1);
     part = partial_rotation(c, class, f.object, f.where, part);
-    c->n_rot = (int32_t)(head_size(c) * part);
+    c->n_rot = (int32_t)(c->head_dim * part);
     char key[96];
-    if (part < 1) cl_meta_put_u32(file, key_of(c, key, "rope.dimension_count"), (uint32_t)c->n_rot);
+    if (part < 1 && c->proportional_factor == 0)
+        cl_meta_put_u32(file, key_of(c, key, "rope.dimension_count"), (uint32_t)c->n_rot);
 }
 
 /* ---- Windows ---- */
@@ -603,6 +653,68 @@ static void read_layer_types(cl_hf_config *c, cl_model_file *file, bool windows)
                              "%slayer_types[%zu] is \"sliding_attention\", which is not supported in this architecture",
                              c->where, i);
         if (has) has[i] = sliding;
+    }
+}
+
+/* ---- Layers that differ ---- */
+
+/* The value of a layer's own field, or of the model's, such as "head_dim". */
+static json_int_t layer_field(cl_hf_config *c, int32_t layer, bool full, const char *name, const char *global_name) {
+    char index[12], where[64];
+    const json_t *all = json_object_get(c->text, "per_layer_config"), *value = NULL;
+    (void)snprintf(index, sizeof index, "%d", layer);
+    (void)snprintf(where, sizeof where, "%.20sper_layer_config.%s.", c->where, index);
+    if (all)
+        value = cl_json_doc_field(&c->doc, json_object_get(all, index), where, name, CL_JSON_KIND_INT, false);
+    else if (full && global_name)
+        value = cl_json_doc_field(&c->doc, c->text, c->where, global_name, CL_JSON_KIND_INT, false);
+    return json_integer_value(value ? value : json_object_get(c->text, name));
+}
+
+/* Only fields that layer_field reads may differ between layers. */
+static void check_layer_fields(cl_hf_config *c) {
+    const char *index, *name;
+    json_t *layer, *value;
+    json_object_foreach(json_object_get(c->text, "per_layer_config"), index, layer) json_object_foreach(layer, name, value) {
+        if (strcmp(name, "head_dim") != 0 && strcmp(name, "num_key_value_heads") != 0)
+            cl_json_doc_fail(&c->doc, CL_ERR_UNSUPPORTED, "%sper_layer_config.%.10s.%.40s: layers may not differ in it",
+                             c->where, index, name);
+    }
+}
+
+/* The heads and the feed-forward block of each layer. Newer files list what differs; older ones have fields for all layers
+ * without a window. */
+static void read_unlike_layers(cl_hf_config *c, cl_model_file *file) {
+    cl_json_doc *doc = &c->doc;
+    char key[96];
+    const json_t *types = cl_json_doc_field(doc, c->text, c->where, "layer_types", CL_JSON_KIND_ARRAY, true);
+    const size_t n = json_array_size(types);
+    const json_int_t n_layers = json_integer_value(json_object_get(c->text, "num_hidden_layers"));
+    static const char N_FF[] = "intermediate_size", HEAD_DIM[] = "head_dim", KV_HEADS[] = "num_key_value_heads",
+                      SHARED[] = "num_kv_shared_layers";
+    const json_int_t n_shared = checked(c, SHARED, json_integer_value(json_object_get(c->text, SHARED)));
+    const json_int_t n_ff = checked(c, N_FF, json_integer_value(json_object_get(c->text, N_FF)));
+    const bool wide = cl_json_doc_bool(doc, c->text, c->where, "use_double_wide_mlp", false);
+    const bool same = cl_json_doc_bool(doc, c->text, c->where, "attention_k_eq_v", false);
+    cl_meta_put_bool(file, key_of(c, key, "attention.values_are_keys"), same);
+    (void)cl_json_doc_field(doc, c->text, c->where, "per_layer_config", CL_JSON_KIND_OBJECT, false);
+    check_layer_fields(c);
+    if (types && (json_int_t)n != n_layers)
+        cl_json_doc_fail(doc, CL_ERR_FORMAT, "%slayer_types has %zu entries, but num_hidden_layers is %lld", c->where, n,
+                         (long long)n_layers);
+    uint32_t *kv_heads = cl_meta_put_array(file, key_of(c, key, "attention.head_count_kv"), CL_META_U32, n);
+    uint32_t *head_dims = cl_meta_put_array(file, key_of(c, key, "attention.key_length"), CL_META_U32, n);
+    uint32_t *n_ffs = cl_meta_put_array(file, key_of(c, key, "feed_forward_length"), CL_META_U32, n);
+    for (size_t i = 0; kv_heads && head_dims && n_ffs && i < n; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        const bool full = type && strcmp(type, "full_attention") == 0;
+        head_dims[i] = checked(c, HEAD_DIM, layer_field(c, (int32_t)i, full, HEAD_DIM, "global_head_dim"));
+        kv_heads[i] =
+            checked(c, KV_HEADS, layer_field(c, (int32_t)i, full, KV_HEADS, same ? "num_global_key_value_heads" : NULL));
+        n_ffs[i] = checked(c, N_FF, n_ff * (wide && (json_int_t)i >= (json_int_t)n - n_shared ? 2 : 1));
+        if (full && head_dims[i] <= 4096) c->head_dim = (int32_t)head_dims[i];
+        if (i == n - 1 && !full) /* Transformers would make it one */
+            cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%slayer_types[%zu] must be \"full_attention\"", c->where, i);
     }
 }
 
@@ -699,8 +811,7 @@ static const char *needs_of(const char *name) {
         {"ModernBert", "attention in both directions, as an encoder does"},
         {"NomicBert", "attention in both directions, as an encoder does"},
         {"T5", "an encoder beside the decoder"},
-        {"Gemma3n", "layers whose attention has unlike shapes"},
-        {"Gemma4", "layers whose attention has unlike shapes"},
+        {"Gemma3n", "several states of each token (AltUp)"},
         {"Phimoe", "a mixture of experts of a form of its own"},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -783,19 +894,27 @@ static void read_tokens(cl_hf_config *c) {
     }
 }
 
-/* Whether another field of the file says the same. */
-static bool is_replaced(const cl_hf_config *c, const char *name) {
+/* Whether another field of the file says the same, or the field is read layer by layer. */
+static bool is_replaced(const cl_hf_config *c, const hf_class *class, const char *name) {
+    static const char of_layers[] = "head_dim num_key_value_heads intermediate_size";
+    if (class->reads & UNLIKE_LAYERS && cl_str_is_one_of(cl_str_of(name), of_layers)) return true;
     const json_t *rope = json_object_get(c->text, "rope_parameters");
     if (strcmp(name, "rope_local_base_freq") == 0) return json_object_get(rope, "sliding_attention");
     return strcmp(name, "sliding_window_pattern") == 0 && json_is_array(json_object_get(c->text, "layer_types"));
 }
 
+/* Whether the model has experts; classes that may do without them say so. */
+static bool has_experts(cl_hf_config *c, const hf_class *class) {
+    return class->reads & EXPERTS && cl_json_doc_bool(&c->doc, c->text, c->where, "enable_moe_block", true);
+}
+
 static void read_fields(cl_hf_config *c, cl_model_file *file, const hf_class *class) {
     cl_json_doc *doc = &c->doc;
+    const bool experts = has_experts(c, class);
     for (int i = 0; i < N_FIELDS; i++) {
         const struct field *f = &fields[i];
         const bool required = f->required || (class->own_head_dim && strcmp(f->name, "head_dim") == 0);
-        if (f->group & ~class->reads || is_replaced(c, f->name)) continue;
+        if (f->group & ~class->reads || (f->group == EXPERTS && !experts) || is_replaced(c, class, f->name)) continue;
         const json_t *value = cl_json_doc_field(doc, c->text, c->where, f->name, f->kind, required);
         if (!value && f->none) put_number(c, file, f->key, 0);
         if (value && f->kind == CL_JSON_KIND_INT) put_int(c, file, f->name, f->key, value);
@@ -834,10 +953,11 @@ cl_status cl_hf_read_config(const char *folder, cl_model_file *file, cl_hf_confi
     read_fields(c, file, class);
     refuse(c, class);
     read_biases(c, file, class);
+    if (class->reads & UNLIKE_LAYERS) read_unlike_layers(c, file);
     read_rope(c, file, class);
     read_layer_types(c, file, class->reads & LAYER_KINDS);
     if (class->reads & PLAIN_LAYERS) read_plain_layers(c, file);
-    if (class->reads & EXPERTS) read_experts(c, file);
+    if (has_experts(c, class)) read_experts(c, file);
     if (doc->status == CL_OK) read_tokens(c);
     return doc->status;
 }

@@ -23,7 +23,13 @@ enum { N_PREFIXES = sizeof prefixes / sizeof *prefixes };
 
 static const char HEAD[] = "lm_head.weight", HEAD_OF_TEXT[] = "language_model.lm_head.weight";
 static const part whole[] = {
-    {"embed_tokens.weight", "token_embd.weight"}, {"norm.weight", "output_norm.weight"}, {"norm.bias", "output_norm.bias"}};
+    {"embed_tokens.weight", "token_embd.weight"},
+    {"norm.weight", "output_norm.weight"},
+    {"norm.bias", "output_norm.bias"},
+    {"embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
+    {"per_layer_model_projection.weight", "per_layer_model_proj.weight"},
+    {"per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
+};
 
 /* Names after "layers.N." and after "blk.N.". */
 static const part layer[] = {
@@ -65,7 +71,21 @@ static const struct {
     const char *archs; /* separated by spaces */
     part parts[9];
 } dialects[] = {
-    {"gemma2 gemma3",
+    {"gemma4",
+     {{"per_layer_input_gate.weight", "inp_gate.weight"},
+      {"per_layer_projection.weight", "proj.weight"},
+      {"post_per_layer_input_norm.weight", "post_norm.weight"},
+      {"layer_scalar", "layer_output_scale.weight"}}},
+    {"gemma4",
+     {{"router.proj.weight", "ffn_gate_inp.weight"},
+      {"router.scale", "ffn_gate_inp.scale"},
+      {"router.per_expert_scale", "ffn_down_exps.scale"},
+      {"experts.gate_up_proj", "ffn_gate_up_exps.weight"},
+      {"experts.down_proj", "ffn_down_exps.weight"},
+      {"pre_feedforward_layernorm_2.weight", "pre_ffw_norm_2.weight"},
+      {"post_feedforward_layernorm_1.weight", "post_ffw_norm_1.weight"},
+      {"post_feedforward_layernorm_2.weight", "post_ffw_norm_2.weight"}}},
+    {"gemma2 gemma3 gemma4",
      {{"post_attention_layernorm.weight", "post_attention_norm.weight"},
       {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
       {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"}}},
@@ -368,6 +388,15 @@ static cl_status add_rope_factors(const cl_hf_config *c, cl_model_file *file, cl
     return add_tensor(file, "rope_freqs.weight", &t, error);
 }
 
+/* The pairs behind those that are rotated turn by nothing, which a divisor beyond all positions says. */
+static cl_status add_proportional(const cl_hf_config *c, cl_model_file *file, cl_error *error) {
+    cl_tensor t = {.name = cl_str_of("rope_scaling")};
+    float *factors = new_vector(file, &t, c->head_dim / 2, error);
+    if (!factors) return CL_ERR_NOMEM;
+    for (int32_t i = 0; i < c->head_dim / 2; i++) factors[i] = i < c->n_rot / 2 ? (float)c->proportional_factor : 1e30f;
+    return add_tensor(file, "rope_freqs.weight", &t, error);
+}
+
 /* longrope's divisors. */
 static cl_status add_divisors(cl_model_file *file, const char *name, const json_t *list, cl_error *error) {
     cl_tensor t = {.name = cl_str_of("rope_scaling")};
@@ -469,6 +498,7 @@ static cl_status add_stored(const cl_hf_config *c, const cl_hf_stored *stored, c
             status = add_named(c, &made, file, error);
     }
     if (status == CL_OK && c->rope_factor > 0 && c->n_rot > 0) status = add_rope_factors(c, file, error);
+    if (status == CL_OK && c->proportional_factor > 0 && c->head_dim > 1) status = add_proportional(c, file, error);
     if (status == CL_OK && c->long_divisors) status = add_divisors(file, "rope_factors_long.weight", c->long_divisors, error);
     if (status == CL_OK && c->long_divisors) status = add_divisors(file, "rope_factors_short.weight", c->short_divisors, error);
     return status == CL_OK ? check_head(c, file, error) : status;

@@ -214,6 +214,13 @@ bool cl_model_file_get_u64(const cl_model_file *file, const char *key, uint64_t 
     return true;
 }
 
+bool cl_model_file_get_u64_at(const cl_model_file *file, const char *key, size_t i, uint64_t *value) {
+    const cl_meta_key *k = find_key(file, key);
+    int64_t number;
+    if (!k || k->type != CL_META_ARRAY) return cl_model_file_get_u64(file, key, value);
+    return i < k->n && load_integer(k->elem, k->raw + i * cl_meta_size(k->elem), &number, value) && number >= 0;
+}
+
 bool cl_model_file_get_f64(const cl_model_file *file, const char *key, double *value) {
     const cl_meta_key *k = find_key(file, key);
     const unsigned char *raw;

@@ -7,6 +7,7 @@
  *   ARCH.embeddings_only         bool: there is no output matrix
  *   ARCH.biases                  the biases that there are: 1 of Q, K and V, 2 of attention's output, 4 of the feed-forward
  *                                block, 8 of norms, 16 of experts, 32 of the router's choice, added up
+ *   ARCH.attention.values_are_keys  bool: layers without a window have no matrix of V
  *   ARCH.rope.layers             bool [n_layers]: which layers are rotated
  *   ARCH.rope.scaling.magnitude  a number: multiplies cosine and sine, all included
  *   ARCH.rope.scaling.yarn_whole_pairs  bool: YaRN's ramp begins and ends at whole pairs
@@ -132,6 +133,8 @@ bool cl_model_file_get_u64(const cl_model_file *file, const char *key, uint64_t 
 bool cl_model_file_get_f64(const cl_model_file *file, const char *key, double *value);
 bool cl_model_file_get_bool(const cl_model_file *file, const char *key, bool *value);
 bool cl_model_file_get_string(const cl_model_file *file, const char *key, cl_str *value);
+/* The i-th integer of an array, or the only one for any i. */
+bool cl_model_file_get_u64_at(const cl_model_file *file, const char *key, size_t i, uint64_t *value);
 
 /*
  * An array's element type and number of elements; false if the key is absent or not an array. *data: the elements, unaligned,

@@ -12,6 +12,8 @@
     { "vision tower", "v. vision_tower. model.vision_tower." }
 #define PROJECTOR                                                                                                              \
     { "projector", "mm. multi_modal_projector. model.multi_modal_projector." }
+#define GEMMA_TOWERS                                                                                                           \
+    { "towers of images and sound", "model.vision_tower. model.embed_vision. model.audio_tower. model.embed_audio." }
 #define NEXT_TOKEN                                                                                                             \
     { "next-token layers", "mtp. model.mtp. model.mtp_layers." }
 
@@ -69,6 +71,24 @@ static const cl_arch table[] = {
      .window_unscaled = true,
      .wide_scale_layers = 62,
      .left_out = {VISION, PROJECTOR}},
+    {.name = "gemma4",
+     .rope_halves = true,
+     .qk_norm = CL_QK_NORM_HEAD,
+     .v_norm = true,
+     .values_may_be_keys = true,
+     .norm_place = CL_NORM_AROUND,
+     .ffn = CL_FFN_GEGLU,
+     .embedding_root = true,
+     .experts = true,
+     .experts_beside = true,
+     .normalised = true,
+     .layer_scale = true,
+     .windows = true,
+     .full_every = 6,
+     .window_rope_base = 10000,
+     .window_unscaled = true,
+     .score_scale = 1,
+     .left_out = {GEMMA_TOWERS}},
     {.name = "phi3", .rope_halves = true, .fused_gate = true, .windows = true},
     {.name = "granite", MAYBE_BIASED, .logit_scale = CL_LOGIT_SCALE_DIVISOR},
     {.name = "granitemoe", MAYBE_BIASED, .logit_scale = CL_LOGIT_SCALE_DIVISOR, .experts = true, .normalised = true},
@@ -162,7 +182,7 @@ static const struct {
      "attention in both directions, as an encoder does"},
     {"t5", "an encoder beside the decoder"},
     {"clip", "a vision tower, and has no model of text"},
-    {"gemma3n gemma4", "layers whose attention has unlike shapes"},
+    {"gemma3n", "several states of each token (AltUp)"},
     {"llama4 qwen3vlmoe phimoe deepseek dots1 bailingmoe bailingmoe2 hunyuan-moe minimax-m2 exaone-moe grok dbrx arctic",
      "a mixture of experts of a form of its own"},
 };

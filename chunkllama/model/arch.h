@@ -65,6 +65,10 @@ typedef struct cl_arch {
     bool embedding_root;  /* embeddings are multiplied by sqrt(n_embd) */
     bool windows;         /* layers may have a sliding window */
     bool sinks;           /* heads have a sink logit */
+    bool v_norm;          /* the heads of V are normed, without weights */
+    bool layer_scale;     /* x may be multiplied by a number at the end of a layer */
+    /* Layers without a window may lack the matrix of V, which is then what K is before its norm. */
+    bool values_may_be_keys;
     cl_norm_kind norm;
     cl_norm_place norm_place;
     cl_qk_norm qk_norm;
@@ -77,6 +81,7 @@ typedef struct cl_arch {
     int32_t plain_every;    /* every plain_every-th layer is not rotated if the file does not list them; 0: all are */
     bool plain_full;        /* if there are windows, layers without one are not rotated */
     bool experts;           /* files may have experts */
+    bool experts_beside;    /* they are beside a dense block; each of the two, and the router, norms x in its own way */
     cl_scoring scoring;     /* of the router, if the file does not say it, as the next one */
     bool normalised;        /* weights of experts are divided by their sum */
     bool shared_router;     /* a matrix of its own makes the weight of the shared expert, which is 1 otherwise */
@@ -84,6 +89,7 @@ typedef struct cl_arch {
     bool window_unscaled;   /* the rotation of layers with a window is not scaled */
     int32_t default_window; /* if the file has none */
     float default_score_softcap, default_logit_softcap;
+    float score_scale; /* multiplies attention scores if the file does not say it; 0: 1 / sqrt(head_dim) */
 
     /* Every full_every-th layer has no window if the file does not list them; 0: all layers have one. */
     int32_t full_every;

@@ -19,6 +19,8 @@ enum { MICROBATCH = 512 };
 
 /* ---- Creation ---- */
 
+static int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
+
 static float *new_floats(size_t rows, size_t columns) {
     return aligned_alloc(64, (rows * columns * sizeof(float) + 63) / 64 * 64);
 }
@@ -27,10 +29,11 @@ static float *new_floats(size_t rows, size_t columns) {
 static bool create_angles(cl_forward *f, int rope, int64_t n_ctx) {
     if (rope == CL_ROPE_NONE || f->cos_sin[rope]) return true;
     const cl_model_params *p = &f->m->params;
-    f->cos_sin[rope] = new_floats((size_t)f->max_rows, (size_t)p->n_rot);
-    double *frequency = f->frequency[rope] = malloc((size_t)p->n_rot / 2 * sizeof *frequency);
+    const int32_t n_rot = p->rope[rope].n_rot;
+    f->cos_sin[rope] = new_floats((size_t)f->max_rows, (size_t)n_rot);
+    double *frequency = f->frequency[rope] = malloc((size_t)n_rot / 2 * sizeof *frequency);
     if (!f->cos_sin[rope] || !frequency) return false;
-    for (int32_t i = 0; i < p->n_rot / 2; i++) frequency[i] = cl_rope_frequency(&p->rope[rope], p->n_rot, i, n_ctx);
+    for (int32_t i = 0; i < n_rot / 2; i++) frequency[i] = cl_rope_frequency(&p->rope[rope], i, n_ctx);
     return true;
 }
 
@@ -43,11 +46,23 @@ static cl_linear_activate *activation(const cl_model *m) {
     }
 }
 
-/* The widest feed-forward block of a layer; 1 if all layers have experts alone. */
-static int32_t widest_ffn(const cl_model_params *p) {
-    int32_t widest = 1;
-    for (int32_t i = 0; i < p->n_layers; i++) widest = cl_n_ff_of(p, i) > widest ? cl_n_ff_of(p, i) : widest;
-    return widest;
+/* Allocate what layers need that have embeddings of their own. */
+static bool create_layer_embd(cl_forward *f) {
+    const cl_model_params *p = &f->m->params;
+    const size_t n = (size_t)p->n_layers * (size_t)p->n_layer_embd;
+    if (n == 0) return true;
+    f->layer_embd = new_floats((size_t)f->max_rows, n);
+    f->token_embd = new_floats((size_t)ca_pool_size(f->pool), n);
+    return f->layer_embd && f->token_embd;
+}
+
+static bool create_ones(cl_forward *f) {
+    const cl_model_params *p = &f->m->params;
+    if (!p->arch->v_norm) return true;
+    const int32_t n = cl_most(p->head_dim, p->n_layers);
+    f->ones = new_floats(1, (size_t)n);
+    for (int32_t i = 0; f->ones && i < n; i++) f->ones[i] = 1;
+    return f->ones;
 }
 
 /* Allocate what only some models need. */
@@ -58,6 +73,8 @@ static bool create_extras(cl_forward *f, size_t n_microbatch, int64_t n_ctx) {
     if (has_experts) f->moe = cl_moe_create(f->m, f->pool, (int32_t)n_microbatch, f->activate);
     if (p->query_beta > 0) f->query_scale = new_floats((size_t)f->max_rows, 1);
     bool made = (f->aside || !p->arch->parallel) && (f->moe || !has_experts) && (f->query_scale || p->query_beta == 0);
+    if (has_experts && p->arch->experts_beside) made &= (f->beside = new_floats(n_microbatch, (size_t)p->n_embd)) != NULL;
+    made = made && create_layer_embd(f) && create_ones(f);
     for (int32_t i = 0; i < p->n_layers && made; i++) made = create_angles(f, cl_rope_of(p, i), n_ctx);
     return made;
 }
@@ -70,28 +87,31 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
     if (!f) return cl_fail(error, CL_ERR_NOMEM, "no memory for the forward pass");
     const cl_model_params *p = &m->params;
     const size_t rows = (size_t)max_rows, n_microbatch = max_rows < MICROBATCH ? rows : MICROBATCH;
-    const int32_t n_ff = widest_ffn(p);
     f->m = m;
     f->cache = cache;
     f->pool = pool;
     f->max_rows = max_rows;
-    f->n_q = p->n_heads * p->head_dim;
-    f->n_kv = p->n_kv_heads * p->head_dim;
+    int32_t n_q = 0, n_kv = 0, n_h = larger(p->n_layer_embd, 1);
+    for (int32_t i = 0; i < p->n_layers; i++) {
+        n_q = larger(n_q, cl_n_q(p, i));
+        n_kv = larger(n_kv, cl_n_kv(p, i));
+        n_h = larger(n_h, p->n_ff[i]);
+    }
     f->x = new_floats(rows, (size_t)p->n_embd);
-    f->q = new_floats(rows, (size_t)f->n_q);
-    f->k = new_floats(rows, (size_t)f->n_kv);
-    f->v = new_floats(rows, (size_t)f->n_kv);
-    f->attended = new_floats(rows, (size_t)f->n_q);
+    f->q = new_floats(rows, (size_t)n_q);
+    f->k = new_floats(rows, (size_t)n_kv);
+    f->v = new_floats(rows, (size_t)n_kv);
+    f->attended = new_floats(rows, (size_t)n_q);
     f->branch = new_floats(n_microbatch, (size_t)p->n_embd);
-    f->h = new_floats(n_microbatch, (size_t)n_ff);
+    f->h = new_floats(n_microbatch, (size_t)n_h);
     f->kept = malloc(rows * sizeof *f->kept);
     f->rope = p->rope_halves ? m->kernels->row_ops.rope_halves : m->kernels->row_ops.rope;
     f->norm = p->arch->norm == CL_NORM_RMS ? m->kernels->row_ops.rms_norm : m->kernels->row_ops.layer_norm;
     f->activate = activation(m);
     const bool extras = create_extras(f, n_microbatch, n_ctx);
-    const int32_t widest = p->n_embd > f->n_q ? p->n_embd : f->n_q;
+    const int32_t widest = larger(p->n_embd, n_q);
     f->in = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_microbatch, widest, ca_pool_size(pool));
-    f->in_h = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_microbatch, n_ff, ca_pool_size(pool));
+    f->in_h = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_microbatch, n_h, ca_pool_size(pool));
     if (!f->x || !f->q || !f->k || !f->v || !f->attended || !f->branch || !f->h || !f->kept || !extras || !f->in || !f->in_h) {
         cl_forward_free(&f);
         return cl_fail(error, CL_ERR_NOMEM, "no memory for steps of %d rows; use smaller steps", max_rows);
@@ -103,7 +123,8 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
 void cl_forward_free(cl_forward **forward_) {
     cl_forward *f = *forward_;
     if (!f) return;
-    float *const buffers[] = {f->x, f->q, f->k, f->v, f->attended, f->branch, f->aside, f->h, f->query_scale};
+    float *const buffers[] = {f->x,      f->q, f->k,           f->v,          f->attended,   f->branch, f->aside,
+                              f->beside, f->h, f->query_scale, f->layer_embd, f->token_embd, f->ones};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]);
     for (int i = 0; i < CL_N_ROPES; i++) {
         free(f->cos_sin[i]);
@@ -123,17 +144,19 @@ void cl_forward_free(cl_forward **forward_) {
 static void before_attention(cl_microbatch *p, int32_t layer) {
     cl_forward *f = p->f;
     const cl_layer_weights *l = &f->m->weights.layers[layer];
+    const int32_t n_q = cl_n_q(&f->m->params, layer), n_kv = cl_n_kv(&f->m->params, layer);
+    const int n = l->v.n_out ? 3 : l->k.n_out ? 2 : 1;
     p->layer = layer;
     const cl_linear_product products[] = {
-        {&l->q, cl_row_of(f->q, p->first, f->n_q), (size_t)f->n_q},
-        {&l->k, cl_row_of(f->k, p->first, f->n_kv), (size_t)f->n_kv},
-        {&l->v, cl_row_of(f->v, p->first, f->n_kv), (size_t)f->n_kv},
+        {&l->q, cl_row_of(f->q, p->first, n_q), (size_t)n_q},
+        {&l->k, cl_row_of(f->k, p->first, n_kv), (size_t)n_kv},
+        {&l->v, cl_row_of(f->v, p->first, n_kv), (size_t)n_kv},
     };
     if (f->m->params.arch->qk_norm == CL_QK_NORM_ALL) {
-        cl_linear_apply(f->in, products, 3, NULL, f->pool);
+        cl_linear_apply(f->in, products, n, NULL, f->pool);
         cl_rows_finish_whole_qkv(p);
     } else {
-        cl_linear_apply(f->in, products, 3, &(cl_linear_finish){cl_rows_finish_qkv, p, cl_rows_qkv_unit(p)}, f->pool);
+        cl_linear_apply(f->in, products, n, &(cl_linear_finish){cl_rows_finish_qkv, p, cl_rows_qkv_unit(p)}, f->pool);
     }
 }
 
@@ -142,6 +165,28 @@ static void multiply(cl_forward *f, const cl_linear_input *in, const cl_linear *
     cl_bias of = {f, bias, y, w->n_out};
     cl_linear_apply(in, &(cl_linear_product){w, y, (size_t)w->n_out}, 1,
                     bias ? &(cl_linear_finish){cl_rows_add_bias, &of, 0} : NULL, f->pool);
+}
+
+/* The layers' own embeddings, from the embeddings x. */
+static void embed_layers(cl_microbatch *p) {
+    cl_forward *f = p->f;
+    const int32_t n_embd = f->m->params.n_embd;
+    if (!f->layer_embd) return;
+    cl_linear_set(f->in, cl_row_of(f->x, p->first, n_embd), (size_t)n_embd, p->n, n_embd);
+    cl_linear_prepare(f->in, f->pool);
+    const cl_linear *proj = &f->m->weights.layer_embd_proj;
+    multiply(f, f->in, proj, NULL, cl_row_of(f->layer_embd, p->first, proj->n_out));
+    cl_rows_embed_layers(p);
+}
+
+/* From x to x plus what the layer's own embedding adds, and to x normed for the next layer. */
+static void add_layer_embd(cl_microbatch *p, const cl_layer_weights *l) {
+    cl_forward *f = p->f;
+    if (!f->layer_embd) return;
+    multiply(f, f->in, &l->layer_embd_gate, NULL, f->h);
+    cl_rows_gate_layer_embd(p);
+    multiply(f, f->in_h, &l->layer_embd_up, NULL, f->branch);
+    cl_rows_add_layer_embd(p);
 }
 
 /* From the normed x to the activations that `down` multiplies. */
@@ -159,25 +204,31 @@ static void activate(cl_microbatch *p, const cl_layer_weights *l) {
 /* From the normed x, which is in `branch`, to the output of the feed-forward block, of experts or of both. */
 static void feed_forward(cl_microbatch *p, const cl_layer_weights *l) {
     cl_forward *f = p->f;
-    if (l->experts.n) cl_moe_route(f->moe, l, f->in, f->branch, p->n);
+    const bool beside = l->experts.norm.scale;
+    float *of_experts = beside ? f->beside : f->branch;
+    if (l->experts.n) cl_moe_route(f->moe, l, f->in, of_experts, p->n);
+    if (beside) cl_rows_norm_dense(p);
     if (l->down.data) {
         activate(p, l);
         multiply(f, f->in_h, &l->down, l->down_bias, f->branch);
     }
-    if (l->experts.n) cl_moe_apply(f->moe, f->branch);
+    if (l->experts.n) cl_moe_apply(f->moe, l->down.data && !beside, of_experts);
+    if (beside) cl_rows_add_beside(p);
 }
 
 /* From the output of attention through the rest of a layer to x, and to x normed for what follows. */
 static void after_attention(cl_microbatch *p, int32_t layer) {
     cl_forward *f = p->f;
     const cl_layer_weights *l = &f->m->weights.layers[layer];
+    const int32_t n_q = cl_n_q(&f->m->params, layer);
     p->layer = layer;
-    cl_linear_set(f->in, cl_row_of(f->attended, p->first, f->n_q), (size_t)f->n_q, p->n, f->n_q);
+    cl_linear_set(f->in, cl_row_of(f->attended, p->first, n_q), (size_t)n_q, p->n, n_q);
     cl_linear_prepare(f->in, f->pool);
     multiply(f, f->in, &l->o, l->o_bias, f->aside ? f->aside : f->branch);
     cl_rows_add_attention(p);
     feed_forward(p, l);
     cl_rows_add_ffn(p);
+    add_layer_embd(p, l);
 }
 
 /* From the normed x to logits, of all rows of a microbatch. */
@@ -188,11 +239,12 @@ static void output(cl_microbatch *p) {
 }
 
 static cl_status attend(cl_forward *f, int32_t layer, cl_error *error) {
-    const int32_t head_dim = f->m->params.head_dim;
-    const cattn_view q = {f->q, CATTN_F32, f->n_q, head_dim}, out = {f->attended, CATTN_F32, f->n_q, head_dim};
-    const cattn_view k = {f->k, CATTN_F32, f->n_kv, head_dim}, v = {f->v, CATTN_F32, f->n_kv, head_dim};
+    const cl_model_params *p = &f->m->params;
+    const int32_t head_dim = p->head_dim[layer], n_q = cl_n_q(p, layer), n_kv = cl_n_kv(p, layer);
+    const cattn_view q = {f->q, CATTN_F32, n_q, head_dim}, out = {f->attended, CATTN_F32, n_q, head_dim};
+    const cattn_view k = {f->k, CATTN_F32, n_kv, head_dim}, v = {f->v, CATTN_F32, n_kv, head_dim};
     cattn_error e;
-    cattn_status status = cattn_step_write(f->cache, layer, &k, &v, &e);
+    cattn_status status = cl_has_kv(p, layer) ? cattn_step_write(f->cache, layer, &k, &v, &e) : CATTN_OK;
     if (status == CATTN_OK) status = cattn_step_attend(f->cache, layer, &q, &out, NULL, &e);
     return status == CATTN_OK ? CL_OK : cl_fail(error, cl_kv_status(status), "attention of layer %d: %s", layer, e.message);
 }
@@ -202,7 +254,9 @@ static cl_status attend(cl_forward *f, int32_t layer, cl_error *error) {
  * Returns their number.
  */
 static int32_t keep_rows(cl_forward *f, const cl_forward_output *out) {
-    const int32_t n_embd = f->m->params.n_embd;
+    const cl_model_params *p = &f->m->params;
+    const int32_t n_embd = p->n_embd, n_q = cl_n_q(p, p->n_layers - 1);
+    const int32_t n_layer = p->n_layer_embd, n_layers = p->n_layers * n_layer;
     int32_t n = 0;
     for (int32_t i = 0, k = 0; i < out->n_logits || k < out->n_states; n++) {
         const int32_t logit_row = i < out->n_logits ? out->logit_rows[i] : f->max_rows;
@@ -212,7 +266,10 @@ static int32_t keep_rows(cl_forward *f, const cl_forward_output *out) {
         k += state_row == row;
         if (row == n) continue;
         memcpy(cl_row_of(f->x, n, n_embd), cl_row_of(f->x, row, n_embd), sizeof(float) * (size_t)n_embd);
-        memcpy(cl_row_of(f->attended, n, f->n_q), cl_row_of(f->attended, row, f->n_q), sizeof(float) * (size_t)f->n_q);
+        memcpy(cl_row_of(f->attended, n, n_q), cl_row_of(f->attended, row, n_q), sizeof(float) * (size_t)n_q);
+        if (f->layer_embd)
+            memcpy(cl_row_of(f->layer_embd, n + 1, n_layers) - n_layer, cl_row_of(f->layer_embd, row + 1, n_layers) - n_layer,
+                   sizeof(float) * (size_t)n_layer);
     }
     return n;
 }
@@ -278,6 +335,7 @@ cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *p
         cl_microbatch p = microbatch_at(f, first, n_rows);
         cl_rows_embed(&p);
         before_attention(&p, 0);
+        embed_layers(&p);
     }
     const int32_t last = m->params.n_layers - 1;
     for (int32_t layer = 0; layer < last; layer++) {

@@ -27,7 +27,7 @@ static void run_norm_row_groups(cl_microbatch *p, ca_task task) {
 static const cl_layer_weights *layer_of(const cl_microbatch *p) { return &p->f->m->weights.layers[p->layer]; }
 
 static void angles(const struct cl_forward *f, int rope, int32_t row) {
-    const int32_t n_rot = f->m->params.n_rot;
+    const int32_t n_rot = f->m->params.rope[rope].n_rot;
     const double magnitude = f->m->params.rope[rope].magnitude;
     float *cos_sin = cl_row_of(f->cos_sin[rope], row, n_rot);
     for (int32_t j = 0; j < n_rot / 2; j++) {
@@ -94,6 +94,15 @@ static void add_rows(const cl_microbatch *p, int32_t row_group, float *delta, co
     }
 }
 
+/* Norm rows of x for experts beside a dense block. */
+static void norm_beside(const cl_microbatch *p, int32_t row_group) {
+    const struct cl_forward *f = p->f;
+    const cl_norm *norm = &layer_of(p)->experts.norm;
+    const int32_t n_embd = f->m->params.n_embd;
+    for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; norm->scale && i < group_end(p, row_group); i++)
+        norm_row(f, norm, cl_row_of(f->x, p->first + i, n_embd), cl_row_of(f->beside, i, n_embd));
+}
+
 static void add_attention_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_microbatch *p = arg;
@@ -104,75 +113,175 @@ static void add_attention_row_group(void *arg, int32_t row_group, int32_t worker
         add_rows(p, row_group, p->f->aside, &l->post_attn_norm);
     } else {
         add_rows(p, row_group, p->f->branch, &l->post_attn_norm);
-        norm_rows(p, row_group, &l->ffn_norm);
+        norm_rows(p, row_group, l->experts.router_norm.scale ? &l->experts.router_norm : &l->ffn_norm);
+        norm_beside(p, row_group);
     }
     ca_fp_leave(fp);
+}
+
+static void norm_dense_row_group(void *arg, int32_t row_group, int32_t worker) {
+    (void)worker;
+    const cl_microbatch *p = arg;
+    const unsigned fp = ca_fp_enter();
+    norm_rows(p, row_group, &layer_of(p)->ffn_norm);
+    ca_fp_leave(fp);
+}
+
+static void add_beside_row_group(void *arg, int32_t row_group, int32_t worker) {
+    (void)worker;
+    const cl_microbatch *p = arg;
+    const struct cl_forward *f = p->f;
+    const cl_expert_weights *e = &layer_of(p)->experts;
+    const int32_t n_embd = f->m->params.n_embd;
+    const unsigned fp = ca_fp_enter();
+    for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
+        float *dense = cl_row_of(f->branch, i, n_embd), *beside = cl_row_of(f->beside, i, n_embd);
+        norm_row(f, &e->post_dense_norm, dense, dense);
+        norm_row(f, &e->post_norm, beside, beside);
+        f->m->kernels->row_ops.add(dense, beside, n_embd);
+    }
+    ca_fp_leave(fp);
+}
+
+/* Scale x as the layer says at its end, and norm it for the next layer or the output. */
+static void end_layer(const cl_microbatch *p, int32_t row_group) {
+    const cl_model_weights *w = &p->f->m->weights;
+    const int32_t n_embd = p->f->m->params.n_embd;
+    const float *factor = layer_of(p)->scale;
+    for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; factor && i < group_end(p, row_group); i++)
+        scale(cl_row_of(p->f->x, p->first + i, n_embd), n_embd, *factor);
+    norm_rows(p, row_group, p->layer + 1 < p->f->m->params.n_layers ? &w->layers[p->layer + 1].attn_norm : &w->output_norm);
 }
 
 static void add_ffn_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_microbatch *p = arg;
-    const cl_model_weights *w = &p->f->m->weights;
     const unsigned fp = ca_fp_enter();
     add_rows(p, row_group, p->f->branch, &layer_of(p)->post_ffn_norm);
-    norm_rows(p, row_group, p->layer + 1 < p->f->m->params.n_layers ? &w->layers[p->layer + 1].attn_norm : &w->output_norm);
+    if (p->f->layer_embd)
+        norm_rows(p, row_group, &(cl_norm){0});
+    else
+        end_layer(p, row_group);
     ca_fp_leave(fp);
 }
 
-/* Rotate columns [begin, end) of a row. They may cut heads, but only between pairs whose two columns are neighbours. */
-static void rotate(const struct cl_forward *f, float *x, const float *cos_sin, int32_t begin, int32_t end) {
+/* ---- Layers' own embeddings ---- */
+
+static void embed_layers_row_group(void *arg, int32_t row_group, int32_t worker) {
+    const cl_microbatch *p = arg;
+    const struct cl_forward *f = p->f;
     const cl_model_params *mp = &f->m->params;
-    for (int32_t at = begin, n; at < end; at += n) {
-        const int32_t in_head = at % mp->head_dim, n_heads = in_head ? 0 : (end - at) / mp->head_dim;
-        const int32_t rest = mp->head_dim - in_head < end - at ? mp->head_dim - in_head : end - at; /* of a head */
-        const int32_t n_rot = mp->n_rot - in_head < rest ? mp->n_rot - in_head : rest;
-        if (n_heads)
-            f->rope(x + at, cos_sin, n_heads, mp->head_dim, mp->n_rot);
-        else if (n_rot > 0)
-            f->rope(x + at, cos_sin + in_head, 1, rest, n_rot);
-        n = n_heads ? n_heads * mp->head_dim : rest;
+    const cl_model_weights *w = &f->m->weights;
+    const int32_t width = mp->n_layer_embd, n = mp->n_layers * width;
+    float *token = cl_row_of(f->token_embd, worker, n);
+    const unsigned fp = ca_fp_enter();
+    for (int32_t i = p->first + row_group * CL_LINEAR_ROW_GROUP; i < p->first + group_end(p, row_group); i++) {
+        float *row = cl_row_of(f->layer_embd, i, n);
+        cl_linear_row_f32(&w->layer_embeddings, f->tokens[i], token);
+        scale(token, n, sqrtf((float)width));
+        scale(row, n, 1 / sqrtf((float)mp->n_embd));
+        for (int32_t at = 0; at < n; at += width) f->norm(row + at, w->layer_embd_norm.scale, width, mp->norm_eps, row + at);
+        f->m->kernels->row_ops.add(row, token, n);
+        scale(row, n, sqrtf(0.5f));
     }
+    ca_fp_leave(fp);
 }
+
+static void gate_layer_embd_row_group(void *arg, int32_t row_group, int32_t worker) {
+    (void)worker;
+    const cl_microbatch *p = arg;
+    const struct cl_forward *f = p->f;
+    const int32_t width = f->m->params.n_layer_embd, n = f->m->params.n_layers * width;
+    const unsigned fp = ca_fp_enter();
+    for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
+        float *gate = cl_row_of(f->h, i, width);
+        f->m->kernels->row_ops.geglu(gate, cl_row_of(f->layer_embd, p->first + i, n) + p->layer * width, width, gate);
+    }
+    cl_linear_prepare_row_group(f->in_h, row_group);
+    ca_fp_leave(fp);
+}
+
+static void add_layer_embd_row_group(void *arg, int32_t row_group, int32_t worker) {
+    (void)worker;
+    const cl_microbatch *p = arg;
+    const unsigned fp = ca_fp_enter();
+    add_rows(p, row_group, p->f->branch, &layer_of(p)->post_layer_embd_norm);
+    end_layer(p, row_group);
+    ca_fp_leave(fp);
+}
+
+/* ---- Q, K and V ---- */
 
 /* What is applied to Q, K or V; NULL: none. */
 typedef struct finish {
     float *rows;
-    int32_t n;
+    int32_t n, head_dim, n_rot;
     const float *bias, *norm;
+    cl_qk_norm kind;    /* of the norm */
     float *cos_sin;     /* of the step's rows */
     const float *scale; /* of the step's rows */
 } finish;
 
+/* Rotate columns [begin, end) of a row. They may cut heads, but only between pairs whose two columns are neighbours. */
+static void rotate(const struct cl_forward *f, const finish *of, float *x, const float *cos_sin, int32_t begin, int32_t end) {
+    for (int32_t at = begin, n; at < end; at += n) {
+        const int32_t in_head = at % of->head_dim, n_heads = in_head ? 0 : (end - at) / of->head_dim;
+        const int32_t rest = of->head_dim - in_head < end - at ? of->head_dim - in_head : end - at; /* of a head */
+        const int32_t n_rot = of->n_rot - in_head < rest ? of->n_rot - in_head : rest;
+        if (n_heads)
+            f->rope(x + at, cos_sin, n_heads, of->head_dim, of->n_rot);
+        else if (n_rot > 0)
+            f->rope(x + at, cos_sin + in_head, 1, rest, n_rot);
+        n = n_heads ? n_heads * of->head_dim : rest;
+    }
+}
+
 static finish finish_of(const cl_microbatch *p, int which) {
     const struct cl_forward *f = p->f;
     const cl_layer_weights *l = layer_of(p);
-    const int rope = cl_rope_of(&f->m->params, p->layer);
-    float *cos_sin = rope == CL_ROPE_NONE ? NULL : f->cos_sin[rope];
-    if (which == 0) return (finish){f->q, f->n_q, l->q_bias, l->q_norm, cos_sin, f->query_scale};
-    if (which == 1) return (finish){f->k, f->n_kv, l->k_bias, l->k_norm, cos_sin, NULL};
-    return (finish){f->v, f->n_kv, l->v_bias, NULL, NULL, NULL};
+    const cl_model_params *mp = &f->m->params;
+    const int rope = cl_rope_of(mp, p->layer);
+    finish of = {.n = cl_n_kv(mp, p->layer), .head_dim = mp->head_dim[p->layer], .kind = mp->arch->qk_norm};
+    if (which < 2 && rope != CL_ROPE_NONE) {
+        of.cos_sin = f->cos_sin[rope];
+        of.n_rot = mp->rope[rope].n_rot;
+    }
+    if (which == 0) {
+        of.rows = f->q, of.n = cl_n_q(mp, p->layer), of.bias = l->q_bias, of.norm = l->q_norm, of.scale = f->query_scale;
+    } else if (which == 1) {
+        of.rows = f->k, of.bias = l->k_bias, of.norm = l->k_norm;
+    } else {
+        of.rows = f->v, of.bias = l->v_bias, of.norm = f->ones, of.kind = CL_QK_NORM_HEAD;
+    }
+    return of;
 }
 
-/* Norm columns [begin, end) of a row of Q or K, which are whole heads or all. */
+/* Norm columns [begin, end) of a row of Q, K or V, which are whole heads or all. */
 static void norm_heads(const struct cl_forward *f, const finish *of, float *x, int32_t begin, int32_t end) {
-    const cl_model_params *mp = &f->m->params;
-    const cl_qk_norm kind = mp->arch->qk_norm;
-    const int32_t width = kind == CL_QK_NORM_ALL ? of->n : mp->head_dim;
+    const int32_t width = of->kind == CL_QK_NORM_ALL ? of->n : of->head_dim;
     for (int32_t at = begin; at < end; at += width)
-        f->norm(x + at, kind == CL_QK_NORM_HEAD ? of->norm : of->norm + at, width, mp->norm_eps, x + at);
+        f->norm(x + at, of->kind == CL_QK_NORM_HEAD ? of->norm : of->norm + at, width, f->m->params.norm_eps, x + at);
+}
+
+/* V of a layer that has no matrix of it is K before its norm. */
+static void copy_keys(const cl_microbatch *p, int32_t row, int32_t n_rows, int32_t begin, int32_t end) {
+    const int32_t n = cl_n_kv(&p->f->m->params, p->layer);
+    for (int32_t i = p->first + row; i < p->first + row + n_rows; i++)
+        memcpy(cl_row_of(p->f->v, i, n) + begin, cl_row_of(p->f->k, i, n) + begin, sizeof(float) * (size_t)(end - begin));
+    cl_rows_finish_qkv((void *)p, 2, row, n_rows, begin, end);
 }
 
 void cl_rows_finish_qkv(void *arg, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end) {
     const cl_microbatch *p = arg;
     const struct cl_forward *f = p->f;
-    const cl_model_params *mp = &f->m->params;
     const finish of = finish_of(p, which);
-    const bool rotated_first = mp->arch->qk_norm_rotated;
+    const bool rotated_first = f->m->params.arch->qk_norm_rotated;
+    if (which == 1 && layer_of(p)->v.n_out == 0) copy_keys(p, row, n_rows, begin, end);
     for (int32_t i = p->first + row; i < p->first + row + n_rows; i++) {
         float *x = cl_row_of(of.rows, i, of.n);
         if (of.bias) f->m->kernels->row_ops.add(x + begin, of.bias + begin, end - begin);
         if (of.norm && !rotated_first) norm_heads(f, &of, x, begin, end);
-        if (of.cos_sin) rotate(f, x, cl_row_of(of.cos_sin, i, mp->n_rot), begin, end);
+        if (of.cos_sin) rotate(f, &of, x, cl_row_of(of.cos_sin, i, of.n_rot), begin, end);
         if (of.norm && rotated_first) norm_heads(f, &of, x, begin, end);
         if (of.scale) scale(x + begin, end - begin, of.scale[i]);
     }
@@ -181,7 +290,7 @@ void cl_rows_finish_qkv(void *arg, int which, int32_t row, int32_t n_rows, int32
 int32_t cl_rows_qkv_unit(const cl_microbatch *p) {
     const cl_layer_weights *l = layer_of(p);
     const bool by_head = p->f->m->params.rope_halves || l->q_norm || l->k_norm;
-    return by_head ? p->f->m->params.head_dim : 0;
+    return by_head ? p->f->m->params.head_dim[p->layer] : 0;
 }
 
 static void finish_whole_row_group(void *arg, int32_t row_group, int32_t worker) {
@@ -189,7 +298,7 @@ static void finish_whole_row_group(void *arg, int32_t row_group, int32_t worker)
     const cl_microbatch *p = arg;
     const int32_t first = row_group * CL_LINEAR_ROW_GROUP, n = group_end(p, row_group) - first;
     const unsigned fp = ca_fp_enter();
-    for (int which = 0; which < 3; which++) cl_rows_finish_qkv(arg, which, first, n, 0, which == 0 ? p->f->n_q : p->f->n_kv);
+    for (int which = 0; which < 3; which++) cl_rows_finish_qkv(arg, which, first, n, 0, finish_of(p, which).n);
     ca_fp_leave(fp);
 }
 
@@ -226,7 +335,16 @@ static void finish_logits_row_group(void *arg, int32_t row_group, int32_t worker
 
 void cl_rows_embed(cl_microbatch *p) { run_norm_row_groups(p, embed_row_group); }
 void cl_rows_add_attention(cl_microbatch *p) { run_norm_row_groups(p, add_attention_row_group); }
+void cl_rows_norm_dense(cl_microbatch *p) { run_norm_row_groups(p, norm_dense_row_group); }
+void cl_rows_add_beside(cl_microbatch *p) { run_row_groups(p, add_beside_row_group); }
 void cl_rows_add_ffn(cl_microbatch *p) { run_norm_row_groups(p, add_ffn_row_group); }
+void cl_rows_embed_layers(cl_microbatch *p) { run_row_groups(p, embed_layers_row_group); }
+void cl_rows_add_layer_embd(cl_microbatch *p) { run_norm_row_groups(p, add_layer_embd_row_group); }
+void cl_rows_gate_layer_embd(cl_microbatch *p) {
+    const int32_t width = p->f->m->params.n_layer_embd;
+    cl_linear_set(p->f->in_h, p->f->h, (size_t)width, p->n, width);
+    run_row_groups(p, gate_layer_embd_row_group);
+}
 void cl_rows_finish_logits(cl_microbatch *p) { run_row_groups(p, finish_logits_row_group); }
 void cl_rows_finish_whole_qkv(cl_microbatch *p) { run_row_groups(p, finish_whole_row_group); }
 void cl_rows_activate(cl_microbatch *p) {

@@ -17,16 +17,17 @@ struct cl_forward {
     ca_pool *pool;
     int32_t max_rows;
 
-    /* Floats in a row of Q and of the attention's output (n_heads * head_dim), and of K and V (n_kv_heads * head_dim). */
-    int32_t n_q, n_kv;
-
     float *x;                    /* [max_rows][n_embd] residual stream */
-    float *q, *k, *v, *attended; /* [max_rows][n_q or n_kv] */
+    float *q, *k, *v, *attended; /* [max_rows][cl_n_q or cl_n_kv of the layer] */
     float *query_scale;          /* [max_rows] or NULL: queries are not scaled by their position */
+    float *layer_embd;           /* [max_rows][n_layers][n_layer_embd] the layers' own embeddings; NULL: they have none */
+    float *token_embd;           /* [workers][n_layers][n_layer_embd] those of a token alone, or NULL */
+    float *ones;                 /* [head_dim] the weights of V's norm; NULL: V is not normed */
     float *cos_sin[CL_N_ROPES];  /* [max_rows][n_rot] cosine and sine of each pair; NULL: no layer uses this RoPE */
     float *branch; /* [microbatch][n_embd] output of the last product, which is added to x; then x after the next norm */
     float *aside;  /* [microbatch][n_embd] the output of attention where the feed-forward block has the same input; or NULL */
-    float *h;      /* [microbatch][n_ff of the widest layer] activations of feed-forward blocks */
+    float *beside; /* [microbatch][n_embd] input and output of experts beside a dense block; NULL: there are none */
+    float *h;      /* [microbatch][n_ff of the widest layer, or n_layer_embd] activations */
     cl_moe *moe;   /* NULL: no layer has experts */
     double *frequency[CL_N_ROPES]; /* [n_rot / 2] radians per position */
     cl_linear_input *in, *in_h;    /* in_h prepares h, in everything else */
@@ -55,10 +56,26 @@ static inline float *cl_row_of(float *rows, int32_t row, int32_t n) { return row
 
 /* Write the embeddings of tokens to x, the rotations of positions to cos_sin, and the norm of x to branch. */
 void cl_rows_embed(cl_microbatch *p);
-/* Add branch to x, after a norm of its own if the architecture has one, and write the norm of x to branch. */
+/*
+ * Add branch to x, after a norm of its own if the architecture has one, and write the norm of x to branch. That is the router's
+ * if there are experts beside a dense block, whose input is then written to beside.
+ */
 void cl_rows_add_attention(cl_microbatch *p);
-/* The same after the feed-forward block, with the norm of the next layer or of the output. */
+/* Write the norm of x to branch that is the input of a dense block beside experts. */
+void cl_rows_norm_dense(cl_microbatch *p);
+/* Norm branch and beside, the outputs of a dense block and the experts beside it, and add beside to branch. */
+void cl_rows_add_beside(cl_microbatch *p);
+/*
+ * The same after the feed-forward block, with the norm of the next layer or of the output; without one where the layer's own
+ * embedding follows.
+ */
 void cl_rows_add_ffn(cl_microbatch *p);
+/* From the product of the embeddings in layer_embd to the layers' own embeddings. */
+void cl_rows_embed_layers(cl_microbatch *p);
+/* Multiply the layer's own embedding by the activated h, which is the gate, into h, and prepare it for layer_embd_up. */
+void cl_rows_gate_layer_embd(cl_microbatch *p);
+/* Add branch to x, after its norm, at the end of a layer, and write the norm of the next layer or of the output to branch. */
+void cl_rows_add_layer_embd(cl_microbatch *p);
 /* Scale the microbatch's logits and apply the soft-cap. */
 void cl_rows_finish_logits(cl_microbatch *p);
 /* Activate the `h` of a feed-forward block without a gate, and prepare it for `down`. */

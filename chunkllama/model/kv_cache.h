@@ -6,6 +6,13 @@
 #include "chunkllama/common/error.h"
 #include "params.h"
 
+/* Values of layers [n] if they differ, otherwise NULL. */
+static inline const int32_t *cl_if_differing(const int32_t *of_layers, int32_t n) {
+    for (int32_t i = 1; i < n; i++)
+        if (of_layers[i] != of_layers[0]) return of_layers;
+    return NULL;
+}
+
 /*
  * Set the fields of *config that the model determines: the shape of K and V and the options of its attention. The other fields
  * keep their values. Arrays are borrowed from *p.
@@ -13,8 +20,11 @@
 static inline void cl_params_to_cache(const cl_model_params *p, cattn_config *config) {
     config->n_layers = p->n_layers;
     config->n_heads = p->n_heads;
-    config->n_kv_heads = p->n_kv_heads;
-    config->head_dim = p->head_dim;
+    config->n_kv_heads = p->n_kv_heads[0];
+    config->head_dim = p->head_dim[0];
+    config->layer_n_kv_heads = cl_if_differing(p->n_kv_heads, p->n_layers);
+    config->layer_head_dim = cl_if_differing(p->head_dim, p->n_layers);
+    config->kv_source = p->kv_source;
     config->scale = p->score_scale;
     config->softcap = p->score_softcap;
     config->windows = p->windows;

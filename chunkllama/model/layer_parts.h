@@ -13,6 +13,7 @@ typedef struct cl_layer_part {
     int64_t first, n_all;             /* from `first` on, of the n_all rows of */
     int64_t index, n_matrices;        /* matrix `index` of the tensor's n_matrices */
     bool as_f32;                      /* a matrix is packed as f32, whatever its type is */
+    bool unused;                      /* the file may have it, but the model does without it; nothing is loaded */
 
     bool is_vector;
     float **vector;       /* where a vector is loaded to */

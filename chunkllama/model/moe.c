@@ -21,6 +21,7 @@ struct cl_moe {
 
     /* The layer that is computed, and its output. */
     const cl_layer_weights *layer;
+    bool has_shared; /* out holds the output of the shared expert */
     float *out;
 };
 
@@ -99,10 +100,11 @@ static void choose_row_group(void *arg, int32_t row_group, int32_t worker) {
     const cl_expert_weights *w = &e->layer->experts;
     const unsigned fp = ca_fp_enter();
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(e, row_group); i++) {
-        float *logits = row_of(e->logits, i, p->n_experts);
+        float *logits = row_of(e->logits, i, p->n_experts), *weight = row_of(e->weight, i, p->n_used);
+        int32_t *expert = e->routes->expert + (size_t)i * (size_t)p->n_used;
         if (w->router_bias) ops->add(logits, w->router_bias, p->n_experts);
-        cl_router_choose(p, ops, w->choice_bias, logits, row_of(e->room, i, p->n_experts),
-                         e->routes->expert + (size_t)i * (size_t)p->n_used, row_of(e->weight, i, p->n_used));
+        cl_router_choose(p, ops, w->choice_bias, logits, row_of(e->room, i, p->n_experts), expert, weight);
+        for (int32_t k = 0; w->scale && k < p->n_used; k++) weight[k] *= w->scale[expert[k]];
     }
     ca_fp_leave(fp);
 }
@@ -130,7 +132,7 @@ static void add_row_group(void *arg, int32_t row_group, int32_t worker) {
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(e, row_group); i++) {
         float *out = row_of(e->out, i, n_embd);
         const float weight = w->shared_router.data ? cl_ops_sigmoid(e->shared[i]) : 1;
-        if (!e->layer->down.data) memset(out, 0, sizeof *out * (size_t)n_embd);
+        if (!e->has_shared) memset(out, 0, sizeof *out * (size_t)n_embd);
         for (int32_t j = 0; weight != 1 && j < n_embd; j++) out[j] *= weight;
         for (int32_t k = i * n_used; k < (i + 1) * n_used; k++) {
             float *y = row_of(e->y, e->routes->part[k], n_embd);
@@ -141,11 +143,12 @@ static void add_row_group(void *arg, int32_t row_group, int32_t worker) {
     ca_fp_leave(fp);
 }
 
-void cl_moe_apply(cl_moe *e, float *y) {
+void cl_moe_apply(cl_moe *e, bool has_shared, float *y) {
     const cl_expert_weights *w = &e->layer->experts;
     const cl_linear_pair pair = {w->gate, w->up, w->gate_bias, w->up_bias, e->activate};
     cl_linear_apply_gated_experts(e->in, e->routes, &pair, e->h, w->down, e->in_h, e->pool);
     cl_linear_apply_experts(e->in_h, e->routes, w->down, e->y, e->pool);
+    e->has_shared = has_shared;
     e->out = y;
     run_row_groups(e, add_row_group);
 }

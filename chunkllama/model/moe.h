@@ -25,7 +25,7 @@ void cl_moe_free(cl_moe **moe);
  */
 void cl_moe_route(cl_moe *moe, const cl_layer_weights *layer, const cl_linear_input *in, const float *x, int32_t n_rows);
 
-/* Write the rows' outputs to y [n_rows][n_embd], which holds those of the shared expert if the layer has one. */
-void cl_moe_apply(cl_moe *moe, float *y);
+/* Write the rows' outputs to y [n_rows][n_embd]. has_shared: y holds those of the shared expert, to which they are added. */
+void cl_moe_apply(cl_moe *moe, bool has_shared, float *y);
 
 #endif

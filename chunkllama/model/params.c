@@ -4,7 +4,9 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "kv_cache.h"
 #include "params_reader.h"
 
 /* ---- Attention ---- */
@@ -36,25 +38,69 @@ static cl_status read_windows(cl_params_reader *r, cl_model_params *p) {
     return read_pattern(r, p, window);
 }
 
+/* Read the length of K or V in each layer; files may have another one for layers with a window. */
+static cl_status read_length(cl_params_reader *r, const cl_model_params *p, const char *suffix, const char *window_suffix,
+                             int32_t *out) {
+    int32_t length = 0;
+    cl_status status = cl_params_ints(r, suffix, 1, 4096, p->n_layers, out);
+    if (status == CL_OK && p->windows) status = cl_params_int(r, window_suffix, 1, 4096, &length);
+    for (int32_t i = 0; length > 0 && i < p->n_layers; i++)
+        if (p->windows[i]) out[i] = length;
+    return status;
+}
+
 static cl_status read_head_dim(cl_params_reader *r, cl_model_params *p) {
-    p->head_dim = p->n_embd % p->n_heads ? -1 : p->n_embd / p->n_heads;
-    cl_status status = cl_params_int(r, "attention.key_length", 1, 4096, &p->head_dim);
+    for (int32_t i = 0; i < p->n_layers; i++) p->head_dim[i] = p->n_embd % p->n_heads ? -1 : p->n_embd / p->n_heads;
+    cl_status status = read_length(r, p, "attention.key_length", "attention.key_length_swa", p->head_dim);
     if (status != CL_OK) return status;
-    int32_t value_length = p->head_dim;
-    if ((status = cl_params_int(r, "attention.value_length", 1, 4096, &value_length)) != CL_OK) return status;
-    if (value_length != p->head_dim)
-        return CL_PARAMS_FAIL(r, CL_ERR_UNSUPPORTED, " is %d and key_length %d; they must be equal", value_length, p->head_dim);
+    int32_t *of_values = malloc((size_t)p->n_layers * sizeof *of_values);
+    if (!of_values) return cl_fail(r->error, CL_ERR_NOMEM, "no memory for the shapes of %d layers", p->n_layers);
+    memcpy(of_values, p->head_dim, (size_t)p->n_layers * sizeof *of_values);
+    status = read_length(r, p, "attention.value_length", "attention.value_length_swa", of_values);
+    for (int32_t i = 0; status == CL_OK && i < p->n_layers; i++)
+        if (of_values[i] != p->head_dim[i]) {
+            if (!p->windows || !p->windows[i]) (void)cl_params_key(r, "attention.value_length");
+            status = CL_PARAMS_FAIL(r, CL_ERR_UNSUPPORTED, " is %d and key_length %d; they must be equal", of_values[i],
+                                    p->head_dim[i]);
+        }
+    free(of_values);
+    return status;
+}
+
+static cl_status read_kv_heads(cl_params_reader *r, cl_model_params *p) {
+    for (int32_t i = 0; i < p->n_layers; i++) p->n_kv_heads[i] = p->n_heads;
+    const cl_status status = cl_params_ints(r, "attention.head_count_kv", 1, p->n_heads, p->n_layers, p->n_kv_heads);
+    for (int32_t i = 0; status == CL_OK && i < p->n_layers; i++) {
+        if (p->n_heads % p->n_kv_heads[i] == 0) continue;
+        cl_params_key(r, "attention.head_count");
+        return CL_PARAMS_FAIL(r, CL_ERR_FORMAT, " is %d; it must be a multiple of the number of KV heads, %d", p->n_heads,
+                              p->n_kv_heads[i]);
+    }
+    return status;
+}
+
+/* The last layers may attend over the K and V of the last layer before them that has a window as they do, or none. */
+static cl_status read_kv_sources(cl_params_reader *r, cl_model_params *p) {
+    int32_t n_shared = 0, last[2] = {-1, -1};
+    const cl_status status = cl_params_int(r, "attention.shared_kv_layers", 0, p->n_layers - 1, &n_shared);
+    if (status != CL_OK) return status;
+    for (int32_t i = 0; i < p->n_layers; i++) {
+        const bool has_window = p->windows && p->windows[i];
+        if (i < p->n_layers - n_shared) last[has_window] = i;
+        p->kv_source[i] = last[has_window];
+        if (last[has_window] < 0)
+            return CL_PARAMS_FAIL(r, CL_ERR_FORMAT, " is %d, but no layer before these has K and V for layer %d, which has %s",
+                                  n_shared, i, has_window ? "a window" : "no window");
+    }
     return CL_OK;
 }
 
-/* Whether the attention library supports these heads: it refuses a cache of another shape. */
+/* Whether the attention library supports these layers: it refuses a cache of another shape. */
 static cl_status check_heads(cl_params_reader *r, const cl_model_params *p) {
     cattn_config config;
     cattn_config_init(&config);
-    config.n_layers = config.n_threads = 1;
-    config.n_heads = p->n_heads;
-    config.n_kv_heads = p->n_kv_heads;
-    config.head_dim = p->head_dim;
+    cl_params_to_cache(p, &config);
+    config.n_threads = 1;
     config.budget_bytes = 1 << 20;
     cattn_cache *cache = NULL;
     cattn_error error;
@@ -77,20 +123,19 @@ static cl_status read_attention(cl_params_reader *r, cl_model_params *p) {
     if (status != CL_OK) return status;
     p->n_heads = -1;
     if ((status = cl_params_int(r, "attention.head_count", 1, 4096, &p->n_heads)) != CL_OK) return status;
-    p->n_kv_heads = p->n_heads;
-    if ((status = cl_params_int(r, "attention.head_count_kv", 1, p->n_heads, &p->n_kv_heads)) != CL_OK) return status;
-    if (p->n_heads % p->n_kv_heads) {
-        cl_params_key(r, "attention.head_count");
-        return CL_PARAMS_FAIL(r, CL_ERR_FORMAT, " is %d; it must be a multiple of the number of KV heads, %d", p->n_heads,
-                              p->n_kv_heads);
-    }
+    p->score_scale = r->arch->score_scale;
     p->score_softcap = r->arch->default_score_softcap;
     if (p->n_layers == r->arch->wide_scale_layers) p->score_scale = sqrtf((float)p->n_heads / (float)p->n_embd);
-    if ((status = read_head_dim(r, p)) != CL_OK || (status = check_heads(r, p)) != CL_OK ||
-        (status = read_windows(r, p)) != CL_OK ||
-        (status = cl_params_float(r, "attention.scale", 1e-6, 1e6, &p->score_scale)) != CL_OK)
+    if ((status = read_kv_heads(r, p)) != CL_OK || (status = read_windows(r, p)) != CL_OK ||
+        (status = read_head_dim(r, p)) != CL_OK || (status = read_kv_sources(r, p)) != CL_OK ||
+        (status = cl_params_float(r, "attention.scale", 1e-6, 1e6, &p->score_scale)) != CL_OK ||
+        (status = cl_params_float(r, "attn_logit_softcapping", 0, 1e6, &p->score_softcap)) != CL_OK)
         return status;
-    return cl_params_float(r, "attn_logit_softcapping", 0, 1e6, &p->score_softcap);
+    p->maybe_values_are_keys = r->arch->values_may_be_keys;
+    if (p->maybe_values_are_keys)
+        p->maybe_values_are_keys =
+            !cl_model_file_get_bool(r->file, cl_params_key(r, "attention.values_are_keys"), &p->values_are_keys);
+    return check_heads(r, p);
 }
 
 /* ---- Embeddings ---- */
@@ -151,26 +196,27 @@ static cl_status read_groups(cl_params_reader *r, cl_router_params *p) {
 
 static cl_status read_experts(cl_params_reader *r, cl_model_params *p) {
     cl_router_params *router = &p->router;
-    int32_t n_shared = 0, step = 1;
+    int32_t n_shared = 0, shared_n_ff, step = 1;
     cl_status status = cl_params_int(r, "expert_count", 0, CL_ROUTER_MAX_EXPERTS, &router->n_experts);
     if (status != CL_OK || router->n_experts == 0) return status;
     if (!r->arch->experts)
         return CL_PARAMS_FAIL(r, CL_ERR_UNSUPPORTED, " is %d; models of the architecture %s have no experts", router->n_experts,
                               r->arch->name);
     router->n_used = -1;
-    p->expert_n_ff = p->n_ff;
+    p->expert_n_ff = p->n_ff[0];
     if ((status = cl_params_int(r, "expert_used_count", 1, router->n_experts, &router->n_used)) != CL_OK ||
         (status = cl_params_int(r, "expert_feed_forward_length", 1, 1 << 22, &p->expert_n_ff)) != CL_OK ||
         (status = cl_params_int(r, "expert_shared_count", 0, 64, &n_shared)) != CL_OK)
         return status;
-    p->shared_n_ff = n_shared * p->expert_n_ff;
-    if ((status = cl_params_int(r, "expert_shared_feed_forward_length", 0, 1 << 24, &p->shared_n_ff)) != CL_OK ||
+    shared_n_ff = n_shared * p->expert_n_ff;
+    if ((status = cl_params_int(r, "expert_shared_feed_forward_length", 0, 1 << 24, &shared_n_ff)) != CL_OK ||
         (status = cl_params_int(r, "leading_dense_block_count", 0, p->n_layers, &p->n_dense_layers)) != CL_OK ||
         (status = cl_params_int(r, "interleave_moe_layer_step", 1, 1, &step)) != CL_OK ||
         (status = cl_params_float(r, "expert_weights_scale", 0, 1e6, &router->scale)) != CL_OK ||
         (status = read_scoring(r, router)) != CL_OK)
         return status;
     if (router->scale == 0) router->scale = 1; /* files that have no scale may say so by 0 */
+    for (int32_t i = p->n_dense_layers; !r->arch->experts_beside && i < p->n_layers; i++) p->n_ff[i] = shared_n_ff;
     return read_groups(r, router);
 }
 
@@ -214,6 +260,14 @@ static cl_status read_eps(cl_params_reader *r, cl_model_params *p) {
 
 /* ---- All ---- */
 
+static bool allocate_layers(cl_model_params *p) {
+    int32_t **const arrays[] = {&p->n_kv_heads, &p->head_dim, &p->n_ff, &p->kv_source};
+    bool made = true;
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        made &= (*arrays[i] = calloc((size_t)p->n_layers, sizeof **arrays[i])) != NULL;
+    return made;
+}
+
 cl_status cl_params_read(const cl_model_file *file, cl_model_params *p, cl_error *error) {
     *p = (cl_model_params){0};
     cl_str name;
@@ -222,15 +276,18 @@ cl_status cl_params_read(const cl_model_file *file, cl_model_params *p, cl_error
     cl_status status = cl_arch_find(name, &p->arch, error);
     if (status != CL_OK) return status;
     cl_params_reader r = {.file = file, .arch = p->arch, .error = error};
-    p->n_layers = p->n_embd = p->n_ff = p->n_ctx_train = -1;
+    p->n_layers = p->n_embd = p->n_ctx_train = -1;
     if ((status = cl_params_int(&r, "block_count", 1, 1024, &p->n_layers)) != CL_OK) return status;
     r.n_layers = p->n_layers;
     if ((status = cl_params_int(&r, "embedding_length", 1, 1 << 20, &p->n_embd)) != CL_OK ||
-        (status = cl_params_int(&r, "feed_forward_length", 1, 1 << 22, &p->n_ff)) != CL_OK ||
         (status = cl_params_int(&r, "context_length", 1, INT32_MAX, &p->n_ctx_train)) != CL_OK ||
+        (status = cl_params_int(&r, "embedding_length_per_layer_input", 0, 1 << 16, &p->n_layer_embd)) != CL_OK ||
         (status = cl_params_int(&r, "nextn_predict_layers", 0, p->n_layers - 1, &p->n_next_layers)) != CL_OK)
         return status;
     p->n_layers -= p->n_next_layers;
+    if (!allocate_layers(p)) return cl_fail(error, CL_ERR_NOMEM, "no memory for the shapes of %d layers", p->n_layers);
+    p->n_ff[0] = -1;
+    if ((status = cl_params_ints(&r, "feed_forward_length", 1, 1 << 22, p->n_layers, p->n_ff)) != CL_OK) return status;
     if ((status = read_attention(&r, p)) != CL_OK || (status = cl_params_rope(&r, p)) != CL_OK ||
         (status = read_experts(&r, p)) != CL_OK || (status = read_scales(&r, p)) != CL_OK ||
         (status = read_biases(&r, p)) != CL_OK || (status = read_eps(&r, p)) != CL_OK)
@@ -239,8 +296,19 @@ cl_status cl_params_read(const cl_model_file *file, cl_model_params *p, cl_error
 }
 
 void cl_params_free(cl_model_params *p) {
+    free(p->n_kv_heads);
+    free(p->head_dim);
+    free(p->n_ff);
+    free(p->kv_source);
     free(p->windows);
     free(p->plain);
-    p->windows = NULL;
+    p->n_kv_heads = p->head_dim = p->n_ff = p->kv_source = p->windows = NULL;
     p->plain = NULL;
+}
+
+uint64_t cl_params_kv_bytes(const cl_model_params *p, uint64_t number, uint64_t head) {
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < p->n_layers; i++)
+        if (cl_has_kv(p, i)) bytes += 2 * (uint64_t)p->n_kv_heads[i] * ((uint64_t)p->head_dim[i] * number + head);
+    return bytes;
 }

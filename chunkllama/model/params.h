@@ -12,15 +12,18 @@ enum { CL_ROPE_FULL, CL_ROPE_WINDOW, CL_N_ROPES, CL_ROPE_NONE = CL_N_ROPES };
 
 typedef struct cl_model_params {
     const cl_arch *arch;
-    int32_t n_vocab, n_layers, n_embd, n_ff;
+    int32_t n_vocab, n_layers, n_embd;
     int32_t n_next_layers; /* behind them in the file: they predict further tokens, and are left out */
-    int32_t n_heads, n_kv_heads, head_dim;
+    int32_t n_heads;
+    int32_t *n_kv_heads, *head_dim; /* [n_layers] owned, as the next two */
+    int32_t *n_ff;        /* [n_layers] of the feed-forward block, or of the shared expert; 0: a layer has experts alone */
+    int32_t *kv_source;   /* [n_layers] the layer whose K and V a layer attends over: an earlier one, or its own index */
+    int32_t n_layer_embd; /* values of the embedding of a token that each layer has for itself; 0: layers have none */
+    bool values_are_keys, maybe_values_are_keys; /* layers without a window lack the matrix of V; the file shows whether */
     int32_t n_ctx_train;
     cl_router_params router; /* n_experts 0: no layer has experts */
-    int32_t n_dense_layers;  /* the first ones, which have a feed-forward block of n_ff in the place of experts */
+    int32_t n_dense_layers;  /* the first ones, which have no experts */
     int32_t expert_n_ff;     /* of an expert */
-    int32_t shared_n_ff;     /* of the shared expert, which all rows go to; 0: none */
-    int32_t n_rot;           /* number of leading dimensions of each head that are rotated; even */
     bool rope_halves;        /* as in cl_arch, or the weights of Q and K are not permuted as GGUF's are */
     cl_rope_params rope[CL_N_ROPES];
     int32_t *windows;         /* [n_layers] positions that a row sees, 0: all; owned. NULL: no layer has a window */
@@ -33,7 +36,7 @@ typedef struct cl_model_params {
 
     unsigned biases, maybe_biases; /* as in cl_arch; a folder says which there are */
     float norm_eps;
-    float score_scale;     /* multiplies q.k before softmax; 0: 1 / sqrt(head_dim) */
+    float score_scale;     /* multiplies q.k before softmax; 0: 1 / sqrt(head_dim of the layer) */
     float score_softcap;   /* 0: none */
     float embedding_scale; /* multiplies embeddings */
     float residual_scale;  /* multiplies the outputs of attention and feed-forward block before they are added to x */
@@ -55,10 +58,23 @@ static inline bool cl_has_experts(const cl_model_params *p, int32_t layer) {
     return p->router.n_experts > 0 && layer >= p->n_dense_layers;
 }
 
-/* The inner size of a layer's feed-forward block, or of its shared expert; 0: it has none. */
-static inline int32_t cl_n_ff_of(const cl_model_params *p, int32_t layer) {
-    return cl_has_experts(p, layer) ? p->shared_n_ff : p->n_ff;
+/* Values of a row of a layer's Q, and of its K and V. */
+static inline int32_t cl_n_q(const cl_model_params *p, int32_t layer) { return p->n_heads * p->head_dim[layer]; }
+static inline int32_t cl_n_kv(const cl_model_params *p, int32_t layer) { return p->n_kv_heads[layer] * p->head_dim[layer]; }
+
+/* Whether a layer computes K and V. */
+static inline bool cl_has_kv(const cl_model_params *p, int32_t layer) { return p->kv_source[layer] == layer; }
+
+static inline int32_t cl_most(const int32_t *x, int32_t n) {
+    int32_t most = x[0];
+    for (int32_t i = 1; i < n; i++) most = x[i] > most ? x[i] : most;
+    return most;
 }
+
+/*
+ * Bytes of K and V of a token in all layers. number: of a value of K or V; head: of a head of K or V, beside its values.
+ */
+uint64_t cl_params_kv_bytes(const cl_model_params *p, uint64_t number, uint64_t head);
 
 /* The RoPE of a layer: CL_ROPE_FULL, CL_ROPE_WINDOW or CL_ROPE_NONE. */
 static inline int cl_rope_of(const cl_model_params *p, int32_t layer) {

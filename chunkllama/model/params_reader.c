@@ -42,6 +42,25 @@ cl_status cl_params_int(cl_params_reader *r, const char *suffix, int64_t min, in
     return check_length(r);
 }
 
+cl_status cl_params_ints(cl_params_reader *r, const char *suffix, int64_t min, int64_t max, int32_t n, int32_t *out) {
+    uint64_t value;
+    if (!cl_model_file_has(r->file, cl_params_key(r, suffix))) return cl_params_int(r, suffix, min, max, out);
+    if (cl_model_file_get_u64(r->file, r->key, &value)) {
+        const cl_status status = cl_params_int(r, suffix, min, max, out);
+        for (int32_t i = 1; status == CL_OK && i < n; i++) out[i] = out[0];
+        return status;
+    }
+    const cl_status status = check_length(r);
+    if (status != CL_OK) return status;
+    for (int32_t i = 0; i < n; i++) {
+        if (!cl_model_file_get_u64_at(r->file, r->key, (size_t)i, &value))
+            return CL_PARAMS_FAIL(r, CL_ERR_FORMAT, "%s", " is neither an integer from 0 nor an array of one for each layer");
+        if (value > (uint64_t)max || value < (uint64_t)min) return bad_value(r, (double)value, (double)min, (double)max);
+        out[i] = (int32_t)value;
+    }
+    return CL_OK;
+}
+
 cl_status cl_params_double(cl_params_reader *r, const char *suffix, double min, double max, double *out) {
     double value;
     uint64_t integer;

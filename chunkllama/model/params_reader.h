@@ -22,6 +22,11 @@ const char *cl_params_key_name(const cl_params_reader *r);
 
 /* Read an integer. If the key is absent, *out keeps its value, or an error is reported if that is negative. */
 cl_status cl_params_int(cl_params_reader *r, const char *suffix, int64_t min, int64_t max, int32_t *out);
+/*
+ * Read an integer for each of n layers, from one for all or an array. If the key is absent, out [n] keeps its values, or an
+ * error is reported if the first is negative.
+ */
+cl_status cl_params_ints(cl_params_reader *r, const char *suffix, int64_t min, int64_t max, int32_t n, int32_t *out);
 /* Read a number. If the key is absent, *out keeps its value. */
 cl_status cl_params_double(cl_params_reader *r, const char *suffix, double min, double max, double *out);
 cl_status cl_params_float(cl_params_reader *r, const char *suffix, double min, double max, float *out);
@@ -29,7 +34,7 @@ cl_status cl_params_float(cl_params_reader *r, const char *suffix, double min, d
 /* Read an array of a bool for each layer. *out: [n_layers] borrowed from the file; NULL: the key is absent or no array. */
 cl_status cl_params_layers(cl_params_reader *r, const char *suffix, const unsigned char **out);
 
-/* Read the rotation: n_rot, rope_halves, rope, plain and the scale of queries. */
+/* Read the rotation: rope_halves, rope, plain and the scale of queries. */
 cl_status cl_params_rope(cl_params_reader *r, cl_model_params *p);
 
 #endif

@@ -6,11 +6,11 @@
 
 #include "params_reader.h"
 
-double cl_rope_frequency(const cl_rope_params *r, int32_t n_rot, int32_t i, int64_t n_ctx) {
+double cl_rope_frequency(const cl_rope_params *r, int32_t i, int64_t n_ctx) {
     double kept = 0; /* the part of the speed that is not divided by the factor */
     if (r->ramps) kept = 1 - fmin(fmax((i - r->ramp_begin) / (r->ramp_end - r->ramp_begin), 0), 1);
     const float *divisors = cl_rope_is_short(r, n_ctx) ? r->short_divisors : r->divisors;
-    return pow(r->base, -2.0 * i / n_rot) * (kept + (1 - kept) / r->factor) / (divisors ? (double)divisors[i] : 1.0);
+    return pow(r->base, -2.0 * i / r->n_rot) * (kept + (1 - kept) / r->factor) / (divisors ? (double)divisors[i] : 1.0);
 }
 
 /* ---- Scaling ---- */
@@ -37,11 +37,11 @@ static cl_status read_kind(cl_params_reader *r, scaling *kind, bool *named) {
 static double mscale(double factor, double weight) { return factor > 1 ? 1 + 0.1 * weight * log(factor) : 1; }
 
 /* The number of the pair that turns `turns` times within n positions. */
-static double pair_of(const cl_rope_params *rope, int32_t n_rot, double turns, double n) {
-    return n_rot * log(n / (turns * 2 * M_PI)) / (2 * log(rope->base));
+static double pair_of(const cl_rope_params *rope, double turns, double n) {
+    return rope->n_rot * log(n / (turns * 2 * M_PI)) / (2 * log(rope->base));
 }
 
-static cl_status read_yarn(cl_params_reader *r, int32_t n_rot, int32_t n_trained, cl_rope_params *rope) {
+static cl_status read_yarn(cl_params_reader *r, int32_t n_trained, cl_rope_params *rope) {
     double fast = 32, slow = 1, weight = 0;
     bool whole = !r->arch->yarn_unrounded; /* the ramp begins and ends at whole pairs */
     cl_status status = cl_params_double(r, "rope.scaling.yarn_beta_fast", 1e-3, 1e6, &fast);
@@ -53,10 +53,10 @@ static cl_status read_yarn(cl_params_reader *r, int32_t n_rot, int32_t n_trained
         return CL_PARAMS_FAIL(r, CL_ERR_FORMAT, " is %g; yarn needs more than 1", rope->base);
     }
     cl_model_file_get_bool(r->file, cl_params_key(r, "rope.scaling.yarn_whole_pairs"), &whole);
-    const double first = pair_of(rope, n_rot, fast, n_trained), last = pair_of(rope, n_rot, slow, n_trained);
+    const double first = pair_of(rope, fast, n_trained), last = pair_of(rope, slow, n_trained);
     rope->ramps = true;
     rope->ramp_begin = fmax(whole ? floor(first) : first, 0);
-    rope->ramp_end = fmax(fmin(whole ? ceil(last) : last, n_rot - 1), rope->ramp_begin + 0.001);
+    rope->ramp_end = fmax(fmin(whole ? ceil(last) : last, rope->n_rot - 1), rope->ramp_begin + 0.001);
     rope->magnitude = weight > 0 ? mscale(rope->factor, 1) / mscale(rope->factor, weight) : mscale(rope->factor, 1);
     return CL_OK;
 }
@@ -79,7 +79,7 @@ static cl_status read_scaling(cl_params_reader *r, const cl_model_params *p, cl_
         status = cl_params_double(r, "rope.scale_linear", 1e-3, 1e6, &rope->factor);
         if (status == CL_OK) status = cl_params_double(r, "rope.scaling.factor", 1e-3, 1e6, &rope->factor);
     }
-    if (status == CL_OK && kind == YARN) status = read_yarn(r, p->n_rot, n_trained, rope);
+    if (status == CL_OK && kind == YARN) status = read_yarn(r, n_trained, rope);
     if (status == CL_OK) status = cl_params_double(r, "rope.scaling.attn_factor", 1e-3, 1e3, &attn_factor);
     rope->magnitude *= attn_factor;
     return status == CL_OK ? cl_params_double(r, "rope.scaling.magnitude", 1e-3, 1e3, &rope->magnitude) : status;
@@ -108,21 +108,47 @@ static cl_status read_query_scale(cl_params_reader *r, cl_model_params *p) {
     return cl_params_int(r, "rope.scaling.original_context_length", 1, INT32_MAX, &p->query_period);
 }
 
+/* The head size of all layers with or without a window; of layer 0 if there are none. */
+static cl_status find_head_dim(cl_params_reader *r, const cl_model_params *p, bool window, int32_t *head_dim) {
+    bool found = false;
+    *head_dim = p->head_dim[0];
+    for (int32_t i = 0; i < p->n_layers; i++) {
+        if ((p->windows && p->windows[i]) != window) continue;
+        if (found && p->head_dim[i] != *head_dim) {
+            (void)cl_params_key(r, "attention.key_length");
+            return CL_PARAMS_FAIL(r, CL_ERR_UNSUPPORTED, " is %d and %d in layers %s a window, which must agree", *head_dim,
+                                  p->head_dim[i], window ? "with" : "without");
+        }
+        *head_dim = p->head_dim[i];
+        found = true;
+    }
+    return CL_OK;
+}
+
+static cl_status read_n_rot(cl_params_reader *r, const char *suffix, int32_t head_dim, int32_t *n_rot) {
+    const cl_status status = cl_params_int(r, suffix, 2, head_dim, n_rot);
+    if (status != CL_OK || *n_rot % 2 == 0) return status;
+    return CL_PARAMS_FAIL(r, CL_ERR_FORMAT, " is %d; it must be even", *n_rot);
+}
+
 cl_status cl_params_rope(cl_params_reader *r, cl_model_params *p) {
     cl_rope_params *full = &p->rope[CL_ROPE_FULL], *window = &p->rope[CL_ROPE_WINDOW];
-    p->n_rot = p->head_dim;
-    cl_status status = cl_params_int(r, "rope.dimension_count", 2, p->head_dim, &p->n_rot);
+    int32_t full_dim, window_dim;
+    cl_status status = find_head_dim(r, p, false, &full_dim);
+    if (status == CL_OK) status = find_head_dim(r, p, true, &window_dim);
     if (status != CL_OK) return status;
-    if (p->n_rot % 2) return CL_PARAMS_FAIL(r, CL_ERR_FORMAT, " is %d; it must be even", p->n_rot);
+    *full = (cl_rope_params){.n_rot = full_dim, .base = 10000, .factor = 1, .magnitude = 1};
+    if ((status = read_n_rot(r, "rope.dimension_count", full_dim, &full->n_rot)) != CL_OK) return status;
     p->rope_halves = r->arch->rope_halves;
     cl_model_file_get_bool(r->file, cl_params_key(r, "rope.halves"), &p->rope_halves);
-    *full = (cl_rope_params){.base = 10000, .factor = 1, .magnitude = 1};
     if ((status = cl_params_double(r, "rope.freq_base", 1, 1e12, &full->base)) != CL_OK) return status;
     *window = *full;
     if ((status = read_scaling(r, p, full)) != CL_OK) return status;
     if (!r->arch->window_unscaled) *window = *full;
+    if (window_dim != full_dim) window->n_rot = window_dim;
     if (r->arch->window_rope_base > 0) window->base = r->arch->window_rope_base;
     if (r->arch->windows) status = cl_params_double(r, "rope.freq_base_swa", 1, 1e12, &window->base);
+    if (status == CL_OK && r->arch->windows) status = read_n_rot(r, "rope.dimension_count_swa", window_dim, &window->n_rot);
     if (status == CL_OK) status = read_plain(r, p);
     return status == CL_OK ? read_query_scale(r, p) : status;
 }

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 typedef struct cl_rope_params {
+    int32_t n_rot; /* number of leading dimensions of each head that are rotated; even */
     double base;
     double factor;    /* of linear and yarn; 1: none */
     double magnitude; /* multiplies cosine and sine */
@@ -34,6 +35,6 @@ typedef struct cl_rope_params {
 static inline bool cl_rope_is_short(const cl_rope_params *r, int64_t n_ctx) { return r->short_divisors && n_ctx <= r->n_short; }
 
 /* Radians per position of pair i in sequences of at most n_ctx positions. */
-double cl_rope_frequency(const cl_rope_params *r, int32_t n_rot, int32_t i, int64_t n_ctx);
+double cl_rope_frequency(const cl_rope_params *r, int32_t i, int64_t n_ctx);
 
 #endif

@@ -16,6 +16,10 @@
 static const char EMBEDDING[] = "token_embd.weight", OUTPUT[] = "output.weight", OUTPUT_NORM[] = "output_norm.weight",
                   OUTPUT_NORM_BIAS[] = "output_norm.bias";
 
+/* The layers' own embeddings. */
+static const char LAYER_EMBEDDINGS[] = "per_layer_token_embd.weight", LAYER_PROJ[] = "per_layer_model_proj.weight",
+                  LAYER_NORM[] = "per_layer_proj_norm.weight";
+
 /* The divisors of RoPE's speeds: Llama 3's, and longrope's for long and short sequences. */
 static const char FREQS[] = "rope_freqs.weight", LONG[] = "rope_factors_long.weight", SHORT[] = "rope_factors_short.weight";
 
@@ -83,6 +87,7 @@ typedef struct loading {
 static cl_status load_part(void *ctx, const cl_layer_part *part) {
     loading *l = ctx;
     cl_tensor t;
+    if (part->unused) return CL_OK;
     cl_status status = find_part(l->file, part, &t, l->error);
     if (status != CL_OK) return status;
     if (part->is_vector) return load_rows(&t, part->vector, l->error);
@@ -109,6 +114,18 @@ static cl_layer_part whole_matrix(const char *name, int64_t n_in, int64_t n_out,
     return part;
 }
 
+/* What the layers' own embeddings have in common. */
+typedef struct layer_embd_parts {
+    cl_layer_part embeddings, proj, norm;
+} layer_embd_parts;
+
+static layer_embd_parts list_layer_embd(const cl_model_params *p, cl_model_weights *w) {
+    const int64_t n = (int64_t)p->n_layers * p->n_layer_embd;
+    return (layer_embd_parts){whole_matrix(LAYER_EMBEDDINGS, n, p->n_vocab, &w->layer_embeddings),
+                              whole_matrix(LAYER_PROJ, p->n_embd, n, &w->layer_embd_proj),
+                              whole_vector(LAYER_NORM, p->n_layer_embd, &w->layer_embd_norm.scale)};
+}
+
 static cl_status create_experts(const cl_model_params *p, cl_expert_weights *e, cl_error *error) {
     e->n = e->gate_room.n = e->up_room.n = e->down_room.n = p->router.n_experts;
     e->gate = calloc((size_t)e->n, sizeof *e->gate);
@@ -120,8 +137,11 @@ static cl_status create_experts(const cl_model_params *p, cl_expert_weights *e, 
 
 static cl_status load_layer(loading *l, const cl_model_params *p, int32_t i) {
     cl_layer_weights *to = &l->w->layers[i];
-    const cl_status status = cl_has_experts(p, i) ? create_experts(p, &to->experts, l->error) : CL_OK;
-    return status == CL_OK ? cl_layer_parts(l->file, p, i, to, load_part, l) : status;
+    cl_status status = cl_has_experts(p, i) ? create_experts(p, &to->experts, l->error) : CL_OK;
+    if (status == CL_OK) status = cl_layer_parts(l->file, p, i, to, load_part, l);
+    float *router_scale = to->experts.router_norm.scale;
+    for (int32_t j = 0; status == CL_OK && router_scale && j < p->n_embd; j++) router_scale[j] /= sqrtf((float)p->n_embd);
+    return status;
 }
 
 /* ---- Tensors that the model does not have ---- */
@@ -145,6 +165,8 @@ static cl_status mark_part(void *ctx, const cl_layer_part *part) {
 static void mark_all(marks *m, const cl_model_params *p) {
     static const char *const whole[] = {EMBEDDING, OUTPUT, OUTPUT_NORM, FREQS, LONG, SHORT};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) mark(m, whole[i]);
+    static const char *const of_layers[] = {LAYER_EMBEDDINGS, LAYER_PROJ, LAYER_NORM};
+    for (size_t i = 0; p->n_layer_embd > 0 && i < sizeof of_layers / sizeof *of_layers; i++) mark(m, of_layers[i]);
     if (has_norm_bias(p)) mark(m, OUTPUT_NORM_BIAS);
     for (int32_t i = 0; i < p->n_layers; i++) {
         char name[CL_TENSOR_NAME_SIZE];
@@ -189,7 +211,7 @@ static cl_status refuse_unknown(const cl_model_file *file, const cl_model_params
 static cl_status check_part(void *ctx, const cl_layer_part *part) {
     loading *l = ctx;
     cl_tensor t;
-    return find_part(l->file, part, &t, l->error);
+    return part->unused ? CL_OK : find_part(l->file, part, &t, l->error);
 }
 
 cl_status cl_weights_check(const cl_model_file *file, const cl_model_params *p, cl_error *error) {
@@ -199,6 +221,12 @@ cl_status cl_weights_check(const cl_model_file *file, const cl_model_params *p, 
     cl_status status = refuse_unknown(file, p, error);
     if (status == CL_OK) status = check_part(&l, &embedding);
     if (status == CL_OK) status = check_part(&l, &norm);
+    if (status == CL_OK && p->n_layer_embd > 0) {
+        const layer_embd_parts parts = list_layer_embd(p, &(cl_model_weights){0});
+        status = check_part(&l, &parts.embeddings);
+        if (status == CL_OK) status = check_part(&l, &parts.proj);
+        if (status == CL_OK) status = check_part(&l, &parts.norm);
+    }
     for (int32_t i = 0; status == CL_OK && i < p->n_layers; i++) status = cl_layer_parts(file, p, i, NULL, check_part, &l);
     return status;
 }
@@ -218,9 +246,11 @@ static cl_status load_rope(loading *l, cl_model_params *p) {
     cl_model_weights *w = l->w;
     const bool two = has_tensor(l->file, LONG);
     if (!two && !has_tensor(l->file, FREQS)) return CL_OK;
-    cl_status status = load_divisors(l, two ? LONG : FREQS, p->n_rot / 2, &w->divisors);
-    if (status == CL_OK && two) status = load_divisors(l, SHORT, p->n_rot / 2, &w->short_divisors);
+    const int32_t n = p->rope[CL_ROPE_FULL].n_rot / 2;
+    cl_status status = load_divisors(l, two ? LONG : FREQS, n, &w->divisors);
+    if (status == CL_OK && two) status = load_divisors(l, SHORT, n, &w->short_divisors);
     for (int i = 0; i < CL_N_ROPES; i++) {
+        if (i == CL_ROPE_WINDOW && p->arch->window_unscaled) continue;
         p->rope[i].divisors = w->divisors;
         p->rope[i].short_divisors = w->short_divisors;
     }
@@ -238,6 +268,13 @@ static cl_status gather_sinks(cl_model_params *p, cl_model_weights *w, cl_error 
     return CL_OK;
 }
 
+/* Load a matrix of which only rows are looked up. */
+static cl_status load_rows_of(loading *l, const cl_layer_part *part) {
+    cl_tensor t;
+    const cl_status status = find_part(l->file, part, &t, l->error);
+    return status == CL_OK ? cl_linear_pack(&t, l->pool, part->matrix, l->error) : status;
+}
+
 /* Load the output matrix and the embedding, which are one matrix if the file has no output matrix (tied). */
 static cl_status load_embedding(loading *l, const cl_model_params *p) {
     cl_model_weights *w = l->w;
@@ -245,10 +282,16 @@ static cl_status load_embedding(loading *l, const cl_model_params *p) {
     w->embedding = tied ? &w->output : &w->own_embedding;
     const cl_layer_part embedding = whole_matrix(EMBEDDING, p->n_embd, p->n_vocab, &w->own_embedding),
                         output = whole_matrix(tied ? EMBEDDING : OUTPUT, p->n_embd, p->n_vocab, &w->output);
-    cl_tensor t;
-    cl_status status = tied ? CL_OK : find_part(l->file, &embedding, &t, l->error);
-    if (status == CL_OK && !tied) status = cl_linear_pack(&t, l->pool, embedding.matrix, l->error); /* is not multiplied */
+    const cl_status status = tied ? CL_OK : load_rows_of(l, &embedding);
     return status == CL_OK ? load_part(l, &output) : status;
+}
+
+static cl_status load_layer_embd(loading *l, const cl_model_params *p) {
+    if (p->n_layer_embd == 0) return CL_OK;
+    const layer_embd_parts parts = list_layer_embd(p, l->w);
+    cl_status status = load_rows_of(l, &parts.embeddings);
+    if (status == CL_OK) status = load_part(l, &parts.proj);
+    return status == CL_OK ? load_part(l, &parts.norm) : status;
 }
 
 static cl_status load_output_norm(loading *l, const cl_model_params *p) {
@@ -264,6 +307,7 @@ cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool
     loading l = {file, pool, w, error};
     cl_status status = refuse_unknown(file, p, error);
     if (status == CL_OK) status = load_embedding(&l, p);
+    if (status == CL_OK) status = load_layer_embd(&l, p);
     if (status == CL_OK) status = load_output_norm(&l, p);
     if (status == CL_OK) status = load_rope(&l, p);
     if (status != CL_OK) return status;
@@ -277,12 +321,22 @@ cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool
     return status == CL_OK ? gather_sinks(p, w, error) : status;
 }
 
-enum { N_MATRICES = 9, N_ROOMS = 3 };
+enum { N_MATRICES = 11, N_ROOMS = 3 };
 
 /* The matrices of a layer but those of experts, loaded or not. */
 static void list_matrices(cl_layer_weights *l, cl_linear *matrices[N_MATRICES]) {
     cl_expert_weights *e = &l->experts;
-    cl_linear *const all[N_MATRICES] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down, &e->router, &e->shared_router};
+    cl_linear *const all[N_MATRICES] = {&l->q,
+                                        &l->k,
+                                        &l->v,
+                                        &l->o,
+                                        &l->gate,
+                                        &l->up,
+                                        &l->down,
+                                        &l->layer_embd_gate,
+                                        &l->layer_embd_up,
+                                        &e->router,
+                                        &e->shared_router};
     memcpy(matrices, all, sizeof all);
 }
 
@@ -301,6 +355,8 @@ void cl_weights_free(cl_model_weights *w) {
                                   l->ffn_norm.bias,
                                   l->post_attn_norm.scale,
                                   l->post_ffn_norm.scale,
+                                  l->post_layer_embd_norm.scale,
+                                  l->scale,
                                   l->q_norm,
                                   l->k_norm,
                                   l->q_bias,
@@ -315,7 +371,12 @@ void cl_weights_free(cl_model_weights *w) {
                                   e->choice_bias,
                                   e->gate_bias,
                                   e->up_bias,
-                                  e->down_bias};
+                                  e->down_bias,
+                                  e->scale,
+                                  e->router_norm.scale,
+                                  e->norm.scale,
+                                  e->post_norm.scale,
+                                  e->post_dense_norm.scale};
         for (size_t j = 0; j < sizeof vectors / sizeof *vectors; j++) free(vectors[j]);
         cl_linear *matrices[N_MATRICES];
         cl_linear_room *rooms[N_ROOMS];
@@ -329,6 +390,9 @@ void cl_weights_free(cl_model_weights *w) {
     }
     cl_linear_free(&w->output);
     cl_linear_free(&w->own_embedding);
+    cl_linear_free(&w->layer_embeddings);
+    cl_linear_free(&w->layer_embd_proj);
+    free(w->layer_embd_norm.scale);
     free(w->output_norm.scale);
     free(w->output_norm.bias);
     free(w->divisors);
@@ -354,6 +418,6 @@ void cl_weights_fork(const cl_model_weights *w, bool inherited) {
         for (int j = 0; j < N_MATRICES; j++) fork_pages(matrices[j]->data, matrices[j]->bytes, inherited);
         for (int j = 0; j < N_ROOMS; j++) fork_pages(rooms[j]->data, rooms[j]->bytes, inherited);
     }
-    fork_pages(w->output.data, w->output.bytes, inherited);
-    fork_pages(w->own_embedding.data, w->own_embedding.bytes, inherited);
+    const cl_linear *const whole[] = {&w->output, &w->own_embedding, &w->layer_embeddings, &w->layer_embd_proj};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) fork_pages(whole[i]->data, whole[i]->bytes, inherited);
 }

@@ -12,7 +12,7 @@ typedef struct cl_norm {
     float *scale, *bias;
 } cl_norm;
 
-/* The mixture of experts of one layer, as cl_layer_weights. The shared expert is the layer's feed-forward block. */
+/* The mixture of experts of one layer, as cl_layer_weights. A shared expert is the layer's feed-forward block. */
 typedef struct cl_expert_weights {
     cl_linear router;                 /* (n_embd, n_experts) F32 */
     cl_linear shared_router;          /* (n_embd, 1) F32 */
@@ -21,6 +21,10 @@ typedef struct cl_expert_weights {
     cl_linear *down;                  /* [n_experts] (expert_n_ff, n_embd) */
     cl_linear_room gate_room, up_room, down_room;
     float *gate_bias, *up_bias, *down_bias; /* [n_experts][n_out] */
+    float *scale;                           /* [n_experts] multiplies the weights of those that are chosen */
+    cl_norm router_norm, norm, post_norm;   /* [n_embd] before the router, before the experts and behind them, if they are
+                                               beside a dense block, */
+    cl_norm post_dense_norm;                /* and behind that block */
     int32_t n;                              /* n_experts; 0: the layer has none */
 } cl_expert_weights;
 
@@ -32,24 +36,35 @@ typedef struct cl_expert_weights {
 typedef struct cl_layer_weights {
     cl_norm attn_norm, ffn_norm;            /* [n_embd] before attention and feed-forward block */
     cl_norm post_attn_norm, post_ffn_norm;  /* [n_embd] behind them */
+    cl_norm post_layer_embd_norm;           /* [n_embd] behind layer_embd_up */
+    float *scale;                           /* [1] multiplies x at the end of the layer */
     float *q_norm, *k_norm;                 /* [head_dim], or the length of q_bias and k_bias (cl_qk_norm) */
     float *q_bias, *o_bias;                 /* [n_heads * head_dim], [n_embd] */
     float *k_bias, *v_bias;                 /* [n_kv_heads * head_dim] */
     float *sinks;                           /* [n_heads] */
     float *gate_bias, *up_bias, *down_bias; /* [n_ff], [n_ff], [n_embd] */
     cl_linear q;                            /* (n_embd, n_heads * head_dim) */
-    cl_linear k, v;                         /* (n_embd, n_kv_heads * head_dim) */
+    cl_linear k, v;                         /* (n_embd, n_kv_heads * head_dim); v is empty if V is k x, both if !cl_has_kv */
     cl_linear o;                            /* (n_heads * head_dim, n_embd) */
     cl_linear gate, up;                     /* (n_embd, n_ff); gate is empty if the block has none */
     cl_linear down;                         /* (n_ff, n_embd) */
     cl_expert_weights experts;
+    cl_linear layer_embd_gate; /* (n_embd, n_layer_embd) of the layer's own embedding */
+    cl_linear layer_embd_up;   /* (n_layer_embd, n_embd) */
 } cl_layer_weights;
 
 /* All weights of a model. Immutable after loading; safe from any number of threads. */
 typedef struct cl_model_weights {
     const cl_linear *embedding; /* (n_embd, n_vocab) `output` or own_embedding; rows are dequantised when they are looked up */
     cl_linear own_embedding;    /* empty if the embedding is `output` */
-    cl_norm output_norm;        /* [n_embd] */
+    /*
+     * The layers' own embeddings of a token are [n_layers * n_layer_embd] together. They are empty if n_layer_embd is 0, as are
+     * the two below: they are added to a product of the embedding, of which each layer's part is normed.
+     */
+    cl_linear layer_embeddings;       /* (n_layers * n_layer_embd, n_vocab) rows are dequantised when they are looked up */
+    cl_linear layer_embd_proj;        /* (n_embd, n_layers * n_layer_embd) */
+    cl_norm layer_embd_norm;          /* [n_layer_embd] */
+    cl_norm output_norm;              /* [n_embd] */
     float *divisors, *short_divisors; /* [n_rot / 2] as in cl_rope_params, or NULL */
     float *sink_logits;               /* [n_layers][n_heads] those of all layers, or NULL */
     cl_linear output;                 /* (n_embd, n_vocab) */

@@ -28,14 +28,16 @@ cattn_cache *const *sim_caches(void) { return caches; }
 int64_t sim_n_rows(void) { return n_rows_computed; }
 
 static cl_tokenizer tokenizer;
+static int32_t one_head[SIM_LAYERS] = {1, 1}, head_dims[SIM_LAYERS] = {DIM, DIM}, sources[SIM_LAYERS] = {0, 1};
 
 #define MODEL(n_bytes)                                                                                                         \
     {                                                                                                                          \
         .params = {.n_vocab = SIM_VOCAB,                                                                                       \
                    .n_layers = 1,                                                                                              \
                    .n_heads = 1,                                                                                               \
-                   .n_kv_heads = 1,                                                                                            \
-                   .head_dim = DIM,                                                                                            \
+                   .n_kv_heads = one_head,                                                                                     \
+                   .head_dim = head_dims,                                                                                      \
+                   .kv_source = sources,                                                                                       \
                    .n_ctx_train = SIM_CONTEXT,                                                                                 \
                    .score_scale = 0.69314718f},                                                                                \
         .weights = {.bytes = (n_bytes)}, .tok = &tokenizer,                                                                    \

@@ -79,13 +79,15 @@ static void pass_gate(void) {
 
 const cl_model *toy_model(void) {
     static cl_tokenizer tok;
+    static int32_t n_kv_heads = 1, head_dim = HEAD_DIM, kv_source;
     static cl_model m = {
         .params = {.n_vocab = TOY_VOCAB,
                    .n_embd = TOY_EMBD,
                    .n_layers = 1,
                    .n_heads = N_HEADS,
-                   .n_kv_heads = 1,
-                   .head_dim = HEAD_DIM,
+                   .n_kv_heads = &n_kv_heads,
+                   .head_dim = &head_dim,
+                   .kv_source = &kv_source,
                    .n_ctx_train = TOY_CONTEXT},
         .weights = {.bytes = TOY_BYTES},
         .tok = &tok,

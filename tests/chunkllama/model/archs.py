@@ -35,6 +35,10 @@ class Arch:
     sinks: bool = False  # logits of heads without a value
     expert_biases: bool = False  # and the router's
     yarn_unrounded: bool = False  # its ramp begins and ends between pairs
+    beside: bool = False  # experts are beside a dense block, and each of the two has norms of its own
+    v_norm: bool = False  # of each head, without weights
+    unscaled: bool = False  # scores are q.k
+    layer_scale: bool = False  # x is multiplied by a number at the end of a layer
 
 
 ARCHS = {
@@ -48,6 +52,8 @@ ARCHS = {
     "gemma2": Arch(gelu=True, embedding_root=True, behind=True, full_every=2, wide_scale_layers=46),
     "gemma3": Arch(gelu=True, embedding_root=True, behind=True, qk_norm="head", full_every=6, window_base=10000.0,
                    window_unscaled=True, wide_scale_layers=62),
+    "gemma4": Arch(gelu=True, embedding_root=True, behind=True, qk_norm="head", v_norm=True, unscaled=True, layer_scale=True, full_every=6,
+                   window_base=10000.0, window_unscaled=True, beside=True),
     "phi3": Arch(fused=True),
     "granite": Arch(permuted=True, logits_divided=True),
     "granitemoe": Arch(permuted=True, logits_divided=True),

@@ -27,13 +27,13 @@ class Model:
     weights: dict  # name: (float32 array [n_out][n_in] or [n], tensor type)
     n_layers: int
     n_heads: int
-    n_kv_heads: int
-    head_dim: int
+    n_kv_heads: list  # [n_layers]
+    head_dim: list  # [n_layers]
     eps: float
-    frequencies: np.ndarray  # [n_layers][n_rot / 2]
+    frequencies: list  # [n_layers] of arrays [n_rot / 2]
     magnitudes: list  # [n_layers] of rotated vectors
     windows: list  # [n_layers] positions that a row sees
-    scale: float  # of scores
+    scale: float  # of scores; 0: 1 / sqrt(head_dim)
     score_cap: float = 0
     logit_cap: float = 0
     embedding_scale: float = 1
@@ -45,6 +45,8 @@ class Model:
     n_groups: int = 1  # of experts
     n_groups_used: int = 1
     expert_scale: float = 1
+    kv_source: list = ()  # [n_layers] the layer whose K and V a layer attends over
+    layer_embd: int = 0  # length of the embeddings that layers have for themselves
 
 
 def yarn(arch, frequencies, get, n_rot):
@@ -100,22 +102,29 @@ def load(path, ctx=None):
         weights[tensor.name.removesuffix(".weight")] = (values, tensor.tensor_type)
     n_heads, n_layers, n_embd = get("attention.head_count"), get("block_count"), get("embedding_length")
     n_kv_heads = get("attention.head_count_kv", n_heads)
+    n_kv_heads = n_kv_heads if isinstance(n_kv_heads, list) else [n_kv_heads] * n_layers
     head_dim = get("attention.key_length", n_embd // n_heads)
+    window_dim = get("attention.key_length_swa", head_dim)
     frequencies, magnitude, unscaled = rope(arch, get, weights, get("rope.dimension_count", head_dim), ctx or get("context_length"))
     eps = get("attention.layer_norm_epsilon" if arch.layer_norm else "attention.layer_norm_rms_epsilon")
     window = get("attention.sliding_window") or np.inf
-    model = Model(arch, weights, n_layers, n_heads, n_kv_heads, head_dim, eps, np.tile(frequencies, (n_layers, 1)),
-                  [magnitude] * n_layers, [window] * n_layers, get("attention.scale", head_dim**-0.5))  # fmt: skip
+    model = Model(arch, weights, n_layers, n_heads, n_kv_heads, [window_dim] * n_layers, eps, [frequencies] * n_layers,
+                  [magnitude] * n_layers, [window] * n_layers, get("attention.scale", 1 if arch.unscaled else 0))  # fmt: skip
     if arch.window_base:
-        unscaled = arch.window_base ** (-np.arange(0, head_dim, 2) / head_dim)
+        unscaled = arch.window_base ** (-np.arange(0, window_dim, 2) / window_dim)
+    pattern = get("attention.sliding_window_pattern") or [not arch.full_every or (i + 1) % arch.full_every for i in range(n_layers)]
+    model.kv_source, own = list(range(n_layers)), n_layers - get("attention.shared_kv_layers", 0)
+    model.layer_embd = get("embedding_length_per_layer_input", 0)
     for i in range(n_layers):
-        full = window == np.inf or (arch.full_every and i % arch.full_every == arch.full_every - 1)
+        full = window == np.inf or not pattern[i]
         if full:
-            model.windows[i] = np.inf
+            model.windows[i], model.head_dim[i] = np.inf, head_dim
+        if i >= own:
+            model.kv_source[i] = max(k for k in range(own) if model.windows[k] == model.windows[i])
         if arch.window_unscaled and not full:
             model.frequencies[i], model.magnitudes[i] = unscaled, 1
         if (arch.plain_every and i % arch.plain_every == arch.plain_every - 1) or (arch.plain_full and full and window < np.inf):
-            model.frequencies[i], model.magnitudes[i] = 0, 1
+            model.frequencies[i], model.magnitudes[i] = np.zeros_like(frequencies), 1
     if n_layers == arch.wide_scale_layers:  # Gemma's 27B models
         model.scale = (n_embd / n_heads) ** -0.5
     model.score_cap, model.logit_cap = get("attn_logit_softcapping", 0), get("final_logit_softcapping", 0)
@@ -184,8 +193,16 @@ def norm(model, name, x):
         return x
     if model.arch.layer_norm:
         x = x - x.mean(-1, keepdims=True)
-    y = x / np.sqrt((x * x).mean(-1, keepdims=True) + model.eps) * model.weights[name][0].astype(np.float64)
+    y = plain_norm(model, x) * model.weights[name][0].astype(np.float64)
     return y + model.weights[name + ".bias"][0] if name + ".bias" in model.weights else y
+
+
+def plain_norm(model, x):
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + model.eps)
+
+
+def gelu(x):
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
 def attend(model, layer, q, k, v, kv):
@@ -203,12 +220,12 @@ def attend_rotated(model, layer, q, k, v, kv):
     k, v = rounded(k, kv), rounded(v, kv)
     if kv == "bf16":
         q = rounded(q, kv)
-    group = model.n_heads // model.n_kv_heads
+    group, scale = model.n_heads // k.shape[1], model.scale or q.shape[-1] ** -0.5
     back = np.arange(n)[:, None] - np.arange(n)
     hidden = np.where((back >= 0) & (back < model.windows[layer]), 0, -np.inf)
     out = np.empty_like(q)
     for head in range(model.n_heads):
-        scores = capped(q[:, head] @ k[:, head // group].T * model.scale, model.score_cap) + hidden
+        scores = capped(q[:, head] @ k[:, head // group].T * scale, model.score_cap) + hidden
         sink = model.weights[f"blk.{layer}.attn_sinks"][0][head] if model.arch.sinks else -np.inf
         largest = np.maximum(scores.max(-1, keepdims=True), sink)
         p = np.exp(scores - largest)
@@ -252,7 +269,7 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
         values, kind = model.weights.pop(name)
         return [(part, kind) for part in np.split(values, np.cumsum(sizes)[:-1])]
 
-    d, arch = model.head_dim, model.arch
+    arch = model.arch
     for name in list(model.weights):
         if name.endswith("_exps"):
             values, kind = model.weights.pop(name)
@@ -263,7 +280,7 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
     for i in range(model.n_layers):
         at = f"blk.{i}."
         if at + "attn_qkv" in model.weights:
-            sizes = np.array([model.n_heads, model.n_kv_heads, model.n_kv_heads]) * d
+            sizes = np.array([model.n_heads, *[model.n_kv_heads[i]] * 2]) * model.head_dim[i]
             for name, part in zip("qkv", parts(at + "attn_qkv", *sizes)):
                 model.weights[at + "attn_" + name] = part
         for e in range(len(model.weights.get(at + "ffn_gate_inp", [[]])[0])):
@@ -274,8 +291,8 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
             half = len(model.weights[at + "ffn_up"][0]) // 2
             model.weights[at + "ffn_gate"], model.weights[at + "ffn_up"] = parts(at + "ffn_up", half, half)
 
-    def heads(name, x, n_heads):
-        """[n][n_heads][head_dim] of Q or K."""
+    def heads(name, x, n_heads, d):
+        """[n][n_heads][d] of Q or K."""
         y = linear(name, x)
         if arch.permuted:
             y = halves(y.T, n_heads, d).T
@@ -284,8 +301,7 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
         y = y.reshape(-1, n_heads, d)
         if arch.qk_norm == "own":
             weights = model.weights[name + "_norm"][0].astype(np.float64).reshape(n_heads, d)
-            y = y - y.mean(-1, keepdims=True)
-            return y / np.sqrt((y * y).mean(-1, keepdims=True) + model.eps) * weights
+            return plain_norm(model, y - y.mean(-1, keepdims=True)) * weights
         return y if arch.qk_norm_rotated else norm(model, name + "_norm", y)
 
     def block(x, gate, up, down):
@@ -294,15 +310,26 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
             h, u = h.clip(max=7), linear(up, x).clip(-7, 7)
             return linear(down, h / (1 + np.exp(-1.702 * h)) * (u + 1))
         if arch.gelu:
-            h = h / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (h + 0.044715 * h**3)))
+            h = gelu(h)
         else:
             h = h / (1 + np.exp(-h))
         return linear(down, h * linear(up, x) if arch.gated else h)
 
-    def feed_forward(at, x):
+    def dense(at, x):
+        return block(x, *(at + "ffn_" + part for part in ("gate", "up", "down")))
+
+    def feed_forward(at, before, x):
+        """x: the norm of the residual stream `before`."""
         if at + "ffn_gate_inp" not in model.weights:
-            return block(x, *(at + "ffn_" + part for part in ("gate", "up", "down")))
-        scores = x @ weight(at + "ffn_gate_inp").T
+            return dense(at, x)
+        if not arch.beside:
+            return mixture(at, x, x)
+        routed = plain_norm(model, before) * weight(at + "ffn_gate_inp.scale") / np.sqrt(before.shape[-1])
+        y = mixture(at, norm(model, at + "pre_ffw_norm_2", before), routed)
+        return norm(model, at + "post_ffw_norm_1", dense(at, x)) + norm(model, at + "post_ffw_norm_2", y)
+
+    def mixture(at, x, routed):
+        scores = routed @ weight(at + "ffn_gate_inp").T
         if arch.expert_biases:
             scores = scores + weight(at + "ffn_gate_inp.bias")
         if arch.scores == "softmax":
@@ -313,6 +340,8 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
         bias = model.weights[at + "exp_probs_b.bias"][0].astype(np.float64) if arch.choice_bias else 0
         y = np.zeros_like(x)
         for row, (chosen, shares) in enumerate(zip(*route(model, scores, bias))):
+            if at + "ffn_down_exps.scale" in model.weights:
+                shares = shares * weight(at + "ffn_down_exps.scale")[chosen]
             for expert, share in zip(chosen, shares):
                 y[row] += share * block(x[row : row + 1], *(f"{at}ffn_{part}.{expert}" for part in ("gate", "up", "down")))[0]
         if at + "ffn_gate_shexp" in model.weights:
@@ -326,18 +355,32 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
     cuts = np.cumsum(lengths)[:-1]
     tokens = np.concatenate(sequences)
     x = model.weights["token_embd"][0][tokens].astype(np.float64) * model.embedding_scale
+    if model.layer_embd:
+        width = model.layer_embd
+        projected = linear("per_layer_model_proj", x).reshape(len(x), -1, width) / np.sqrt(x.shape[-1])
+        of_tokens = model.weights["per_layer_token_embd"][0][tokens].astype(np.float64).reshape(len(x), -1, width) * np.sqrt(width)
+        layer_embd = (norm(model, "per_layer_proj_norm", projected) + of_tokens) / np.sqrt(2)
+    stored = {}
     for i in range(model.n_layers):
-        at = f"blk.{i}."
+        at, d = f"blk.{i}.", model.head_dim[i]
         h = norm(model, at + "attn_norm", x)
-        q, k = heads(at + "attn_q", h, model.n_heads), heads(at + "attn_k", h, model.n_kv_heads)
-        v = linear(at + "attn_v", h).reshape(-1, model.n_kv_heads, d)
+        q = heads(at + "attn_q", h, model.n_heads, d)
+        if model.kv_source[i] == i:
+            v = linear(at + ("attn_v" if at + "attn_v" in model.weights else "attn_k"), h).reshape(len(x), -1, d)
+            stored[i] = heads(at + "attn_k", h, model.n_kv_heads[i], d), plain_norm(model, v) if arch.v_norm else v
+        k, v = stored[model.kv_source[i]]
         qkv = zip(np.split(q, cuts), np.split(k, cuts), np.split(v, cuts))
         attended = linear(at + "attn_output", np.concatenate([attend(model, i, *part, kv) for part in qkv]))
         if arch.behind:
             attended = norm(model, at + "post_attention_norm", attended)
         x = x + attended * model.residual_scale
         h = h if arch.parallel else norm(model, at + arch.ffn_norm, x)
-        x = x + norm(model, at + "post_ffw_norm", feed_forward(at, h)) * model.residual_scale
+        x = x + norm(model, at + "post_ffw_norm", feed_forward(at, x, h)) * model.residual_scale
+        if model.layer_embd:
+            own = gelu(linear(at + "inp_gate", x)) * layer_embd[:, i]
+            x = x + norm(model, at + "post_norm", linear(at + "proj", own))
+        if at + "layer_output_scale" in model.weights:
+            x = x * weight(at + "layer_output_scale")
     x = norm(model, "output_norm", x)
     if states:
         return np.split(x, cuts)

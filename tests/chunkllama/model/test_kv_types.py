@@ -39,7 +39,7 @@ def attention(bin_dir, tmp_path, model, kv, level, q, k, v):
     """The library's output, and the level that it used: at most `level`, if that is not None."""
     source, result = tmp_path / "qkv", tmp_path / "out"
     np.concatenate([x.astype(np.float32).ravel() for x in (q, k, v)]).tofile(source)
-    shape = [len(q), model.n_heads, model.n_kv_heads, model.head_dim]
+    shape = [len(q), model.n_heads, *k.shape[1:]]
     env = {**os.environ, **({"CATTN_LEVEL": level} if level else {})}
     command = [bin_dir / "attention_dump", *map(str, shape), kv, source, result]
     used = subprocess.run(command, check=True, timeout=LIMIT_S, env=env, capture_output=True, text=True).stdout.strip()

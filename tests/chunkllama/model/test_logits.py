@@ -181,6 +181,15 @@ MIXTURES = {  # name: a small model of each architecture with experts
     "ernie4_5-moe": dict(n_heads=4, n_kv_heads=2, head_dim=64, rope_base=5e5, tied=True, experts=EXPERTS | dict(shared=96, dense=1)),
 }  # fmt: skip
 FAMILIES |= MIXTURES
+# Layers without a window, every second or third, have heads of their own, of which only a fourth of the pairs turns.
+UNLIKE = dict(n_heads=4, n_kv_heads=2, head_dim=128, window_head_dim=64, full_kv_heads=1, tied=True, rope_base=1e6,
+              rope_freqs=np.repeat([1, 1e30], [16, 48]),
+              replace_fields=WINDOW | fields(final_logit_softcapping=4.0))  # fmt: skip
+FAMILIES |= {
+    "gemma4": UNLIKE | dict(full_kv_heads=2, n_layers=8, full_every=2, shared_kv=4, wide=True, layer_embd=32),
+    "gemma4_keys": UNLIKE | dict(arch="gemma4", n_layers=6, full_every=3, values_are_keys=True),
+    "gemma4_experts": UNLIKE | dict(arch="gemma4", n_layers=4, full_every=2, values_are_keys=True, experts=EXPERTS | dict(form="fused")),
+}
 RANDOM_MODELS = {
     "f32": dict(types=[Type.F32], n_heads=3, n_kv_heads=1, head_dim=64),
     "f16": dict(types=[Type.F16], n_heads=4, n_kv_heads=2, head_dim=80, tied=True),
@@ -216,8 +225,9 @@ RANDOM_MODELS = {
     "phi3_window": dict(arch="phi3", types=[Type.F32], n_heads=4, n_kv_heads=4, head_dim=96, replace_fields=WINDOW),
     "olmo2_plain": dict(arch="olmo2", types=[Type.F32], n_heads=4, n_kv_heads=4, head_dim=64),
     "exaone4_plain": dict(arch="exaone4", types=[Type.F32], n_heads=4, n_kv_heads=2, head_dim=64, tied=True),
-    **{name: dict(arch=name, types=[Type.F32], **options) for name, options in FAMILIES.items()},
-    **{name + "_q8_0": dict(arch=name, types=[Type.Q8_0], **options | dict(n_layers=1)) for name, options in FAMILIES.items()},
+    **{name: {"arch": name, "types": [Type.F32]} | options for name, options in FAMILIES.items()},
+    **{name + "_q8_0": {"arch": name, "types": [Type.Q8_0]} | options | dict(n_layers=1) | ({"full_every": 1} if "full_every" in options else {})
+       for name, options in FAMILIES.items()},
     "mixed": dict(types=list(Type(t) for t in (2, 3, 8, 1, 0, 30)), n_heads=4, n_kv_heads=1, head_dim=64),
     "q5": dict(types=[Type.Q5_0, Type.Q5_1], n_heads=4, n_kv_heads=2, head_dim=64),
     "iq4_nl": dict(types=[Type.IQ4_NL], n_heads=4, n_kv_heads=2, head_dim=64),

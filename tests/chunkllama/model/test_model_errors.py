@@ -5,6 +5,7 @@ import subprocess
 import numpy as np
 import pytest
 import write_gguf
+from test_logits import FAMILIES
 from waiting import LIMIT_S
 from write_gguf import Type, value_type
 
@@ -14,7 +15,9 @@ SHAPE = dict(types=[Type.F32], n_heads=2, n_kv_heads=1, head_dim=64, n_layers=1)
 def message(bin_dir, tmp_path, fields=None, tensors=None, **shape):
     """The message of logits_dump about a small model with fields and tensors replaced, added or, if None, removed."""
     path, ids = tmp_path / "model.gguf", tmp_path / "tokens.json"
-    write_gguf.random_model(path, **SHAPE | shape, replace_fields=fields or {}, replace_tensors=tensors or {})
+    shape = SHAPE | shape
+    replaced = shape.get("replace_fields", {}) | (fields or {})
+    write_gguf.random_model(path, **shape | dict(replace_fields=replaced, replace_tensors=tensors or {}))
     ids.write_text("[1, 5, 9]")
     command = [bin_dir / "logits_dump", path, ids, tmp_path / "out.npy"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
@@ -68,7 +71,10 @@ FIELDS = [
     ({"llama.pooling_type": (4, U32)}, ["llama.pooling_type is 4 (rank): the file has the rows of a few labels", "use the model's folder"]),
     ({"llama.rope.scaling.attn_factor": (0.0, F32)}, ["llama.rope.scaling.attn_factor is 0; allowed: 0.001"]),
     ({"llama.attention.head_count_kv": ([1, 1], ARRAY, U32)}, ["llama.attention.head_count_kv has 2 entries; one number, or one for"]),
-    ({"llama.attention.head_count_kv": ([1, 2], ARRAY, U32)}, ["llama.attention.head_count_kv is not one integer", "layers that differ"]),
+    ({"llama.attention.head_count": ([2, 4], ARRAY, U32)}, ["llama.attention.head_count is not one integer", "layers that differ"]),
+    ({"llama.attention.head_count_kv": ([1, 2], ARRAY, U32)}, ["llama.attention.head_count_kv has 2 entries; one number, or one for"]),
+    ({"llama.attention.head_count_kv": (["1"], ARRAY, STRING)}, ["llama.attention.head_count_kv is neither an integer from 0 nor an array"]),
+    ({"llama.attention.shared_kv_layers": (1, U32)}, ["llama.attention.shared_kv_layers is 1; allowed: 0 to 0"]),
     ({"llama.nextn_predict_layers": (1, U32)}, ["llama.nextn_predict_layers is 1; allowed: 0 to 0"]),
 ]
 
@@ -87,6 +93,59 @@ def test_experts_of_two_types(bin_dir, tmp_path):
     run = subprocess.run([bin_dir / "logits_dump", path, ids, tmp_path / "out.npy"], capture_output=True, text=True, timeout=LIMIT_S)
     assert run.returncode == 1
     assert "tensor blk.0.ffn_up.1.weight has type F16 and those of other experts F32; they must be equal" in run.stderr
+
+
+# Four layers, of which every second has no window and the last two have the K and V of the first two.
+UNLIKE = FAMILIES["gemma4"] | dict(arch="gemma4", types=[Type.F32], n_layers=4, shared_kv=2)
+HEADS = "gemma4.attention.head_count_kv"
+LENGTHS = {f"gemma4.attention.{name}_length_swa": None for name in ("key", "value")}
+OF_LAYERS = [
+    ({HEADS: ([2, 2, 0, 2], ARRAY, U32)}, {}, [f"{HEADS} is 0; allowed: 1 to 4"]),
+    ({HEADS: ([2, 2, 3, 2], ARRAY, U32)}, {}, ["gemma4.attention.head_count is 4", "a multiple of the number of KV heads, 3"]),
+    ({HEADS: ([2, 2, 2, 1], ARRAY, U32)}, {}, ["kv_source[3] is 1, which has 2 KV heads of 128", "layer 3 has 1 of 128"]),
+    ({"gemma4.attention.shared_kv_layers": (4, U32)}, {}, ["gemma4.attention.shared_kv_layers is 4; allowed: 0 to 3"]),
+    ({"gemma4.attention.shared_kv_layers": (3, U32)}, {},
+     ["gemma4.attention.shared_kv_layers is 3, but no layer before these has K and V for layer 1, which has no window"]),
+    ({"gemma4.attention.value_length_swa": None}, {}, ["gemma4.attention.value_length_swa is 128 and key_length 64; they must be equal"]),
+    ({"gemma4.attention.shared_kv_layers": (0, U32)} | LENGTHS | {f"gemma4.attention.{name}_length": ([64, 128, 64, 64], ARRAY, U32) for name in ("key", "value")}, {},
+     ["gemma4.attention.key_length is 128 and 64 in layers without a window, which must agree"]),
+    ({"gemma4.rope.dimension_count_swa": (128, U32)}, {}, ["gemma4.rope.dimension_count_swa is 128; allowed: 2 to 64"]),
+    ({"gemma4.embedding_length_per_layer_input": (16, U32)}, {}, ["per_layer_token_embd.weight has shape [128, 261", "[64, 261]"]),
+    ({"gemma4.embedding_length_per_layer_input": (0, U32)}, {}, ["tensor per_layer_token_embd.weight is not part of the architecture gemma4"]),
+    ({}, {"per_layer_proj_norm.weight": None}, ["tensor per_layer_proj_norm.weight is missing"]),
+    ({}, {"blk.0.attn_v.weight": None}, ["tensor blk.0.attn_v.weight is missing"]),
+    ({}, {"blk.3.proj.weight": None}, ["tensor blk.3.proj.weight is missing"]),
+    ({}, {"blk.1.layer_output_scale.weight": (np.ones(2, np.float32), Type.F32)}, ["blk.1.layer_output_scale.weight", "[1, 1]"]),
+    ({}, {"blk.0.pre_ffw_norm_2.weight": (np.ones(160, np.float32), Type.F32)}, ["tensor blk.0.pre_ffw_norm_2.weight is not part of"]),
+]
+
+
+@pytest.mark.parametrize("fields, tensors, parts", OF_LAYERS, ids=[parts[0] for _, _, parts in OF_LAYERS])
+def test_layers_that_differ(bin_dir, tmp_path, fields, tensors, parts):
+    text = message(bin_dir, tmp_path, fields, tensors, **UNLIKE)
+    assert all(part in text for part in parts), text
+
+
+def test_k_and_v_of_layers_that_have_those_of_others(bin_dir, chunkllama_bin, tmp_path):
+    """Files may have matrices for them, which are not read; the memory for K and V is that of the others."""
+    got = []
+    for i, left_out in enumerate([[], ["attn_k", "attn_v", "attn_k_norm"]]):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        tensors = {f"blk.{layer}.{part}.weight": None for layer in (2, 3) for part in left_out}
+        assert message(bin_dir, folder, tensors=tensors, **UNLIKE) == ""
+        got.append((folder / "out.npy").read_bytes())
+    assert got[0] == got[1]
+
+    def output(*command):  # doctor's status depends on the machine
+        command = [chunkllama_bin, command[0], tmp_path / "1" / "model.gguf", *command[1:]]
+        return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False).stdout
+
+    elements = 2 * (2 * 64 + 2 * 128)  # of a token, in layers 0 and 1
+    assert f", {2 * elements / 1024:.1f} KiB of K/V for each token with --kv-type f16\n" in output("info")
+    n_chunks = (64 << 20) // (4 * elements * 64)
+    users = (n_chunks - 2048 // 64) // (512 // 64 + 1)
+    assert f" {users} users" in output("doctor", "--kv-budget", "64M", "--kv-type", "f32")
 
 
 ones = np.ones

@@ -19,7 +19,7 @@ MODELS = {
     "qwen3": dict(arch="qwen3", types=[Type.BF16, Type.F16], n_heads=4, n_kv_heads=2, head_dim=128, rope_base=1e6),
     "gemma3": dict(arch="gemma3", types=[Type.BF16], n_heads=4, n_kv_heads=1, head_dim=64, n_layers=7, tied=True, rope_base=1e6,
                    rope_linear=8, replace_fields=GEMMA3),
-    **{name: dict(arch=name, types=[Type.BF16], **options) for name, options in FAMILIES.items() if name not in PERMUTED},
+    **{name: {"arch": name, "types": [Type.BF16]} | options for name, options in FAMILIES.items() if name not in PERMUTED},
 }  # fmt: skip
 LLAMAS = {
     **{name: FAMILIES[name] | dict(arch=name) for name in PERMUTED},
@@ -237,6 +237,73 @@ def test_text_of_models_that_see(bin_dir, chunkllama, tmp_path, name, prefix, he
     assert logits_of(bin_dir, tmp_path, "nested", gguf, change) == logits_of(bin_dir, tmp_path, "plain", gguf)
     out = chunkllama("info", tmp_path / "nested" / "hf").stdout
     assert "left out        vision tower: 2 tensors" in out and "left out        projector: 1 tensor" in out
+
+
+GEMMA4_TOWERS = ("model.vision_tower.x.weight", "model.embed_vision.x.weight", "model.audio_tower.x.weight", "model.embed_audio.x.weight")
+
+
+@pytest.mark.parametrize("name, kind", [("gemma4", ""), ("gemma4_experts", ""), ("gemma4_keys", "Unified")])
+def test_text_of_gemma4(bin_dir, chunkllama, tmp_path, name, kind):
+    """As published; of models that also see and hear; and as Transformers saves it, with what differs listed by layer."""
+    gguf = tmp_path / "model.gguf"
+    write_gguf.random_model(gguf, **MODELS[name])
+    plain = logits_of(bin_dir, tmp_path, "plain", gguf)
+
+    def change(config, _, tensors):
+        if kind:
+            config["use_bidirectional_attention"] = "vision"
+            for field in ("hidden_size_per_layer_input", "enable_moe_block"):
+                del config[field]
+        text = dict(config, model_type=f"gemma4_{kind.lower()}{'_' if kind else ''}text")
+        config.clear()
+        config |= {"architectures": [f"Gemma4{kind}ForConditionalGeneration"], "text_config": text}
+        for tensor in list(tensors):
+            tensors[tensor.replace("model.", "model.language_model.", 1)] = tensors.pop(tensor)
+        for extra in GEMMA4_TOWERS:
+            tensors[extra] = ("F32", [1], bytes(4))
+
+    assert logits_of(bin_dir, tmp_path, "nested", gguf, change) == plain
+    assert "left out        towers of images and sound: 4 tensors" in chunkllama("info", tmp_path / "nested" / "hf").stdout
+    assert logits_of(bin_dir, tmp_path, "saved", gguf, lambda config, _, __: by_layer(config)) == plain
+
+
+def by_layer(config):
+    full = {"head_dim": config.pop("global_head_dim"), "num_key_value_heads": config.pop("num_global_key_value_heads")}
+    config["per_layer_config"] = {str(i): full for i, kind in enumerate(config["layer_types"]) if kind == "full_attention"}
+
+
+def of_gemma4(**fields):
+    return lambda config: config.update(fields)
+
+
+WRONG_GEMMA4 = {
+    "layer types": (of_gemma4(layer_types=["full_attention"] * 7), ["layer_types has 7 entries, but num_hidden_layers is 8"]),
+    "no layer types": (lambda config: config.pop("layer_types"), ["layer_types is missing; it must be an array"]),
+    "last layer": (lambda config: config["layer_types"].__setitem__(7, "sliding_attention"), ['layer_types[7] must be "full_attention"']),
+    "all shared": (of_gemma4(num_kv_shared_layers=8), ["num_kv_shared_layers is 8; allowed: 0 to 7"]),
+    "too many shared": (of_gemma4(num_kv_shared_layers=2**63 - 1), ["num_kv_shared_layers is 9223372036854775807; 0 to 4294967295 are"]),
+    "n_ff": (of_gemma4(intermediate_size=2**63 - 1), ["intermediate_size is 9223372036854775807; 0 to 4294967295 are allowed"]),
+    "no n_ff": (lambda config: config.pop("intermediate_size"), ["intermediate_size is 0; allowed: 1 to"]),
+    "heads": (of_gemma4(global_head_dim=-1), ["head_dim is -1; 0 to 4294967295 are allowed"]),
+    "heads of another size": (of_gemma4(global_head_dim=72), ["layer_head_dim[1] is 72; it must be 32"]),
+    "K as V": (of_gemma4(attention_k_eq_v=True), ["self_attn.v_proj.weight is not part of"]),
+    "field of a layer": (of_gemma4(per_layer_config={"3": {"intermediate_size": 5}}), ["per_layer_config.3.intermediate_size: layers may not differ in it"]),
+    "fields of layers": (of_gemma4(per_layer_config=[]), ["per_layer_config must be an object"]),
+    "type of a layer's field": (of_gemma4(per_layer_config={"3": {"head_dim": "5"}}), ["per_layer_config.3.head_dim must be an integer"]),
+    "experts": (of_gemma4(enable_moe_block=True, num_experts=4), ["no integer config.json: top_k_experts"]),
+    "both directions": (of_gemma4(use_bidirectional_attention="all"), ['use_bidirectional_attention is "all"; only false and "vision" are supported']),
+    "rotation": (lambda config: config["rope_parameters"]["full_attention"].update(partial_rotary_factor=2.0), ["partial_rotary_factor is 2; above 0"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG_GEMMA4)
+def test_messages_about_gemma4(chunkllama, tmp_path, name):
+    spoil, parts = WRONG_GEMMA4[name]
+    gguf = tmp_path / "model.gguf"
+    write_gguf.random_model(gguf, **MODELS["gemma4"])
+    folder = write_hf.write_folder(tmp_path / "hf", gguf, change=lambda config, _, __: spoil(config))
+    out = chunkllama("info", folder).stdout
+    assert all(part in out for part in parts), out
 
 
 def test_tied_beside_the_text(bin_dir, tmp_path):

@@ -1,5 +1,7 @@
 """Models for the tests: SmolLM2 with its weights written out in F32, and small random ones."""
 
+import dataclasses
+
 import gguf
 import numpy as np
 import first_layers
@@ -38,14 +40,63 @@ def in_f32(source, path):
     write(path, "llama", first_layers.fields(reader), tensors)
 
 
-def vectors(arch, n_layers, n_embd, head_dim, n_q, n_kv, n_ff, biases):
+@dataclasses.dataclass
+class Layer:
+    window: bool  # whether it has the window
+    n_kv_heads: int
+    head_dim: int
+    n_q: int
+    n_kv: int
+    n_ff: int
+
+
+def layers_of(a, n_layers, n_heads, n_kv_heads, head_dim, n_ff, options):
+    """The layers' shapes. options, for models whose layers differ: full_every (such a layer has no window), window_head_dim,
+    full_kv_heads, shared_kv (so many layers at the end have the K and V of others) and wide (these have twice the n_ff)."""
+    full_every, shared = options.get("full_every", a.full_every), shared_layers(n_layers, options)
+    layers = []
+    for i in range(n_layers):
+        window = "full_every" in options and (i + 1) % full_every != 0
+        d = options.get("window_head_dim", head_dim) if window else head_dim
+        kv = n_kv_heads if window else options.get("full_kv_heads", n_kv_heads)
+        layers.append(Layer(window, kv, d, n_heads * d, kv * d, n_ff * (2 if options.get("wide") and i >= n_layers - shared else 1)))
+    return layers
+
+
+def shared_layers(n_layers, options):
+    """Their number, with at least one layer of each kind before them."""
+    return max(0, min(options.get("shared_kv", 0), n_layers - options.get("full_every", 1)))
+
+
+def layer_fields(arch, layers, head_dim, options):
+    """Metadata of layers that differ, which replace those of all layers."""
+    full_every, n = options["full_every"], len(layers)
+    values = {
+        "attention.head_count_kv": ([layer.n_kv_heads for layer in layers], value_type.ARRAY, value_type.UINT32),
+        "feed_forward_length": ([layer.n_ff for layer in layers], value_type.ARRAY, value_type.UINT32),
+        "attention.sliding_window_pattern": ([layer.window for layer in layers], value_type.ARRAY, value_type.BOOL),
+        "attention.shared_kv_layers": (shared_layers(n, options), value_type.UINT32),
+        "embedding_length_per_layer_input": (options.get("layer_embd", 0), value_type.UINT32),
+        "rope.freq_base_swa": (ARCHS[arch].window_base, value_type.FLOAT32),
+        "rope.dimension_count_swa": (options["window_head_dim"], value_type.UINT32),
+        "attention.key_length_swa": (options["window_head_dim"], value_type.UINT32),
+        "attention.value_length_swa": (options["window_head_dim"], value_type.UINT32),
+    }
+    return {f"{arch}.{name}": value for name, value in values.items()}
+
+
+def vectors(arch, layers, n_embd, biases, options):
     """The norms and the biases of an architecture: two dicts of name to length."""
     a = ARCHS[arch]
     norms, offsets = {"output_norm": n_embd}, {}
-    q_norm, k_norm = dict(head=(head_dim, head_dim)).get(a.qk_norm, (n_q, n_kv))
-    of = dict(qkv=dict(attn_q=n_q, attn_k=n_kv, attn_v=n_kv), output=dict(attn_output=n_embd),
-              ffn={**({"ffn_gate": n_ff} if a.gated else {}), "ffn_up": n_ff, "ffn_down": n_embd})  # fmt: skip
-    for i in range(n_layers):
+    layer_embd, experts = options.get("layer_embd"), options.get("experts", {})
+    if layer_embd:
+        norms["per_layer_proj_norm"] = layer_embd
+    for i, layer in enumerate(layers):
+        n_q, n_kv, n_ff = layer.n_q, layer.n_kv, layer.n_ff
+        q_norm, k_norm = dict(head=(layer.head_dim, layer.head_dim)).get(a.qk_norm, (n_q, n_kv))
+        of = dict(qkv=dict(attn_q=n_q, attn_k=n_kv, attn_v=n_kv), output=dict(attn_output=n_embd),
+                  ffn={**({"ffn_gate": n_ff} if a.gated else {}), "ffn_up": n_ff, "ffn_down": n_embd})  # fmt: skip
         sizes = {}
         if a.before:
             sizes |= {"attn_norm": n_embd} | ({} if a.parallel else {a.ffn_norm: n_embd})
@@ -53,6 +104,10 @@ def vectors(arch, n_layers, n_embd, head_dim, n_q, n_kv, n_ff, biases):
             sizes |= dict(attn_q_norm=q_norm, attn_k_norm=k_norm)
         if a.behind:
             sizes |= dict(post_attention_norm=n_embd, post_ffw_norm=n_embd)
+        if layer_embd:
+            sizes["post_norm"] = n_embd
+        if a.beside and experts:
+            sizes |= dict(pre_ffw_norm_2=n_embd, post_ffw_norm_1=n_embd, post_ffw_norm_2=n_embd)
         norms |= {f"blk.{i}.{part}": n for part, n in sizes.items()}
         for word in biases.split():
             offsets |= {f"blk.{i}.{part}": n for part, n in of.get(word, {}).items()}
@@ -99,12 +154,16 @@ def routers(rng, at, a, experts, n_embd):
         n, n_ff = experts["n"], experts["n_ff"]
         sizes = {"ffn_gate_inp": n, "ffn_gate_exps": (n, n_ff), "ffn_up_exps": (n, n_ff), "ffn_down_exps": (n, n_embd)}
         tensors |= {name + ".bias": rng.normal(0, 0.3, size) for name, size in sizes.items()}
+    if a.beside:
+        tensors["ffn_gate_inp.scale"] = rng.uniform(0.6, 1.4, n_embd) * np.sqrt(n_embd)
+        tensors["ffn_down_exps.scale"] = rng.uniform(0.6, 1.4, experts["n"])
     return {at + name: (values.astype(np.float32), Type.F32) for name, values in tensors.items()}
 
 
 def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=160, n_ff=224, tied=False, arch="llama", **options):
     """A model of random weights. types: the tensor types that its matrices take in turn. options: rope_freqs, rope_factors_long and _short (arrays),
-    rope_linear (a factor), rope_base, n_rot, biases (words of archs.Arch.biases), experts (expert_shapes; dense: layers without, groups: of experts and used ones, scale); replace_fields (name, in which ARCH. is the architecture, to (value, type)) and
+    rope_linear (a factor), rope_base, n_rot, biases (words of archs.Arch.biases), experts (expert_shapes; dense: layers without, groups: of experts and used ones, scale);
+    those of layers_of, layer_embd (the length of layers' own embeddings), values_are_keys (layers without a window have no V); replace_fields (name, in which ARCH. is the architecture, to (value, type)) and
     replace_tensors (name to (values, type)), None to leave one out."""
     rng = np.random.default_rng(7)
     a = ARCHS[arch]
@@ -139,19 +198,31 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
     experts = options.get("experts")
     if experts:
         fields += expert_fields(arch, experts)
+    layers = layers_of(a, n_layers, n_heads, n_kv_heads, head_dim, n_ff, options)
+    layer_embd = options.get("layer_embd")
+    if "full_every" in options:
+        differing = layer_fields(arch, layers, head_dim, options)
+        fields = [f for f in fields if f[0] not in differing] + [(name, *value) for name, value in differing.items()]
     shapes = {"token_embd": (n_vocab, n_embd)}
     if not tied:
         shapes["output"] = (n_vocab, n_embd)
-    for i in range(n_layers):
-        n_q, n_kv = n_heads * head_dim, n_kv_heads * head_dim
+    if layer_embd:
+        shapes |= {"per_layer_token_embd": (n_vocab, n_layers * layer_embd), "per_layer_model_proj": (n_layers * layer_embd, n_embd)}
+    for i, layer in enumerate(layers):
+        n_q, n_kv, n_ff = layer.n_q, layer.n_kv, layer.n_ff
+        if layer_embd:
+            shapes |= {f"blk.{i}.inp_gate": (layer_embd, n_embd), f"blk.{i}.proj": (n_embd, layer_embd)}
         if a.fused:
             shapes[f"blk.{i}.attn_qkv"] = (n_q + 2 * n_kv, n_embd)
         else:
             shapes |= {f"blk.{i}.attn_{part}": (n, n_embd) for part, n in dict(q=n_q, k=n_kv, v=n_kv).items()}
+        if options.get("values_are_keys") and not layer.window:
+            del shapes[f"blk.{i}.attn_v"]
         shapes[f"blk.{i}.attn_output"] = (n_embd, n_q)
         if experts and i >= experts.get("dense", 0):
             shapes |= expert_shapes(f"blk.{i}.", a, experts, n_embd)
-            continue
+            if not a.beside:
+                continue
         if a.fused or a.fused_gate:
             shapes[f"blk.{i}.ffn_up"] = (2 * n_ff, n_embd)
         else:
@@ -168,12 +239,13 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
         else:
             values = rng.normal(0, deviation, shape).astype(np.float32)
         tensors[name + ".weight"] = (values, tensor_type)
-    norms, biases = vectors(arch, n_layers, n_embd, head_dim, n_heads * head_dim, n_kv_heads * head_dim, n_ff,
-                            options.get("biases", a.biases))  # fmt: skip
+    norms, biases = vectors(arch, layers, n_embd, options.get("biases", a.biases), options)
     for name, n in norms.items():
         values = rng.normal(1, 0.2, n).clip(0.5, 2).astype(np.float32)
         if a.qk_norm == "own" and name.endswith(("q_norm", "k_norm")):
             values = values.reshape(-1, head_dim)
+        if a.unscaled and name.endswith("k_norm"):  # scores are of the usual size
+            values /= np.sqrt(n, dtype=np.float32)
         tensors[name + ".weight"] = (values, Type.F32)
     for name, n in biases.items():
         tensors[name + ".bias"] = (rng.normal(0, 0.5, n).astype(np.float32), Type.F32)
@@ -182,6 +254,8 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
             tensors[f"blk.{i}.attn_sinks.weight"] = (rng.normal(0, 2, n_heads).astype(np.float32), Type.F32)
         if experts and i >= experts.get("dense", 0):
             tensors |= routers(rng, f"blk.{i}.", a, experts, n_embd)
+        if a.layer_scale:
+            tensors[f"blk.{i}.layer_output_scale.weight"] = (rng.uniform(0.7, 1.1, 1).astype(np.float32), Type.F32)
     for name in ("rope_freqs", "rope_factors_long", "rope_factors_short"):
         if name in options:
             tensors[name + ".weight"] = (np.asarray(options[name], np.float32), Type.F32)

@@ -11,7 +11,7 @@ from archs import ARCHS
 DTYPES = {"F32": "F32", "F16": "F16", "BF16": "BF16"}
 CLASSES = {
     "llama": "LlamaForCausalLM", "mistral3": "Ministral3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
-    "gemma": "GemmaForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM",
+    "gemma": "GemmaForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3": "Gemma3ForCausalLM", "gemma4": "Gemma4ForCausalLM", "phi3": "Phi3ForCausalLM",
     "granite": "GraniteForCausalLM", "smollm3": "SmolLM3ForCausalLM", "olmo2": "Olmo3ForCausalLM", "exaone4": "Exaone4ForCausalLM",
     "glm4": "Glm4ForCausalLM", "seed_oss": "SeedOssForCausalLM", "ernie4_5": "Ernie4_5ForCausalLM", "command-r": "CohereForCausalLM",
     "qwen2moe": "Qwen2MoeForCausalLM", "qwen3moe": "Qwen3MoeForCausalLM", "granitemoe": "GraniteMoeSharedForCausalLM",
@@ -23,6 +23,9 @@ MLP = ("gate", "up", "down")
 GEMMA = {"ffn_norm": "pre_feedforward_layernorm"}
 OTHER_PARTS = {
     "gemma2": GEMMA, "gemma3": GEMMA,
+    "gemma4": GEMMA | {"inp_gate": "per_layer_input_gate", "proj": "per_layer_projection", "post_norm": "post_per_layer_input_norm",
+                       "ffn_gate_inp": "router.proj", "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+                       "post_ffw_norm_1": "post_feedforward_layernorm_1", "post_ffw_norm_2": "post_feedforward_layernorm_2"},
     "phi3": {"ffn_up": "mlp.gate_up_proj"},
     "glm4": {"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm", "ffn_up": "mlp.gate_up_proj"},
     "hunyuan-dense": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
@@ -32,6 +35,10 @@ OTHER_PARTS = {
                    "ffn_down_exps": "block_sparse_moe.output_linear"},
     "gpt-oss": {"ffn_gate_inp": "mlp.router"},
     "starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+}  # fmt: skip
+OTHER_NAMES = {  # of whole tensors
+    "layer_output_scale.weight": "layer_scalar", "ffn_gate_inp.scale": "router.scale", "ffn_down_exps.scale": "router.per_expert_scale",
+    "ffn_gate_up_exps.weight": "experts.gate_up_proj", "ffn_down_exps.weight": "experts.down_proj",
 }  # fmt: skip
 FIELDS = {
     "gemma": {"hidden_act": "gelu_pytorch_tanh"},
@@ -49,7 +56,9 @@ PARTS = {
     "post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm",
     "ffn_gate_inp": "mlp.gate", **{f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in MLP},
 }  # fmt: skip
-WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
+         "per_layer_token_embd": "model.embed_tokens_per_layer", "per_layer_model_proj": "model.per_layer_model_projection",
+         "per_layer_proj_norm": "model.per_layer_projection_norm"}  # fmt: skip
 
 
 def write_safetensors(path, tensors, metadata=None):
@@ -68,6 +77,8 @@ def hf_name(arch, name):
     if base in WHOLE:
         return f"{WHOLE[base]}.{kind}"
     _, layer, part, *expert = base.split(".")
+    if arch == "gemma4" and f"{part}.{kind}" in OTHER_NAMES:
+        return f"model.layers.{layer}.{OTHER_NAMES[f'{part}.{kind}']}"
     if expert and arch == "llama":
         return f"model.layers.{layer}.block_sparse_moe.experts.{expert[0]}.{dict(ffn_gate='w1', ffn_up='w3', ffn_down='w2')[part]}.weight"
     if expert:
@@ -108,7 +119,7 @@ def tensors_of(path):
         rows = data.reshape(shape[0], -1)
         if ARCHS[arch].permuted and t.name.split(".")[-2] in ("attn_q", "attn_k"):
             rows = oracle.halves(rows, n_heads if "attn_q" in t.name else n_kv, d)
-        if arch.startswith("gemma") and t.name.endswith("norm.weight"):
+        if arch in ("gemma", "gemma2", "gemma3") and t.name.endswith("norm.weight"):
             rows = rows - np.float32(1)
         if arch == "gpt-oss" and "_exps." in t.name:
             _, layer, part = t.name.split(".", 2)
@@ -117,7 +128,7 @@ def tensors_of(path):
             mixed.setdefault(layer, {})[part.removeprefix("ffn_")] = values
             kinds |= {t.tensor_type.name} if part.endswith("weight") else set()
             continue
-        if "_exps." in t.name and arch != "granitemoe":
+        if "_exps." in t.name and arch not in ("granitemoe", "gemma4"):
             for e in range(shape[0]):
                 name = hf_name(arch, t.name.replace("_exps", f".{e}"))
                 out[name] = (DTYPES[t.tensor_type.name], shape[1:], np.ascontiguousarray(data[e]).tobytes())
@@ -154,6 +165,8 @@ def expert_config(arch, get):
     """The fields of a mixture of experts, which each class calls by names of its own."""
     n, n_used, n_ff = get("expert_count"), get("expert_used_count"), get("expert_feed_forward_length")
     shared, dense = get("expert_shared_feed_forward_length"), get("leading_dense_block_count")
+    if arch == "gemma4":
+        return {"num_experts": n, "top_k_experts": n_used, "moe_intermediate_size": n_ff}
     if arch in ("llama", "granitemoe", "gpt-oss"):
         return {"num_local_experts": n, "num_experts_per_tok": n_used, "intermediate_size": n_ff}
     if arch == "olmoe":
@@ -168,6 +181,25 @@ def expert_config(arch, get):
                 "moe_layer_start_index": dense, "moe_layer_end_index": get("block_count") - 1}  # fmt: skip
     config |= {"num_experts": n, "norm_topk_prob": arch == "qwen3moe", "decoder_sparse_step": 1, "mlp_only_layers": []}
     return config | ({"shared_expert_intermediate_size": shared} if shared else {})
+
+
+def gemma4_config(config, get, reader):
+    """As published: the fields of layers with the window, and others for those without."""
+    full = config["layer_types"].index("full_attention")
+    window = config["layer_types"].index("sliding_attention")
+    heads, n_ff = get("attention.head_count_kv"), get("feed_forward_length")
+    divisors = next(t.data for t in reader.tensors if t.name == "rope_freqs.weight")
+    names = [t.name for t in reader.tensors]
+    del config["hidden_act"], config["rope_scaling"], config["rope_theta"]
+    config.pop("partial_rotary_factor", None)
+    return {"hidden_activation": "gelu_pytorch_tanh", "head_dim": get("attention.key_length_swa"), "global_head_dim": get("attention.key_length"),
+            "num_key_value_heads": heads[window], "num_global_key_value_heads": heads[full], "intermediate_size": n_ff[0],
+            "attention_k_eq_v": f"blk.{full}.attn_v.weight" not in names, "use_double_wide_mlp": n_ff[-1] > n_ff[0],
+            "num_kv_shared_layers": get("attention.shared_kv_layers"), "hidden_size_per_layer_input": get("embedding_length_per_layer_input"),
+            "final_logit_softcapping": get("final_logit_softcapping"), "enable_moe_block": bool(get("expert_count")),
+            "rope_parameters": {
+                "full_attention": {"rope_type": "proportional", "rope_theta": get("rope.freq_base"), "partial_rotary_factor": float(np.mean(divisors == 1))},
+                "sliding_attention": {"rope_type": "default", "rope_theta": get("rope.freq_base_swa")}}}  # fmt: skip
 
 
 def config_of(path):
@@ -206,7 +238,8 @@ def config_of(path):
         config["partial_rotary_factor"] = get("rope.dimension_count") / get("attention.key_length")
     if a.full_every and get("attention.sliding_window"):
         kinds = ["full_attention", "sliding_attention"]
-        config["layer_types"] = [kinds[(i + 1) % a.full_every != 0] for i in range(get("block_count"))]
+        windows = get("attention.sliding_window_pattern") or [(i + 1) % a.full_every != 0 for i in range(get("block_count"))]
+        config["layer_types"] = [kinds[window] for window in windows]
     if get("expert_count"):
         config |= expert_config(arch, get)
     if arch in ("granite", "granitemoe"):
@@ -219,6 +252,8 @@ def config_of(path):
         config |= {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": get("attention.key_length"),
                    "final_logit_softcapping": get("final_logit_softcapping"),
                    "attn_logit_softcapping": get("attn_logit_softcapping")}  # fmt: skip
+    if arch == "gemma4":
+        config |= gemma4_config(config, get, reader)
     if arch == "gemma3":
         config.pop("layer_types", None)
         config |= {"rope_local_base_freq": 10000, "sliding_window_pattern": 6}
