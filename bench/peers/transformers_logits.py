@@ -46,10 +46,13 @@ GEMMA4 = KINDS | HEADS | dict(num_hidden_layers=6, global_head_dim=128, layer_ty
 ALL_OF_GEMMA4 = dict(num_hidden_layers=8, layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2 + ["sliding_attention", "full_attention"],
                      num_global_key_value_heads=1, attention_k_eq_v=True, hidden_size_per_layer_input=32, vocab_size_per_layer_input=N_VOCAB,
                      num_kv_shared_layers=4, use_double_wide_mlp=True)  # fmt: skip
+GEMMA3N = KINDS | HEADS | dict(num_hidden_layers=6, layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2, num_kv_shared_layers=2,
+                               hidden_size_per_layer_input=32, vocab_size_per_layer_input=N_VOCAB - 40, laurel_rank=24,
+                               intermediate_size=256, activation_sparsity_pattern=[0.7, 0.6, 0.5, 0.0, 0.0, 0.0], final_logit_softcapping=4.0)  # fmt: skip
 # The fields that Transformers writes where published files have others.
 NEWER = {"internlm3": ["attention_bias", "mlp_bias"], "gemma4": ["per_layer_config"]}
 BASE = {"qwen3_embedding"}  # folders of a model without a head, whose names have no prefix
-TEXT = {"Gemma3", "Gemma4"}  # families whose models also see
+TEXT = {"Gemma3", "Gemma3n", "Gemma4"}  # families whose models also see
 CASES = {
     "llama": ("Llama", HEADS | dict(attention_bias=True, mlp_bias=True)),
     "falcon3": ("Llama", dict(head_dim=256, rope_theta=1000042.0)),
@@ -62,6 +65,7 @@ CASES = {
     "gemma": ("Gemma", HEADS),
     "gemma2": ("Gemma2", HEADS | KINDS),
     "gemma3": ("Gemma3", HEADS | KINDS | dict(layer_types=["sliding_attention", "full_attention"] * 2, rope_parameters=BY_KIND)),
+    "gemma3n": ("Gemma3n", GEMMA3N),
     "gemma4": ("Gemma4", GEMMA4 | ALL_OF_GEMMA4),
     "gemma4_e4b": ("Gemma4", GEMMA4 | dict(hidden_size_per_layer_input=32, vocab_size_per_layer_input=N_VOCAB, num_kv_shared_layers=2)),
     "gemma4_26b": ("Gemma4", GEMMA4 | dict(num_global_key_value_heads=1, attention_k_eq_v=True, hidden_size_per_layer_input=0, enable_moe_block=True,

@@ -17,7 +17,8 @@ enum {
     PLAIN_LAYERS = 32, /* layers may have no rotation */
     EXPERTS = 64,
     LOGIT_CAP = 128,
-    UNLIKE_LAYERS = 256 /* layers may differ in their heads and feed-forward blocks, and lack K and V */
+    UNLIKE_LAYERS = 256, /* layers may differ in their heads and feed-forward blocks, and lack K and V */
+    STATES = 512         /* rows have several states, and layers cut gates */
 };
 
 /* Bits of the biases in ARCH.biases (model_file.h). */
@@ -142,6 +143,18 @@ static const hf_class classes[] = {
      .defaults = "{\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 256, \"sliding_window\": 4096,"
                  " \"query_pre_attn_scalar\": 256, \"max_position_embeddings\": 131072, \"rms_norm_eps\": 1e-6,"
                  " \"vocab_size\": 262208}"},
+    {.names = "Gemma3nForCausalLM Gemma3nTextModel Gemma3nForConditionalGeneration",
+     .arch = "gemma3n",
+     .text_type = "gemma3n_text",
+     .activation_field = "hidden_activation",
+     .activation = "gelu_pytorch_tanh",
+     .rope_base = 1e6,
+     .reads = ONE_WINDOW | LAYER_KINDS | LOGIT_CAP | UNLIKE_LAYERS | STATES,
+     .tied = true,
+     .defaults = "{\"num_attention_heads\": 8, \"num_key_value_heads\": 2, \"head_dim\": 256, \"sliding_window\": 512,"
+                 " \"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-6, \"vocab_size\": 262400,"
+                 " \"final_logit_softcapping\": 30.0, \"hidden_size_per_layer_input\": 256, \"num_kv_shared_layers\": 15,"
+                 " \"altup_num_inputs\": 4}"},
     {.names = "Gemma4ForCausalLM Gemma4TextModel Gemma4ForConditionalGeneration",
      .arch = "gemma4",
      .text_type = "gemma4_text",
@@ -330,6 +343,8 @@ static const struct field {
     {"n_group", "expert_group_count", CL_JSON_KIND_INT, false, EXPERTS, false},
     {"topk_group", "expert_group_used_count", CL_JSON_KIND_INT, false, EXPERTS, false},
     {"routed_scaling_factor", "expert_weights_scale", CL_JSON_KIND_NUMBER, false, EXPERTS, false},
+    {"altup_num_inputs", "altup.num_inputs", CL_JSON_KIND_INT, false, STATES, false},
+    {"altup_active_idx", "altup.active_idx", CL_JSON_KIND_INT, false, STATES, false},
     {"num_kv_shared_layers", "attention.shared_kv_layers", CL_JSON_KIND_INT, false, UNLIKE_LAYERS, false},
     {"hidden_size_per_layer_input", "embedding_length_per_layer_input", CL_JSON_KIND_INT, false, UNLIKE_LAYERS, false},
 };
@@ -392,11 +407,9 @@ static const struct {
     bool supported;
     const char *word; /* that is supported, too */
 } flags[] = {
-    {"attention_bias", false, NULL},
-    {"mlp_bias", false, NULL},
-    {"use_sliding_window", false, NULL},
-    {"is_causal", true, NULL},
-    {"use_bidirectional_attention", false, "vision"}, /* which concerns images alone */
+    {"attention_bias", false, NULL},     {"mlp_bias", false, NULL},
+    {"use_sliding_window", false, NULL}, {"is_causal", true, NULL},
+    {"altup_correct_scale", true, NULL}, {"use_bidirectional_attention", false, "vision"}, /* which concerns images alone */
 };
 
 /* Whether the class has biases where this field says so. */
@@ -682,9 +695,52 @@ static void check_layer_fields(cl_hf_config *c) {
     }
 }
 
+/* The inner size of a layer's feed-forward block: a number for all, or a list. */
+static json_int_t n_ff_of(cl_hf_config *c, size_t layer, size_t n_layers) {
+    static const char name[] = "intermediate_size";
+    const json_t *value = json_object_get(c->text, name);
+    if (!json_is_array(value)) return checked(c, name, json_integer_value(value));
+    if (json_array_size(value) != n_layers)
+        cl_json_doc_fail(&c->doc, CL_ERR_FORMAT, "%s%s has %zu entries, but num_hidden_layers is %zu", c->where, name,
+                         json_array_size(value), n_layers);
+    return checked(c, name, json_integer_value(json_array_get(value, layer)));
+}
+
+/* How many standard deviations above its mean a part `below` of normally distributed values is; minus infinity for 0. */
+static double deviations_of(double below) {
+    double low = -40, high = 40;
+    if (below == 0) return -INFINITY;
+    for (int i = 0; i < 100; i++) {
+        const double middle = (low + high) / 2;
+        if (erfc(-middle / sqrt(2)) / 2 < below)
+            low = middle;
+        else
+            high = middle;
+    }
+    return high;
+}
+
+/* The part of a layer's gates that is cut; a file that leaves it out has it in the first ten layers. */
+static void read_sparsity(cl_hf_config *c, cl_model_file *file, size_t n_layers) {
+    enum { SPARSE = 10 };
+    char key[96];
+    static const char name[] = "activation_sparsity_pattern";
+    const json_t *list = cl_json_doc_field(&c->doc, c->text, c->where, name, CL_JSON_KIND_ARRAY, false);
+    if (list && json_array_size(list) != n_layers)
+        cl_json_doc_fail(&c->doc, CL_ERR_FORMAT, "%s%s has %zu entries, but num_hidden_layers is %zu", c->where, name,
+                         json_array_size(list), n_layers);
+    float *cuts = cl_meta_put_array(file, key_of(c, key, "activation_sparsity_scale"), CL_META_FLOAT32, n_layers);
+    for (size_t i = 0; cuts && i < n_layers; i++) {
+        const double given = list ? json_number_value(json_array_get(list, i)) : n_layers > SPARSE && i < SPARSE ? 0.95 : 0;
+        if (!(given >= 0 && given < 1))
+            cl_json_doc_fail(&c->doc, CL_ERR_FORMAT, "%s%s[%zu] is %g; 0 to below 1 is allowed", c->where, name, i, given);
+        cuts[i] = given >= 0 && given < 1 ? (float)deviations_of(given) : 0;
+    }
+}
+
 /* The heads and the feed-forward block of each layer. Newer files list what differs; older ones have fields for all layers
  * without a window. */
-static void read_unlike_layers(cl_hf_config *c, cl_model_file *file) {
+static void read_unlike_layers(cl_hf_config *c, cl_model_file *file, bool states) {
     cl_json_doc *doc = &c->doc;
     char key[96];
     const json_t *types = cl_json_doc_field(doc, c->text, c->where, "layer_types", CL_JSON_KIND_ARRAY, true);
@@ -693,7 +749,6 @@ static void read_unlike_layers(cl_hf_config *c, cl_model_file *file) {
     static const char N_FF[] = "intermediate_size", HEAD_DIM[] = "head_dim", KV_HEADS[] = "num_key_value_heads",
                       SHARED[] = "num_kv_shared_layers";
     const json_int_t n_shared = checked(c, SHARED, json_integer_value(json_object_get(c->text, SHARED)));
-    const json_int_t n_ff = checked(c, N_FF, json_integer_value(json_object_get(c->text, N_FF)));
     const bool wide = cl_json_doc_bool(doc, c->text, c->where, "use_double_wide_mlp", false);
     const bool same = cl_json_doc_bool(doc, c->text, c->where, "attention_k_eq_v", false);
     cl_meta_put_bool(file, key_of(c, key, "attention.values_are_keys"), same);
@@ -711,11 +766,12 @@ static void read_unlike_layers(cl_hf_config *c, cl_model_file *file) {
         head_dims[i] = checked(c, HEAD_DIM, layer_field(c, (int32_t)i, full, HEAD_DIM, "global_head_dim"));
         kv_heads[i] =
             checked(c, KV_HEADS, layer_field(c, (int32_t)i, full, KV_HEADS, same ? "num_global_key_value_heads" : NULL));
-        n_ffs[i] = checked(c, N_FF, n_ff * (wide && (json_int_t)i >= (json_int_t)n - n_shared ? 2 : 1));
+        n_ffs[i] = checked(c, N_FF, n_ff_of(c, i, n) * (wide && (json_int_t)i >= (json_int_t)n - n_shared ? 2 : 1));
         if (full && head_dims[i] <= 4096) c->head_dim = (int32_t)head_dims[i];
-        if (i == n - 1 && !full) /* Transformers would make it one */
+        if (i == n - 1 && !full && !states) /* Transformers would make it one */
             cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%slayer_types[%zu] must be \"full_attention\"", c->where, i);
     }
+    if (states) read_sparsity(c, file, n);
 }
 
 /* Which layers are rotated: a list of 1 and 0, or the period of those that are not. */
@@ -811,7 +867,6 @@ static const char *needs_of(const char *name) {
         {"ModernBert", "attention in both directions, as an encoder does"},
         {"NomicBert", "attention in both directions, as an encoder does"},
         {"T5", "an encoder beside the decoder"},
-        {"Gemma3n", "several states of each token (AltUp)"},
         {"Phimoe", "a mixture of experts of a form of its own"},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -953,7 +1008,7 @@ cl_status cl_hf_read_config(const char *folder, cl_model_file *file, cl_hf_confi
     read_fields(c, file, class);
     refuse(c, class);
     read_biases(c, file, class);
-    if (class->reads & UNLIKE_LAYERS) read_unlike_layers(c, file);
+    if (class->reads & UNLIKE_LAYERS) read_unlike_layers(c, file, class->reads & STATES);
     read_rope(c, file, class);
     read_layer_types(c, file, class->reads & LAYER_KINDS);
     if (class->reads & PLAIN_LAYERS) read_plain_layers(c, file);

@@ -29,6 +29,8 @@ static const part whole[] = {
     {"embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
     {"per_layer_model_projection.weight", "per_layer_model_proj.weight"},
     {"per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
+    {"altup_projections.#.weight", "altup_proj.#.weight"}, /* # is a number */
+    {"altup_unembed_projections.#.weight", "altup_unembd_proj.#.weight"},
 };
 
 /* Names after "layers.N." and after "blk.N.". */
@@ -52,7 +54,7 @@ static const part layer[] = {
     {"mlp.down_proj.bias", "ffn_down.bias"},
     {"post_attention_layernorm.weight", "ffn_norm.weight"},
 
-    /* Experts; # is a number. */
+    /* Experts. */
     {"mlp.gate.weight", "ffn_gate_inp.weight"},
     {"mlp.experts.#.gate_proj.weight", "ffn_gate.#.weight"},
     {"mlp.experts.#.up_proj.weight", "ffn_up.#.weight"},
@@ -71,7 +73,16 @@ static const struct {
     const char *archs; /* separated by spaces */
     part parts[9];
 } dialects[] = {
-    {"gemma4",
+    {"gemma3n",
+     {{"altup.modality_router.weight", "altup_router.weight"},
+      {"altup.router_norm.weight", "altup_router_norm.weight"},
+      {"altup.prediction_coefs.weight", "altup_predict_coef.weight"},
+      {"altup.correction_coefs.weight", "altup_correct_coef.weight"},
+      {"altup.correct_output_scale", "altup_correct_scale.weight"},
+      {"laurel.linear_left.weight", "laurel_l.weight"},
+      {"laurel.linear_right.weight", "laurel_r.weight"},
+      {"laurel.post_laurel_norm.weight", "laurel_post_norm.weight"}}},
+    {"gemma3n gemma4",
      {{"per_layer_input_gate.weight", "inp_gate.weight"},
       {"per_layer_projection.weight", "proj.weight"},
       {"post_per_layer_input_norm.weight", "post_norm.weight"},
@@ -85,7 +96,7 @@ static const struct {
       {"pre_feedforward_layernorm_2.weight", "pre_ffw_norm_2.weight"},
       {"post_feedforward_layernorm_1.weight", "post_ffw_norm_1.weight"},
       {"post_feedforward_layernorm_2.weight", "post_ffw_norm_2.weight"}}},
-    {"gemma2 gemma3 gemma4",
+    {"gemma2 gemma3 gemma3n gemma4",
      {{"post_attention_layernorm.weight", "post_attention_norm.weight"},
       {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
       {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"}}},
@@ -156,7 +167,7 @@ static const char *find_part(const char *arch, const char *name, bool from_gguf)
 }
 
 /*
- * Replace the number of an expert, which stands between two dots, by #: name to plain [CL_HF_NAME_SIZE]. Returns the digits in
+ * Replace a number that stands between two dots by #: name to plain [CL_HF_NAME_SIZE]. Returns the digits in
  * name, *n of them; NULL: there is no number, and plain is name.
  */
 static const char *hide_number(const char *name, char *plain, int *n) {
@@ -170,31 +181,35 @@ static const char *hide_number(const char *name, char *plain, int *n) {
     return NULL;
 }
 
+/* A name behind its beginning, with the number in the place of #; NULL: it is too long. */
+static const char *put_name(char buf[CL_HF_NAME_SIZE], const char *begin, const char *name, const char *number, int n_number) {
+    const char *mark = number ? strchr(name, '#') : NULL;
+    int n;
+    if (mark)
+        n = snprintf(buf, CL_HF_NAME_SIZE, "%s%.*s%.*s%s", begin, (int)(mark - name), name, n_number, number, mark + 1);
+    else
+        n = snprintf(buf, CL_HF_NAME_SIZE, "%s%s", begin, name);
+    return n >= 0 && n < CL_HF_NAME_SIZE ? buf : NULL;
+}
+
 /* The name in the other format, behind the prefix if that is Hugging Face's, in buf; NULL: it has none. */
 static const char *translate(const char *name, bool from_gguf, const char *arch, const char *prefix,
                              char buf[CL_HF_NAME_SIZE]) {
     const char *from = from_gguf ? "blk." : "layers.", *to = from_gguf ? "layers." : "blk.";
-    const char *other = FIND(whole, name, from_gguf);
-    if (other) {
-        (void)snprintf(buf, CL_HF_NAME_SIZE, "%s%s", prefix, other);
-        return buf;
-    }
+    char plain[CL_HF_NAME_SIZE], begin[CL_HF_NAME_SIZE];
+    int n_number = 0;
+    const char *number = hide_number(name, plain, &n_number);
+    const char *other = FIND(whole, plain, from_gguf);
+    if (other) return put_name(buf, prefix, other, number, n_number);
     const size_t n = strlen(from);
     if (strncmp(name, from, n) != 0) return NULL;
     const int digits = (int)strspn(name + n, "0123456789");
     if (digits < 1 || digits > 4 || name[n + (size_t)digits] != '.') return NULL;
-    char plain[CL_HF_NAME_SIZE];
-    int n_number = 0;
-    const char *number = hide_number(name + n + digits + 1, plain, &n_number);
+    number = hide_number(name + n + digits + 1, plain, &n_number);
     other = find_part(arch, plain, from_gguf);
     if (!other) return NULL;
-    const char *mark = number ? strchr(other, '#') : NULL;
-    if (mark)
-        (void)snprintf(buf, CL_HF_NAME_SIZE, "%s%s%.*s.%.*s%.*s%s", prefix, to, digits, name + n, (int)(mark - other), other,
-                       n_number, number, mark + 1);
-    else
-        (void)snprintf(buf, CL_HF_NAME_SIZE, "%s%s%.*s.%s", prefix, to, digits, name + n, other);
-    return buf;
+    (void)snprintf(begin, sizeof begin, "%s%s%.*s.", prefix, to, digits, name + n);
+    return put_name(buf, begin, other, number, n_number);
 }
 
 const char *cl_hf_tensor_name(const char *arch, const char *hf, char buf[CL_HF_NAME_SIZE]) {

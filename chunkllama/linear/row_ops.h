@@ -55,6 +55,34 @@ static inline void cl_ops_add_scaled(float *x, const float *y, int32_t n, float 
     for (int32_t i = 0; i < n; i++) x[i] += factor * y[i];
 }
 
+/* The sum of x y; lane i sums the elements i mod 16. */
+static inline float cl_ops_dot(const float *x, const float *y, int32_t n) {
+    float lane[16] = {0};
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int32_t j = 0; j < 16; j++) lane[j] += x[i + j] * y[i + j];
+    for (int32_t j = 0; i + j < n; j++) lane[j] += x[i + j] * y[i + j];
+    return cl_ops_fold(lane);
+}
+
+/*
+ * x = max(x - cut, 0), where the cut is so many standard deviations above the mean of x, so that few values are left. Lane i
+ * sums the elements i mod 16.
+ */
+static inline void cl_ops_cut(float *x, int32_t n, float deviations) {
+    float sum[16] = {0}, squares[16] = {0};
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int32_t j = 0; j < 16; j++) sum[j] += x[i + j];
+    for (int32_t j = 0; i + j < n; j++) sum[j] += x[i + j];
+    const float mean = cl_ops_fold(sum) / (float)n;
+    for (i = 0; i + 16 <= n; i += 16)
+        for (int32_t j = 0; j < 16; j++) squares[j] += (x[i + j] - mean) * (x[i + j] - mean);
+    for (int32_t j = 0; i + j < n; j++) squares[j] += (x[i + j] - mean) * (x[i + j] - mean);
+    const float cut = mean + deviations * sqrtf(cl_ops_fold(squares) / (float)n);
+    for (i = 0; i < n; i++) x[i] = x[i] > cut ? x[i] - cut : 0;
+}
+
 /*
  * condition ? a : b, by masks. From a conditional, gcc 12 makes branches, after which it divides once for each outcome with
  * AVX-512, and element by element with AVX2.
@@ -232,6 +260,8 @@ typedef struct cl_row_ops {
     void (*layer_norm)(const float *x, const float *weight, int32_t n, float eps, float *out);
     void (*add)(float *x, const float *y, int32_t n);
     void (*add_scaled)(float *x, const float *y, int32_t n, float factor);
+    float (*dot)(const float *x, const float *y, int32_t n);
+    void (*cut)(float *x, int32_t n, float deviations);
     void (*swiglu)(const float *gate, const float *up, int32_t n, float *out);
     void (*swiglu_clamped)(const float *gate, const float *up, int32_t n, float *out);
     void (*geglu)(const float *gate, const float *up, int32_t n, float *out);
@@ -246,8 +276,9 @@ typedef struct cl_row_ops {
 #define CL_ROW_OPS                                                                                                             \
     {                                                                                                                          \
         .rms_norm = cl_ops_rms_norm, .layer_norm = cl_ops_layer_norm, .add = cl_ops_add, .add_scaled = cl_ops_add_scaled,      \
-        .swiglu = cl_ops_swiglu, .swiglu_clamped = cl_ops_swiglu_clamped, .geglu = cl_ops_geglu, .gelu = cl_ops_gelu,          \
-        .rope = cl_ops_rope, .rope_halves = cl_ops_rope_halves, .argmax = cl_ops_argmax, .weigh = cl_ops_weigh                 \
+        .dot = cl_ops_dot, .cut = cl_ops_cut, .swiglu = cl_ops_swiglu, .swiglu_clamped = cl_ops_swiglu_clamped,                \
+        .geglu = cl_ops_geglu, .gelu = cl_ops_gelu, .rope = cl_ops_rope, .rope_halves = cl_ops_rope_halves,                    \
+        .argmax = cl_ops_argmax, .weigh = cl_ops_weigh                                                                         \
     }
 
 #endif

@@ -65,6 +65,7 @@ typedef struct cl_arch {
     bool embedding_root;  /* embeddings are multiplied by sqrt(n_embd) */
     bool windows;         /* layers may have a sliding window */
     bool sinks;           /* heads have a sink logit */
+    bool altup;           /* rows have several states (altup.h), and layers a low-rank product beside attention (LAuReL) */
     bool v_norm;          /* the heads of V are normed, without weights */
     bool layer_scale;     /* x may be multiplied by a number at the end of a layer */
     /* Layers without a window may lack the matrix of V, which is then what K is before its norm. */

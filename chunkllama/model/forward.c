@@ -56,6 +56,19 @@ static bool create_layer_embd(cl_forward *f) {
     return f->layer_embd && f->token_embd;
 }
 
+/* Allocate what rows need that have several states. */
+static bool create_states(cl_forward *f, size_t n_microbatch) {
+    const cl_model_params *p = &f->m->params;
+    const size_t rows = (size_t)f->max_rows, n = (size_t)p->n_embd;
+    if (!p->arch->altup) return true;
+    f->others = new_floats(rows, (size_t)cl_n_others(f));
+    f->predicted = new_floats(rows, n);
+    f->laurel = new_floats(rows, n);
+    f->room = new_floats((size_t)ca_pool_size(f->pool), n);
+    f->gate = new_floats(n_microbatch, (size_t)cl_most(p->n_ff, p->n_layers));
+    return f->others && f->predicted && f->laurel && f->room && f->gate;
+}
+
 static bool create_ones(cl_forward *f) {
     const cl_model_params *p = &f->m->params;
     if (!p->arch->v_norm) return true;
@@ -74,7 +87,7 @@ static bool create_extras(cl_forward *f, size_t n_microbatch, int64_t n_ctx) {
     if (p->query_beta > 0) f->query_scale = new_floats((size_t)f->max_rows, 1);
     bool made = (f->aside || !p->arch->parallel) && (f->moe || !has_experts) && (f->query_scale || p->query_beta == 0);
     if (has_experts && p->arch->experts_beside) made &= (f->beside = new_floats(n_microbatch, (size_t)p->n_embd)) != NULL;
-    made = made && create_layer_embd(f) && create_ones(f);
+    made = made && create_layer_embd(f) && create_states(f, n_microbatch) && create_ones(f);
     for (int32_t i = 0; i < p->n_layers && made; i++) made = create_angles(f, cl_rope_of(p, i), n_ctx);
     return made;
 }
@@ -91,7 +104,7 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
     f->cache = cache;
     f->pool = pool;
     f->max_rows = max_rows;
-    int32_t n_q = 0, n_kv = 0, n_h = larger(p->n_layer_embd, 1);
+    int32_t n_q = 0, n_kv = 0, n_h = larger(larger(p->n_layer_embd, p->laurel_rank), 1);
     for (int32_t i = 0; i < p->n_layers; i++) {
         n_q = larger(n_q, cl_n_q(p, i));
         n_kv = larger(n_kv, cl_n_kv(p, i));
@@ -123,8 +136,9 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
 void cl_forward_free(cl_forward **forward_) {
     cl_forward *f = *forward_;
     if (!f) return;
-    float *const buffers[] = {f->x,      f->q, f->k,           f->v,          f->attended,   f->branch, f->aside,
-                              f->beside, f->h, f->query_scale, f->layer_embd, f->token_embd, f->ones};
+    float *const buffers[] = {f->x,          f->q,      f->k,      f->v,         f->attended,    f->branch,
+                              f->aside,      f->beside, f->gate,   f->h,         f->query_scale, f->layer_embd,
+                              f->token_embd, f->ones,   f->others, f->predicted, f->laurel,      f->room};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]);
     for (int i = 0; i < CL_N_ROPES; i++) {
         free(f->cos_sin[i]);
@@ -139,6 +153,25 @@ void cl_forward_free(cl_forward **forward_) {
 }
 
 /* ---- The pass ---- */
+
+/* y = W x + bias; bias may be NULL. */
+static void multiply(cl_forward *f, const cl_linear_input *in, const cl_linear *w, const float *bias, float *y) {
+    cl_bias of = {f, bias, y, w->n_out};
+    cl_linear_apply(in, &(cl_linear_product){w, y, (size_t)w->n_out}, 1,
+                    bias ? &(cl_linear_finish){cl_rows_add_bias, &of, 0} : NULL, f->pool);
+}
+
+/* The low-rank product beside attention, of the normed x. */
+static void multiply_laurel(cl_microbatch *p, const cl_layer_weights *l) {
+    cl_forward *f = p->f;
+    const int32_t rank = l->laurel_left.n_out;
+    if (!f->laurel) return;
+    multiply(f, f->in, &l->laurel_left, NULL, f->h);
+    cl_linear_set(f->in_h, f->h, (size_t)rank, p->n, rank);
+    cl_linear_prepare(f->in_h, f->pool);
+    multiply(f, f->in_h, &l->laurel_right, NULL, cl_row_of(f->laurel, p->first, l->laurel_right.n_out));
+    cl_rows_end_laurel(p);
+}
 
 /* From the normed x to Q, K and V of a layer. */
 static void before_attention(cl_microbatch *p, int32_t layer) {
@@ -158,25 +191,37 @@ static void before_attention(cl_microbatch *p, int32_t layer) {
     } else {
         cl_linear_apply(f->in, products, n, &(cl_linear_finish){cl_rows_finish_qkv, p, cl_rows_qkv_unit(p)}, f->pool);
     }
+    multiply_laurel(p, l);
 }
 
-/* y = W x + bias; bias may be NULL. */
-static void multiply(cl_forward *f, const cl_linear_input *in, const cl_linear *w, const float *bias, float *y) {
-    cl_bias of = {f, bias, y, w->n_out};
-    cl_linear_apply(in, &(cl_linear_product){w, y, (size_t)w->n_out}, 1,
-                    bias ? &(cl_linear_finish){cl_rows_add_bias, &of, 0} : NULL, f->pool);
-}
-
-/* The layers' own embeddings, from the embeddings x. */
+/* The layers' own embeddings and further states, from the embeddings, and the norm of x for the first layer. */
 static void embed_layers(cl_microbatch *p) {
     cl_forward *f = p->f;
-    const int32_t n_embd = f->m->params.n_embd;
+    const cl_model_weights *w = &f->m->weights;
     if (!f->layer_embd) return;
-    cl_linear_set(f->in, cl_row_of(f->x, p->first, n_embd), (size_t)n_embd, p->n, n_embd);
-    cl_linear_prepare(f->in, f->pool);
-    const cl_linear *proj = &f->m->weights.layer_embd_proj;
-    multiply(f, f->in, proj, NULL, cl_row_of(f->layer_embd, p->first, proj->n_out));
+    multiply(f, f->in, &w->layer_embd_proj, NULL, cl_row_of(f->layer_embd, p->first, w->layer_embd_proj.n_out));
+    for (int32_t i = 0; f->others && i < f->m->params.n_states - 1; i++) {
+        const size_t n_others = (size_t)cl_n_others(f), n_embd = (size_t)f->m->params.n_embd;
+        const cl_linear_product product = {&w->states_in[i], f->others + (size_t)p->first * n_others + (size_t)i * n_embd,
+                                           n_others};
+        cl_linear_apply(f->in, &product, 1, NULL, f->pool);
+    }
     cl_rows_embed_layers(p);
+}
+
+/* From the states behind the last layer to the normed mean of what they become. */
+static void merge_states(cl_microbatch *p) {
+    cl_forward *f = p->f;
+    const int32_t n_embd = f->m->params.n_embd, n_others = cl_n_others(f);
+    if (!f->others) return;
+    for (int32_t i = 0; i < f->m->params.n_states - 1; i++) {
+        cl_linear_set(f->in, cl_row_of(f->others, p->first, n_others) + (size_t)i * (size_t)n_embd, (size_t)n_others, p->n,
+                      n_embd);
+        cl_linear_prepare(f->in, f->pool);
+        multiply(f, f->in, &f->m->weights.states_out[i], NULL, f->branch);
+        cl_rows_end_state(p, i);
+    }
+    cl_rows_merge(p);
 }
 
 /* From x to x plus what the layer's own embedding adds, and to x normed for the next layer. */
@@ -192,7 +237,11 @@ static void add_layer_embd(cl_microbatch *p, const cl_layer_weights *l) {
 /* From the normed x to the activations that `down` multiplies. */
 static void activate(cl_microbatch *p, const cl_layer_weights *l) {
     cl_forward *f = p->f;
-    if (l->gate.data) {
+    if (cl_is_cut(&f->m->params, p->layer)) {
+        const cl_linear_product products[] = {{&l->gate, f->gate, (size_t)l->gate.n_out}, {&l->up, f->h, (size_t)l->up.n_out}};
+        cl_linear_apply(f->in, products, 2, NULL, f->pool);
+        cl_rows_cut(p);
+    } else if (l->gate.data) {
         const cl_linear_pair pair = {&l->gate, &l->up, l->gate_bias, l->up_bias, f->activate};
         cl_linear_apply_gated(f->in, &pair, f->h, &l->down, f->in_h, f->pool);
     } else {
@@ -249,6 +298,11 @@ static cl_status attend(cl_forward *f, int32_t layer, cl_error *error) {
     return status == CATTN_OK ? CL_OK : cl_fail(error, cl_kv_status(status), "attention of layer %d: %s", layer, e.message);
 }
 
+/* Copy a row of n values to another; rows NULL: there are none. */
+static void move_row(float *rows, int32_t to, int32_t from, int32_t n) {
+    if (rows) memcpy(cl_row_of(rows, to, n), cl_row_of(rows, from, n), sizeof(float) * (size_t)n);
+}
+
 /*
  * Move the rows of *out to the front, where f->kept lists them: after the attention of the last layer no others are needed.
  * Returns their number.
@@ -265,8 +319,11 @@ static int32_t keep_rows(cl_forward *f, const cl_forward_output *out) {
         i += logit_row == row;
         k += state_row == row;
         if (row == n) continue;
-        memcpy(cl_row_of(f->x, n, n_embd), cl_row_of(f->x, row, n_embd), sizeof(float) * (size_t)n_embd);
-        memcpy(cl_row_of(f->attended, n, n_q), cl_row_of(f->attended, row, n_q), sizeof(float) * (size_t)n_q);
+        move_row(f->x, n, row, n_embd);
+        move_row(f->attended, n, row, n_q);
+        move_row(f->others, n, row, cl_n_others(f));
+        move_row(f->predicted, n, row, n_embd);
+        move_row(f->laurel, n, row, n_embd);
         if (f->layer_embd)
             memcpy(cl_row_of(f->layer_embd, n + 1, n_layers) - n_layer, cl_row_of(f->layer_embd, row + 1, n_layers) - n_layer,
                    sizeof(float) * (size_t)n_layer);
@@ -334,8 +391,8 @@ cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *p
     for (int32_t first = 0; first < n_rows; first += MICROBATCH) {
         cl_microbatch p = microbatch_at(f, first, n_rows);
         cl_rows_embed(&p);
-        before_attention(&p, 0);
         embed_layers(&p);
+        before_attention(&p, 0);
     }
     const int32_t last = m->params.n_layers - 1;
     for (int32_t layer = 0; layer < last; layer++) {
@@ -354,6 +411,7 @@ cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *p
     for (int32_t first = 0; first < n_kept; first += MICROBATCH) {
         cl_microbatch p = microbatch_at(f, first, n_kept);
         after_attention(&p, last);
+        merge_states(&p);
         yield(&p, out, &n_logits, &n_states);
     }
     return CL_OK;

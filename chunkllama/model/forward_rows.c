@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "altup.h"
 #include "chunkattn/base/fp.h"
 #include "chunkllama/linear/row_ops.h"
 #include "chunkllama/tensor/tensor.h"
@@ -59,6 +60,29 @@ static void norm_rows(const cl_microbatch *p, int32_t row_group, const cl_norm *
     cl_linear_prepare_row_group(f->in, row_group);
 }
 
+static cl_states states_of(const cl_microbatch *p, int32_t i, int32_t worker) {
+    const struct cl_forward *f = p->f;
+    const int32_t n_embd = f->m->params.n_embd;
+    return (cl_states){.ops = &f->m->kernels->row_ops,
+                       .p = &f->m->params,
+                       .x = cl_row_of(f->x, p->first + i, n_embd),
+                       .others = cl_row_of(f->others, p->first + i, cl_n_others(f)),
+                       .room = cl_row_of(f->room, worker, n_embd)};
+}
+
+/* From the states of a layer's rows to its input. */
+static void begin_layer(const cl_microbatch *p, int32_t layer, int32_t row_group, int32_t worker) {
+    const struct cl_forward *f = p->f;
+    const cl_layer_weights *l = &f->m->weights.layers[layer];
+    const int32_t n_embd = f->m->params.n_embd;
+    for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; f->others && i < group_end(p, row_group); i++) {
+        const cl_states s = states_of(p, i, worker);
+        cl_altup_predict(&s, &l->altup);
+        memcpy(cl_row_of(f->predicted, p->first + i, n_embd), s.x, sizeof(float) * (size_t)n_embd);
+    }
+    norm_rows(p, row_group, &l->attn_norm);
+}
+
 static float query_scale(const cl_model_params *p, int64_t position) {
     const int64_t periods = position / p->query_period;
     return (float)(1 + p->query_beta * log1p((double)periods));
@@ -78,7 +102,7 @@ static void embed_row_group(void *arg, int32_t row_group, int32_t worker) {
         for (int rope = 0; rope < CL_N_ROPES; rope++)
             if (f->cos_sin[rope]) angles(f, rope, i);
     }
-    norm_rows(p, row_group, &layer_of(p)->attn_norm);
+    norm_rows(p, row_group, f->layer_embd ? &(cl_norm){0} : &layer_of(p)->attn_norm);
     ca_fp_leave(fp);
 }
 
@@ -91,6 +115,17 @@ static void add_rows(const cl_microbatch *p, int32_t row_group, float *delta, co
         norm_row(f, post, row, row);
         scale(row, n_embd, f->m->params.residual_scale);
         f->m->kernels->row_ops.add(cl_row_of(f->x, p->first + i, n_embd), row, n_embd);
+    }
+}
+
+/* Add the output of the product beside attention. */
+static void add_laurel(const cl_microbatch *p, int32_t row_group) {
+    const struct cl_forward *f = p->f;
+    const int32_t n_embd = f->m->params.n_embd;
+    for (int32_t i = p->first + row_group * CL_LINEAR_ROW_GROUP; i < p->first + group_end(p, row_group); i++) {
+        float *x = cl_row_of(f->x, i, n_embd);
+        f->m->kernels->row_ops.add(x, cl_row_of(f->laurel, i, n_embd), n_embd);
+        scale(x, n_embd, sqrtf(0.5f));
     }
 }
 
@@ -113,6 +148,7 @@ static void add_attention_row_group(void *arg, int32_t row_group, int32_t worker
         add_rows(p, row_group, p->f->aside, &l->post_attn_norm);
     } else {
         add_rows(p, row_group, p->f->branch, &l->post_attn_norm);
+        if (p->f->laurel) add_laurel(p, row_group);
         norm_rows(p, row_group, l->experts.router_norm.scale ? &l->experts.router_norm : &l->ffn_norm);
         norm_beside(p, row_group);
     }
@@ -143,25 +179,42 @@ static void add_beside_row_group(void *arg, int32_t row_group, int32_t worker) {
     ca_fp_leave(fp);
 }
 
-/* Scale x as the layer says at its end, and norm it for the next layer or the output. */
-static void end_layer(const cl_microbatch *p, int32_t row_group) {
-    const cl_model_weights *w = &p->f->m->weights;
+/* Scale x as the layer says at its end, and norm it for the next layer or the output; the further states come before that. */
+static void end_layer(const cl_microbatch *p, int32_t row_group, int32_t worker) {
     const int32_t n_embd = p->f->m->params.n_embd;
     const float *factor = layer_of(p)->scale;
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; factor && i < group_end(p, row_group); i++)
         scale(cl_row_of(p->f->x, p->first + i, n_embd), n_embd, *factor);
-    norm_rows(p, row_group, p->layer + 1 < p->f->m->params.n_layers ? &w->layers[p->layer + 1].attn_norm : &w->output_norm);
+    if (p->layer + 1 < p->f->m->params.n_layers)
+        begin_layer(p, p->layer + 1, row_group, worker);
+    else if (!p->f->others)
+        norm_rows(p, row_group, &p->f->m->weights.output_norm);
+}
+
+/* From the output x of a layer to its corrected states, and to the input of the layer's own embedding. */
+static void correct_rows(const cl_microbatch *p, int32_t row_group, int32_t worker) {
+    const struct cl_forward *f = p->f;
+    const int32_t n_embd = f->m->params.n_embd;
+    const float *factors = layer_of(p)->altup.scale;
+    for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
+        const cl_states s = states_of(p, i, worker);
+        float *out = cl_row_of(f->branch, i, n_embd);
+        cl_altup_correct(&s, &layer_of(p)->altup, cl_row_of(f->predicted, p->first + i, n_embd));
+        for (int32_t j = 0; j < n_embd; j++) out[j] = s.x[j] * factors[j];
+    }
+    cl_linear_prepare_row_group(f->in, row_group);
 }
 
 static void add_ffn_row_group(void *arg, int32_t row_group, int32_t worker) {
-    (void)worker;
     const cl_microbatch *p = arg;
     const unsigned fp = ca_fp_enter();
     add_rows(p, row_group, p->f->branch, &layer_of(p)->post_ffn_norm);
-    if (p->f->layer_embd)
+    if (p->f->others)
+        correct_rows(p, row_group, worker);
+    else if (p->f->layer_embd)
         norm_rows(p, row_group, &(cl_norm){0});
     else
-        end_layer(p, row_group);
+        end_layer(p, row_group, worker);
     ca_fp_leave(fp);
 }
 
@@ -177,13 +230,17 @@ static void embed_layers_row_group(void *arg, int32_t row_group, int32_t worker)
     const unsigned fp = ca_fp_enter();
     for (int32_t i = p->first + row_group * CL_LINEAR_ROW_GROUP; i < p->first + group_end(p, row_group); i++) {
         float *row = cl_row_of(f->layer_embd, i, n);
-        cl_linear_row_f32(&w->layer_embeddings, f->tokens[i], token);
+        cl_linear_row_f32(&w->layer_embeddings, f->tokens[i] < w->layer_embeddings.n_out ? f->tokens[i] : 0, token);
         scale(token, n, sqrtf((float)width));
         scale(row, n, 1 / sqrtf((float)mp->n_embd));
         for (int32_t at = 0; at < n; at += width) f->norm(row + at, w->layer_embd_norm.scale, width, mp->norm_eps, row + at);
         f->m->kernels->row_ops.add(row, token, n);
         scale(row, n, sqrtf(0.5f));
+        for (int32_t k = 0; f->others && k < mp->n_states - 1; k++)
+            cl_altup_match(&f->m->kernels->row_ops, cl_row_of(f->x, i, mp->n_embd),
+                           cl_row_of(f->others, i, cl_n_others(f)) + (size_t)k * (size_t)mp->n_embd, mp->n_embd);
     }
+    begin_layer(p, 0, row_group, worker);
     ca_fp_leave(fp);
 }
 
@@ -201,12 +258,72 @@ static void gate_layer_embd_row_group(void *arg, int32_t row_group, int32_t work
     ca_fp_leave(fp);
 }
 
+/* Add the normed branch to the further states. */
+static void add_to_others(const cl_microbatch *p, int32_t row_group) {
+    const struct cl_forward *f = p->f;
+    const int32_t n_embd = f->m->params.n_embd, n_others = cl_n_others(f);
+    for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
+        float *row = cl_row_of(f->branch, i, n_embd);
+        norm_row(f, &layer_of(p)->post_layer_embd_norm, row, row);
+        for (int32_t at = 0; at < n_others; at += n_embd)
+            f->m->kernels->row_ops.add(cl_row_of(f->others, p->first + i, n_others) + at, row, n_embd);
+    }
+}
+
 static void add_layer_embd_row_group(void *arg, int32_t row_group, int32_t worker) {
-    (void)worker;
     const cl_microbatch *p = arg;
     const unsigned fp = ca_fp_enter();
-    add_rows(p, row_group, p->f->branch, &layer_of(p)->post_layer_embd_norm);
-    end_layer(p, row_group);
+    if (p->f->others)
+        add_to_others(p, row_group);
+    else
+        add_rows(p, row_group, p->f->branch, &layer_of(p)->post_layer_embd_norm);
+    end_layer(p, row_group, worker);
+    ca_fp_leave(fp);
+}
+
+/* ---- Products and states beside the first ---- */
+
+static void end_laurel_row_group(void *arg, int32_t row_group, int32_t worker) {
+    (void)worker;
+    const cl_microbatch *p = arg;
+    const struct cl_forward *f = p->f;
+    const int32_t n_embd = f->m->params.n_embd;
+    const unsigned fp = ca_fp_enter();
+    for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
+        float *row = cl_row_of(f->laurel, p->first + i, n_embd);
+        norm_row(f, &layer_of(p)->laurel_norm, row, row);
+        f->m->kernels->row_ops.add(row, cl_row_of(f->branch, i, n_embd), n_embd);
+    }
+    ca_fp_leave(fp);
+}
+
+static void end_state_row_group(void *arg, int32_t row_group, int32_t worker) {
+    (void)worker;
+    const cl_microbatch *p = arg;
+    const struct cl_forward *f = p->f;
+    const int32_t n_embd = f->m->params.n_embd;
+    const unsigned fp = ca_fp_enter();
+    for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
+        float *to = cl_row_of(f->others, p->first + i, cl_n_others(f)) + (size_t)p->state * (size_t)n_embd;
+        memcpy(to, cl_row_of(f->branch, i, n_embd), sizeof(float) * (size_t)n_embd);
+        cl_altup_match(&f->m->kernels->row_ops, cl_row_of(f->x, p->first + i, n_embd), to, n_embd);
+    }
+    ca_fp_leave(fp);
+}
+
+static void merge_row_group(void *arg, int32_t row_group, int32_t worker) {
+    (void)worker;
+    const cl_microbatch *p = arg;
+    const struct cl_forward *f = p->f;
+    const int32_t n_embd = f->m->params.n_embd, n_others = cl_n_others(f);
+    const unsigned fp = ca_fp_enter();
+    for (int32_t i = p->first + row_group * CL_LINEAR_ROW_GROUP; i < p->first + group_end(p, row_group); i++) {
+        float *x = cl_row_of(f->x, i, n_embd);
+        for (int32_t at = 0; at < n_others; at += n_embd)
+            f->m->kernels->row_ops.add(x, cl_row_of(f->others, i, n_others) + at, n_embd);
+        scale(x, n_embd, 1 / (float)f->m->params.n_states);
+    }
+    norm_rows(p, row_group, &f->m->weights.output_norm);
     ca_fp_leave(fp);
 }
 
@@ -320,6 +437,21 @@ static void activate_row_group(void *arg, int32_t row_group, int32_t worker) {
     ca_fp_leave(fp);
 }
 
+static void cut_row_group(void *arg, int32_t row_group, int32_t worker) {
+    (void)worker;
+    const cl_microbatch *p = arg;
+    const struct cl_forward *f = p->f;
+    const int32_t n_ff = layer_of(p)->up.n_out;
+    const unsigned fp = ca_fp_enter();
+    for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
+        float *gate = cl_row_of(f->gate, i, n_ff), *h = cl_row_of(f->h, i, n_ff);
+        f->m->kernels->row_ops.cut(gate, n_ff, f->m->params.gate_cuts[p->layer]);
+        f->activate(gate, h, n_ff, h);
+    }
+    cl_linear_prepare_row_group(f->in_h, row_group);
+    ca_fp_leave(fp);
+}
+
 static void finish_logits_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_microbatch *p = arg;
@@ -338,7 +470,18 @@ void cl_rows_add_attention(cl_microbatch *p) { run_norm_row_groups(p, add_attent
 void cl_rows_norm_dense(cl_microbatch *p) { run_norm_row_groups(p, norm_dense_row_group); }
 void cl_rows_add_beside(cl_microbatch *p) { run_row_groups(p, add_beside_row_group); }
 void cl_rows_add_ffn(cl_microbatch *p) { run_norm_row_groups(p, add_ffn_row_group); }
-void cl_rows_embed_layers(cl_microbatch *p) { run_row_groups(p, embed_layers_row_group); }
+void cl_rows_embed_layers(cl_microbatch *p) { run_norm_row_groups(p, embed_layers_row_group); }
+void cl_rows_end_laurel(cl_microbatch *p) { run_row_groups(p, end_laurel_row_group); }
+void cl_rows_end_state(cl_microbatch *p, int32_t state) {
+    p->state = state;
+    run_row_groups(p, end_state_row_group);
+}
+void cl_rows_merge(cl_microbatch *p) { run_norm_row_groups(p, merge_row_group); }
+void cl_rows_cut(cl_microbatch *p) {
+    const int32_t n_ff = layer_of(p)->up.n_out;
+    cl_linear_set(p->f->in_h, p->f->h, (size_t)n_ff, p->n, n_ff);
+    run_row_groups(p, cut_row_group);
+}
 void cl_rows_add_layer_embd(cl_microbatch *p) { run_norm_row_groups(p, add_layer_embd_row_group); }
 void cl_rows_gate_layer_embd(cl_microbatch *p) {
     const int32_t width = p->f->m->params.n_layer_embd;

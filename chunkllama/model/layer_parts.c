@@ -189,6 +189,19 @@ static void list_beside(list *l, cl_layer_weights *to) {
     vector(l, REQUIRED, "post_ffw_norm_2.weight", n, 1, &e->post_norm.scale);
 }
 
+static void list_altup(list *l, cl_layer_weights *to) {
+    const int64_t n = l->p->n_embd, n_states = l->p->n_states, rank = l->p->laurel_rank;
+    cl_altup_weights *a = &to->altup;
+    vector(l, REQUIRED, "altup_router.weight", n * n_states, n_states, &a->router);
+    vector(l, REQUIRED, "altup_router_norm.weight", n, 1, &a->router_norm.scale);
+    vector(l, REQUIRED, "altup_predict_coef.weight", n_states * n_states * n_states, n_states * n_states, &a->predict);
+    vector(l, REQUIRED, "altup_correct_coef.weight", n_states * n_states, n_states, &a->correct);
+    vector(l, REQUIRED, "altup_correct_scale.weight", n, 1, &a->scale);
+    matrix(l, REQUIRED, "laurel_l.weight", n, rank, &to->laurel_left);
+    matrix(l, REQUIRED, "laurel_r.weight", rank, n, &to->laurel_right);
+    vector(l, REQUIRED, "laurel_post_norm.weight", n, 1, &to->laurel_norm.scale);
+}
+
 /* The layer's own embedding. */
 static void list_layer_embd(list *l, cl_layer_weights *to) {
     const int64_t n = l->p->n_embd, width = l->p->n_layer_embd;
@@ -213,5 +226,6 @@ cl_status cl_layer_parts(const cl_model_file *file, const cl_model_params *p, in
     else
         list_ffn(&l, to);
     list_layer_embd(&l, to);
+    if (p->arch->altup) list_altup(&l, to);
     return l.status;
 }

@@ -258,6 +258,41 @@ static cl_status read_eps(cl_params_reader *r, cl_model_params *p) {
     return status;
 }
 
+/* ---- States ---- */
+
+static cl_status read_cuts(cl_params_reader *r, cl_model_params *p) {
+    cl_meta_type type;
+    size_t n;
+    const void *data;
+    if (!cl_model_file_get_array(r->file, cl_params_key(r, "activation_sparsity_scale"), &type, &n, &data) ||
+        type != CL_META_FLOAT32 || n != (size_t)p->n_layers)
+        return CL_PARAMS_FAIL(r, CL_ERR_FORMAT, " must be an array of a float32 for each of the %d layers", p->n_layers);
+    p->gate_cuts = malloc(n * sizeof *p->gate_cuts);
+    if (!p->gate_cuts) return cl_fail(r->error, CL_ERR_NOMEM, "no memory for the shapes of %d layers", p->n_layers);
+    memcpy(p->gate_cuts, data, n * sizeof *p->gate_cuts);
+    for (int32_t i = 0; i < p->n_layers; i++)
+        if (!(p->gate_cuts[i] < 100))
+            return CL_PARAMS_FAIL(r, CL_ERR_FORMAT, " has %g for layer %d; numbers below 100 are allowed",
+                                  (double)p->gate_cuts[i], i);
+    return CL_OK;
+}
+
+/* Read what belongs to several states of a row. The rank of the product beside attention follows from its matrix. */
+static cl_status read_states(cl_params_reader *r, cl_model_params *p) {
+    int32_t active = 0;
+    p->n_states = 1;
+    if (!r->arch->altup) return CL_OK;
+    p->n_states = -1;
+    cl_status status = cl_params_int(r, "altup.num_inputs", 2, CL_MAX_STATES, &p->n_states);
+    if (status == CL_OK) status = cl_params_int(r, "altup.active_idx", 0, 0, &active);
+    const cl_tensor *left = cl_model_file_find_tensor(r->file, "blk.0.laurel_l.weight");
+    if (status == CL_OK && (!left || left->ne[1] < 1 || left->ne[1] > 1 << 16))
+        return cl_fail(r->error, CL_ERR_FORMAT, "tensor %s is missing or has not 1 to %d rows",
+                       cl_model_file_source_name(r->file, "blk.0.laurel_l.weight"), 1 << 16);
+    if (left) p->laurel_rank = (int32_t)left->ne[1];
+    return status == CL_OK ? read_cuts(r, p) : status;
+}
+
 /* ---- All ---- */
 
 static bool allocate_layers(cl_model_params *p) {
@@ -290,7 +325,7 @@ cl_status cl_params_read(const cl_model_file *file, cl_model_params *p, cl_error
     if ((status = cl_params_ints(&r, "feed_forward_length", 1, 1 << 22, p->n_layers, p->n_ff)) != CL_OK) return status;
     if ((status = read_attention(&r, p)) != CL_OK || (status = cl_params_rope(&r, p)) != CL_OK ||
         (status = read_experts(&r, p)) != CL_OK || (status = read_scales(&r, p)) != CL_OK ||
-        (status = read_biases(&r, p)) != CL_OK || (status = read_eps(&r, p)) != CL_OK)
+        (status = read_biases(&r, p)) != CL_OK || (status = read_eps(&r, p)) != CL_OK || (status = read_states(&r, p)) != CL_OK)
         return status;
     return read_pooling(&r, p);
 }
@@ -302,8 +337,10 @@ void cl_params_free(cl_model_params *p) {
     free(p->kv_source);
     free(p->windows);
     free(p->plain);
+    free(p->gate_cuts);
     p->n_kv_heads = p->head_dim = p->n_ff = p->kv_source = p->windows = NULL;
     p->plain = NULL;
+    p->gate_cuts = NULL;
 }
 
 uint64_t cl_params_kv_bytes(const cl_model_params *p, uint64_t number, uint64_t head) {

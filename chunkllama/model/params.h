@@ -7,8 +7,12 @@
 #include "rope.h"
 #include "router.h"
 
+#include <math.h>
+
 /* The RoPE of layers without and with a sliding window, and of layers that are not rotated. */
 enum { CL_ROPE_FULL, CL_ROPE_WINDOW, CL_N_ROPES, CL_ROPE_NONE = CL_N_ROPES };
+
+enum { CL_MAX_STATES = 4 };
 
 typedef struct cl_model_params {
     const cl_arch *arch;
@@ -16,8 +20,12 @@ typedef struct cl_model_params {
     int32_t n_next_layers; /* behind them in the file: they predict further tokens, and are left out */
     int32_t n_heads;
     int32_t *n_kv_heads, *head_dim; /* [n_layers] owned, as the next two */
-    int32_t *n_ff;        /* [n_layers] of the feed-forward block, or of the shared expert; 0: a layer has experts alone */
-    int32_t *kv_source;   /* [n_layers] the layer whose K and V a layer attends over: an earlier one, or its own index */
+    int32_t *n_ff;       /* [n_layers] of the feed-forward block, or of the shared expert; 0: a layer has experts alone */
+    int32_t *kv_source;  /* [n_layers] the layer whose K and V a layer attends over: an earlier one, or its own index */
+    int32_t n_states;    /* of a row, of which layers compute the first (altup.h); 1: it has no others */
+    int32_t laurel_rank; /* of the low-rank product beside attention; 0: layers have none */
+    float
+        *gate_cuts; /* [n_layers] owned; cl_ops_cut of the gates by so many deviations, minus infinity: none. NULL: no layer */
     int32_t n_layer_embd; /* values of the embedding of a token that each layer has for itself; 0: layers have none */
     bool values_are_keys, maybe_values_are_keys; /* layers without a window lack the matrix of V; the file shows whether */
     int32_t n_ctx_train;
@@ -64,6 +72,11 @@ static inline int32_t cl_n_kv(const cl_model_params *p, int32_t layer) { return 
 
 /* Whether a layer computes K and V. */
 static inline bool cl_has_kv(const cl_model_params *p, int32_t layer) { return p->kv_source[layer] == layer; }
+
+/* Whether the gates of a layer's feed-forward block are cut. */
+static inline bool cl_is_cut(const cl_model_params *p, int32_t layer) {
+    return p->gate_cuts && p->gate_cuts[layer] > -INFINITY;
+}
 
 static inline int32_t cl_most(const int32_t *x, int32_t n) {
     int32_t most = x[0];

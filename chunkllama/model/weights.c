@@ -114,16 +114,45 @@ static cl_layer_part whole_matrix(const char *name, int64_t n_in, int64_t n_out,
     return part;
 }
 
-/* What the layers' own embeddings have in common. */
+/* What the layers' own embeddings have in common. Files may have embeddings of the first tokens alone. */
 typedef struct layer_embd_parts {
     cl_layer_part embeddings, proj, norm;
 } layer_embd_parts;
 
-static layer_embd_parts list_layer_embd(const cl_model_params *p, cl_model_weights *w) {
+static layer_embd_parts list_layer_embd(const cl_model_file *file, const cl_model_params *p, cl_model_weights *w) {
     const int64_t n = (int64_t)p->n_layers * p->n_layer_embd;
-    return (layer_embd_parts){whole_matrix(LAYER_EMBEDDINGS, n, p->n_vocab, &w->layer_embeddings),
+    const cl_tensor *t = cl_model_file_find_tensor(file, LAYER_EMBEDDINGS);
+    const int64_t n_tokens = t && t->ne[1] > 0 && t->ne[1] < p->n_vocab ? t->ne[1] : p->n_vocab;
+    return (layer_embd_parts){whole_matrix(LAYER_EMBEDDINGS, n, n_tokens, &w->layer_embeddings),
                               whole_matrix(LAYER_PROJ, p->n_embd, n, &w->layer_embd_proj),
                               whole_vector(LAYER_NORM, p->n_layer_embd, &w->layer_embd_norm.scale)};
+}
+
+static const char STATES_IN[] = "altup_proj", STATES_OUT[] = "altup_unembd_proj";
+
+/* A matrix from or to a further state, which are in one tensor or in one each. */
+static cl_layer_part state_matrix(const cl_model_file *file, const cl_model_params *p, const char *stem, int32_t i,
+                                  cl_linear *to) {
+    cl_layer_part part = whole_matrix("", p->n_embd, p->n_embd, to);
+    (void)snprintf(part.tensor, sizeof part.tensor, "%s.%d.weight", stem, i);
+    if (has_tensor(file, part.tensor)) return part;
+    part.index = i;
+    part.n_matrices = p->n_states - 1;
+    (void)snprintf(part.tensor, sizeof part.tensor, "%s.weight", stem);
+    return part;
+}
+
+/* Call fn for each of them. */
+static cl_status list_states(const cl_model_file *file, const cl_model_params *p, cl_model_weights *w, cl_layer_part_fn *fn,
+                             void *ctx) {
+    cl_status status = CL_OK;
+    for (int32_t i = 0; status == CL_OK && i < p->n_states - 1; i++) {
+        const cl_layer_part in = state_matrix(file, p, STATES_IN, i, &w->states_in[i]),
+                            out = state_matrix(file, p, STATES_OUT, i, &w->states_out[i]);
+        status = fn(ctx, &in);
+        if (status == CL_OK) status = fn(ctx, &out);
+    }
+    return status;
 }
 
 static cl_status create_experts(const cl_model_params *p, cl_expert_weights *e, cl_error *error) {
@@ -139,8 +168,9 @@ static cl_status load_layer(loading *l, const cl_model_params *p, int32_t i) {
     cl_layer_weights *to = &l->w->layers[i];
     cl_status status = cl_has_experts(p, i) ? create_experts(p, &to->experts, l->error) : CL_OK;
     if (status == CL_OK) status = cl_layer_parts(l->file, p, i, to, load_part, l);
-    float *router_scale = to->experts.router_norm.scale;
+    float *router_scale = to->experts.router_norm.scale, *altup_scale = to->altup.router_norm.scale;
     for (int32_t j = 0; status == CL_OK && router_scale && j < p->n_embd; j++) router_scale[j] /= sqrtf((float)p->n_embd);
+    for (int32_t j = 0; status == CL_OK && altup_scale && j < p->n_embd; j++) altup_scale[j] /= (float)p->n_embd;
     return status;
 }
 
@@ -168,6 +198,7 @@ static void mark_all(marks *m, const cl_model_params *p) {
     static const char *const of_layers[] = {LAYER_EMBEDDINGS, LAYER_PROJ, LAYER_NORM};
     for (size_t i = 0; p->n_layer_embd > 0 && i < sizeof of_layers / sizeof *of_layers; i++) mark(m, of_layers[i]);
     if (has_norm_bias(p)) mark(m, OUTPUT_NORM_BIAS);
+    (void)list_states(m->file, p, &(cl_model_weights){0}, mark_part, m);
     for (int32_t i = 0; i < p->n_layers; i++) {
         char name[CL_TENSOR_NAME_SIZE];
         (void)snprintf(name, sizeof name, "blk.%d.attn_rot_embd.weight", i);
@@ -222,11 +253,12 @@ cl_status cl_weights_check(const cl_model_file *file, const cl_model_params *p, 
     if (status == CL_OK) status = check_part(&l, &embedding);
     if (status == CL_OK) status = check_part(&l, &norm);
     if (status == CL_OK && p->n_layer_embd > 0) {
-        const layer_embd_parts parts = list_layer_embd(p, &(cl_model_weights){0});
+        const layer_embd_parts parts = list_layer_embd(file, p, &(cl_model_weights){0});
         status = check_part(&l, &parts.embeddings);
         if (status == CL_OK) status = check_part(&l, &parts.proj);
         if (status == CL_OK) status = check_part(&l, &parts.norm);
     }
+    if (status == CL_OK) status = list_states(file, p, &(cl_model_weights){0}, check_part, &l);
     for (int32_t i = 0; status == CL_OK && i < p->n_layers; i++) status = cl_layer_parts(file, p, i, NULL, check_part, &l);
     return status;
 }
@@ -288,7 +320,7 @@ static cl_status load_embedding(loading *l, const cl_model_params *p) {
 
 static cl_status load_layer_embd(loading *l, const cl_model_params *p) {
     if (p->n_layer_embd == 0) return CL_OK;
-    const layer_embd_parts parts = list_layer_embd(p, l->w);
+    const layer_embd_parts parts = list_layer_embd(l->file, p, l->w);
     cl_status status = load_rows_of(l, &parts.embeddings);
     if (status == CL_OK) status = load_part(l, &parts.proj);
     return status == CL_OK ? load_part(l, &parts.norm) : status;
@@ -308,6 +340,7 @@ cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool
     cl_status status = refuse_unknown(file, p, error);
     if (status == CL_OK) status = load_embedding(&l, p);
     if (status == CL_OK) status = load_layer_embd(&l, p);
+    if (status == CL_OK) status = list_states(file, p, w, load_part, &l);
     if (status == CL_OK) status = load_output_norm(&l, p);
     if (status == CL_OK) status = load_rope(&l, p);
     if (status != CL_OK) return status;
@@ -321,7 +354,7 @@ cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool
     return status == CL_OK ? gather_sinks(p, w, error) : status;
 }
 
-enum { N_MATRICES = 11, N_ROOMS = 3 };
+enum { N_MATRICES = 13, N_ROOMS = 3 };
 
 /* The matrices of a layer but those of experts, loaded or not. */
 static void list_matrices(cl_layer_weights *l, cl_linear *matrices[N_MATRICES]) {
@@ -335,6 +368,8 @@ static void list_matrices(cl_layer_weights *l, cl_linear *matrices[N_MATRICES]) 
                                         &l->down,
                                         &l->layer_embd_gate,
                                         &l->layer_embd_up,
+                                        &l->laurel_left,
+                                        &l->laurel_right,
                                         &e->router,
                                         &e->shared_router};
     memcpy(matrices, all, sizeof all);
@@ -357,6 +392,12 @@ void cl_weights_free(cl_model_weights *w) {
                                   l->post_ffn_norm.scale,
                                   l->post_layer_embd_norm.scale,
                                   l->scale,
+                                  l->laurel_norm.scale,
+                                  l->altup.router_norm.scale,
+                                  l->altup.router,
+                                  l->altup.predict,
+                                  l->altup.correct,
+                                  l->altup.scale,
                                   l->q_norm,
                                   l->k_norm,
                                   l->q_bias,
@@ -392,6 +433,10 @@ void cl_weights_free(cl_model_weights *w) {
     cl_linear_free(&w->own_embedding);
     cl_linear_free(&w->layer_embeddings);
     cl_linear_free(&w->layer_embd_proj);
+    for (int i = 0; i < CL_MAX_STATES - 1; i++) {
+        cl_linear_free(&w->states_in[i]);
+        cl_linear_free(&w->states_out[i]);
+    }
     free(w->layer_embd_norm.scale);
     free(w->output_norm.scale);
     free(w->output_norm.bias);
@@ -420,4 +465,8 @@ void cl_weights_fork(const cl_model_weights *w, bool inherited) {
     }
     const cl_linear *const whole[] = {&w->output, &w->own_embedding, &w->layer_embeddings, &w->layer_embd_proj};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) fork_pages(whole[i]->data, whole[i]->bytes, inherited);
+    for (int i = 0; i < CL_MAX_STATES - 1; i++) {
+        fork_pages(w->states_in[i].data, w->states_in[i].bytes, inherited);
+        fork_pages(w->states_out[i].data, w->states_out[i].bytes, inherited);
+    }
 }

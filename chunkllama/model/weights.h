@@ -28,6 +28,15 @@ typedef struct cl_expert_weights {
     int32_t n;                              /* n_experts; 0: the layer has none */
 } cl_expert_weights;
 
+/* What AltUp does before and behind a layer (altup.h). */
+typedef struct cl_altup_weights {
+    cl_norm router_norm; /* [n_embd] */
+    float *router;       /* [n_states][n_embd] */
+    float *predict;      /* [n_states to][n_states from][n_states] */
+    float *correct;      /* [n_states][n_states] */
+    float *scale;        /* [n_embd] multiplies the corrected x on its way to the layer's own embedding */
+} cl_altup_weights;
+
 /*
  * The weights of one layer. A matrix is written (n_in, n_out): it multiplies rows of n_in values and yields rows of n_out. All
  * pointers are owned by the cl_model_weights they are part of. A vector or matrix that the model does not have is NULL or
@@ -49,8 +58,11 @@ typedef struct cl_layer_weights {
     cl_linear gate, up;                     /* (n_embd, n_ff); gate is empty if the block has none */
     cl_linear down;                         /* (n_ff, n_embd) */
     cl_expert_weights experts;
-    cl_linear layer_embd_gate; /* (n_embd, n_layer_embd) of the layer's own embedding */
-    cl_linear layer_embd_up;   /* (n_layer_embd, n_embd) */
+    cl_linear layer_embd_gate;           /* (n_embd, n_layer_embd) of the layer's own embedding */
+    cl_linear layer_embd_up;             /* (n_layer_embd, n_embd) */
+    cl_linear laurel_left, laurel_right; /* (n_embd, laurel_rank), (laurel_rank, n_embd) beside attention */
+    cl_norm laurel_norm;                 /* [n_embd] behind laurel_right */
+    cl_altup_weights altup;
 } cl_layer_weights;
 
 /* All weights of a model. Immutable after loading; safe from any number of threads. */
@@ -61,14 +73,16 @@ typedef struct cl_model_weights {
      * The layers' own embeddings of a token are [n_layers * n_layer_embd] together. They are empty if n_layer_embd is 0, as are
      * the two below: they are added to a product of the embedding, of which each layer's part is normed.
      */
-    cl_linear layer_embeddings;       /* (n_layers * n_layer_embd, n_vocab) rows are dequantised when they are looked up */
-    cl_linear layer_embd_proj;        /* (n_embd, n_layers * n_layer_embd) */
-    cl_norm layer_embd_norm;          /* [n_layer_embd] */
-    cl_norm output_norm;              /* [n_embd] */
-    float *divisors, *short_divisors; /* [n_rot / 2] as in cl_rope_params, or NULL */
-    float *sink_logits;               /* [n_layers][n_heads] those of all layers, or NULL */
-    cl_linear output;                 /* (n_embd, n_vocab) */
-    cl_layer_weights *layers;         /* [n_layers] */
+    cl_linear layer_embeddings; /* (n_layers * n_layer_embd, n_vocab) rows are dequantised when they are looked up */
+    cl_linear layer_embd_proj;  /* (n_embd, n_layers * n_layer_embd) */
+    cl_norm layer_embd_norm;    /* [n_layer_embd] */
+    cl_linear states_in[CL_MAX_STATES - 1];  /* (n_embd, n_embd) from embeddings to further states */
+    cl_linear states_out[CL_MAX_STATES - 1]; /* (n_embd, n_embd) from these to what is added to the first at the end */
+    cl_norm output_norm;                     /* [n_embd] */
+    float *divisors, *short_divisors;        /* [n_rot / 2] as in cl_rope_params, or NULL */
+    float *sink_logits;                      /* [n_layers][n_heads] those of all layers, or NULL */
+    cl_linear output;                        /* (n_embd, n_vocab) */
+    cl_layer_weights *layers;                /* [n_layers] */
     int32_t n_layers;
     size_t bytes;   /* of all matrices that are multiplied */
     unsigned forms; /* cl_linear_forms of all matrices, or-ed: the forms of activations that they need */

@@ -38,6 +38,7 @@ class Arch:
     beside: bool = False  # experts are beside a dense block, and each of the two has norms of its own
     v_norm: bool = False  # of each head, without weights
     unscaled: bool = False  # scores are q.k
+    altup: bool = False  # rows have several states, layers a low-rank product beside attention, and gates are cut
     layer_scale: bool = False  # x is multiplied by a number at the end of a layer
 
 
@@ -52,6 +53,8 @@ ARCHS = {
     "gemma2": Arch(gelu=True, embedding_root=True, behind=True, full_every=2, wide_scale_layers=46),
     "gemma3": Arch(gelu=True, embedding_root=True, behind=True, qk_norm="head", full_every=6, window_base=10000.0,
                    window_unscaled=True, wide_scale_layers=62),
+    "gemma3n": Arch(gelu=True, embedding_root=True, behind=True, qk_norm="head", v_norm=True, unscaled=True, altup=True, full_every=5,
+                    window_base=10000.0, window_unscaled=True),
     "gemma4": Arch(gelu=True, embedding_root=True, behind=True, qk_norm="head", v_norm=True, unscaled=True, layer_scale=True, full_every=6,
                    window_base=10000.0, window_unscaled=True, beside=True),
     "phi3": Arch(fused=True),

@@ -46,6 +46,8 @@ class Model:
     n_groups_used: int = 1
     expert_scale: float = 1
     kv_source: list = ()  # [n_layers] the layer whose K and V a layer attends over
+    cuts: list = ()  # [n_layers] of gates, in standard deviations above their mean
+    n_states: int = 1  # of a row
     layer_embd: int = 0  # length of the embeddings that layers have for themselves
 
 
@@ -114,6 +116,7 @@ def load(path, ctx=None):
         unscaled = arch.window_base ** (-np.arange(0, window_dim, 2) / window_dim)
     pattern = get("attention.sliding_window_pattern") or [not arch.full_every or (i + 1) % arch.full_every for i in range(n_layers)]
     model.kv_source, own = list(range(n_layers)), n_layers - get("attention.shared_kv_layers", 0)
+    model.n_states, model.cuts = get("altup.num_inputs", 1), get("activation_sparsity_scale", [-np.inf] * n_layers)
     model.layer_embd = get("embedding_length_per_layer_input", 0)
     for i in range(n_layers):
         full = window == np.inf or not pattern[i]
@@ -205,6 +208,11 @@ def gelu(x):
     return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
+def matched(x, y):
+    """y scaled to the mean square of x."""
+    return y * np.sqrt((x * x).mean(-1, keepdims=True) / np.maximum((y * y).mean(-1, keepdims=True), 1e-5))
+
+
 def attend(model, layer, q, k, v, kv):
     """One sequence: q [n][heads][d], k and v [n][kv_heads][d] to [n][heads * d]."""
     return attend_rotated(model, layer, *rotated(model, layer, q, k), v, kv)
@@ -271,7 +279,7 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
 
     arch = model.arch
     for name in list(model.weights):
-        if name.endswith("_exps"):
+        if name.endswith("_exps") or name in ("altup_proj", "altup_unembd_proj"):
             values, kind = model.weights.pop(name)
             model.weights |= {f"{name.removesuffix('_exps')}.{e}": (part, kind) for e, part in enumerate(values)}
         if name.endswith("_exps.bias"):
@@ -304,11 +312,13 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
             return plain_norm(model, y - y.mean(-1, keepdims=True)) * weights
         return y if arch.qk_norm_rotated else norm(model, name + "_norm", y)
 
-    def block(x, gate, up, down):
+    def block(x, gate, up, down, cut=-np.inf):
         h = linear(gate if arch.gated else up, x)
         if arch.clamped:
             h, u = h.clip(max=7), linear(up, x).clip(-7, 7)
             return linear(down, h / (1 + np.exp(-1.702 * h)) * (u + 1))
+        if cut > -np.inf:
+            h = np.maximum(h - (h.mean(-1, keepdims=True) + cut * h.std(-1, keepdims=True)), 0)
         if arch.gelu:
             h = gelu(h)
         else:
@@ -316,7 +326,7 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
         return linear(down, h * linear(up, x) if arch.gated else h)
 
     def dense(at, x):
-        return block(x, *(at + "ffn_" + part for part in ("gate", "up", "down")))
+        return block(x, *(at + "ffn_" + part for part in ("gate", "up", "down")), model.cuts[int(at.split(".")[1])])
 
     def feed_forward(at, before, x):
         """x: the norm of the residual stream `before`."""
@@ -351,6 +361,18 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
             y += shared
         return y
 
+    def modes(at, x):
+        return np.tanh(norm(model, at + "altup_router_norm", x) / x.shape[-1] @ weight(at + "altup_router").T)
+
+    def predict(at, states):
+        n = model.n_states
+        factors = (modes(at, states[0]) @ weight(at + "altup_predict_coef").T).reshape(-1, n, n)  # to, from
+        return states + np.einsum("rtf,frj->trj", factors, states)
+
+    def correct(at, predicted, x):
+        factors = modes(at, x) @ weight(at + "altup_correct_coef").T + 1
+        return predicted + factors.T[..., None] * (x - predicted[0])
+
     lengths = [len(s) for s in sequences]
     cuts = np.cumsum(lengths)[:-1]
     tokens = np.concatenate(sequences)
@@ -358,11 +380,17 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
     if model.layer_embd:
         width = model.layer_embd
         projected = linear("per_layer_model_proj", x).reshape(len(x), -1, width) / np.sqrt(x.shape[-1])
-        of_tokens = model.weights["per_layer_token_embd"][0][tokens].astype(np.float64).reshape(len(x), -1, width) * np.sqrt(width)
+        table = model.weights["per_layer_token_embd"][0]
+        of_tokens = table[np.where(tokens < len(table), tokens, 0)].astype(np.float64).reshape(len(x), -1, width) * np.sqrt(width)
         layer_embd = (norm(model, "per_layer_proj_norm", projected) + of_tokens) / np.sqrt(2)
     stored = {}
+    if model.n_states > 1:
+        every = np.stack([x, *(matched(x, linear(f"altup_proj.{k}", x)) for k in range(model.n_states - 1))])
     for i in range(model.n_layers):
         at, d = f"blk.{i}.", model.head_dim[i]
+        if model.n_states > 1:
+            predicted = predict(at, every)
+            x = predicted[0]
         h = norm(model, at + "attn_norm", x)
         q = heads(at + "attn_q", h, model.n_heads, d)
         if model.kv_source[i] == i:
@@ -374,13 +402,22 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False)
         if arch.behind:
             attended = norm(model, at + "post_attention_norm", attended)
         x = x + attended * model.residual_scale
+        if arch.altup:
+            laurel = h + norm(model, at + "laurel_post_norm", linear(at + "laurel_r", linear(at + "laurel_l", h)))
+            x = (x + laurel) / np.sqrt(2)
         h = h if arch.parallel else norm(model, at + arch.ffn_norm, x)
         x = x + norm(model, at + "post_ffw_norm", feed_forward(at, x, h)) * model.residual_scale
-        if model.layer_embd:
+        if model.n_states > 1:
+            every = correct(at, predicted, x)
+            own = gelu(linear(at + "inp_gate", every[0] * weight(at + "altup_correct_scale"))) * layer_embd[:, i]
+            every[1:] += norm(model, at + "post_norm", linear(at + "proj", own))
+        elif model.layer_embd:
             own = gelu(linear(at + "inp_gate", x)) * layer_embd[:, i]
             x = x + norm(model, at + "post_norm", linear(at + "proj", own))
         if at + "layer_output_scale" in model.weights:
             x = x * weight(at + "layer_output_scale")
+    if model.n_states > 1:
+        x = (every[0] + sum(matched(every[0], linear(f"altup_unembd_proj.{k}", every[k + 1])) for k in range(model.n_states - 1))) / model.n_states
     x = norm(model, "output_norm", x)
     if states:
         return np.split(x, cuts)

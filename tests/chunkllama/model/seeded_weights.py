@@ -7,7 +7,7 @@ import numpy as np
 PROMPTS = [1, 63, 64, 65, 1000]  # lengths of prompts that begin alike
 N_VOCAB = 261  # write_gguf.random_model's
 AROUND_ZERO = {"gemma", "gemma2", "gemma3"}  # models whose norms multiply by 1 + w
-UNSCALED = "gemma4"  # begins the names of models whose scores are q.k as it is, so that norms make K small
+UNSCALED = ("gemma3n", "gemma4")  # begin the names of models whose scores are q.k as it is, so that norms make K small
 
 
 def tokens():
@@ -21,6 +21,10 @@ def weights(model, name, shape):
         return rng.normal(0, 0.3, shape).astype(np.float32)
     if name.endswith("layer_scalar"):
         return rng.uniform(0.7, 1.1, shape).astype(np.float32)
+    if "altup.router_norm" in name:  # behind it, states are divided by their number of values
+        return rng.uniform(0.6, 1.4, shape).astype(np.float32) * shape[-1]
+    if name.endswith("correct_output_scale"):
+        return rng.uniform(0.6, 1.4, shape).astype(np.float32)
     if name.endswith("scale"):  # of a router, whose input is divided by its root, and of its experts
         return (rng.uniform(0.6, 1.4, shape) * (1 if "expert" in name else np.sqrt(shape[-1]))).astype(np.float32)
     if "norm" in name:

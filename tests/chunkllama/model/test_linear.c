@@ -520,7 +520,7 @@ static void test_levels(void **state) {
 static void test_ops(void **state) {
     (void)state;
     enum { N = 1003 };
-    static float x[N], y[N], weight[N], wide[N], expected[10][N], got[N];
+    static float x[N], y[N], weight[N], wide[N], expected[11][N], got[N];
     for (int i = 0; i < N; i++) {
         x[i] = next_float() * (i % 3 ? 3 : 80);
         y[i] = next_float();
@@ -543,6 +543,9 @@ static void test_ops(void **state) {
     cl_kernels_ref.row_ops.layer_norm(x, weight, N, 1e-5f, expected[8]);
     memcpy(expected[9], x, sizeof x);
     cl_kernels_ref.row_ops.gelu(expected[9], N);
+    memcpy(expected[10], x, sizeof x);
+    cl_kernels_ref.row_ops.cut(expected[10], N, 0.5f);
+    const float dot = cl_kernels_ref.row_ops.dot(x, y, N);
     for (int level = 0; cl_kernels_level_name(level); level++) {
         const cl_kernels *k = cl_kernels_find(cl_kernels_level_name(level));
         assert_non_null(k);
@@ -571,11 +574,25 @@ static void test_ops(void **state) {
         memcpy(got, x, sizeof x);
         k->row_ops.gelu(got, N);
         assert_memory_equal(got, expected[9], sizeof got);
+        memcpy(got, x, sizeof x);
+        k->row_ops.cut(got, N, 0.5f);
+        assert_memory_equal(got, expected[10], sizeof got);
+        assert_true(k->row_ops.dot(x, y, N) == dot);
     }
     ca_fp_leave(fp);
 
-    double mean = 0;
-    for (int i = 0; i < N; i++) mean += (double)x[i] * x[i] / N;
+    double mean = 0, sum = 0, products = 0, sizes = 0, squares = 0;
+    for (int i = 0; i < N; i++) {
+        mean += (double)x[i] * x[i] / N;
+        sum += x[i];
+        products += (double)x[i] * y[i];
+        sizes += fabs((double)x[i] * y[i]);
+    }
+    for (int i = 0; i < N; i++) squares += (x[i] - sum / N) * (x[i] - sum / N);
+    const double cut = sum / N + 0.5 * sqrt(squares / N);
+    assert_true(fabs(dot - products) <= 70 * 0x1p-24 * sizes); /* 63 steps a lane, 4 more, and the product */
+    for (int i = 0; i < N; i++) /* the mean and the deviation are each as near as that, of values of up to 80 */
+        assert_true(fabs(expected[10][i] - fmax(x[i] - cut, 0)) <= 140 * 0x1p-24 * 80);
     for (int i = 0; i < N; i++) {
         /* The sum of squares has 63 steps a lane and 4 more, all of one sign; its root halves the error. */
         const double norm = x[i] / sqrt(mean + 1e-5) * weight[i], act = x[i] / (1 + exp(-(double)x[i])) * y[i];

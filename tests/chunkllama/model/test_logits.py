@@ -186,6 +186,8 @@ UNLIKE = dict(n_heads=4, n_kv_heads=2, head_dim=128, window_head_dim=64, full_kv
               rope_freqs=np.repeat([1, 1e30], [16, 48]),
               replace_fields=WINDOW | fields(final_logit_softcapping=4.0))  # fmt: skip
 FAMILIES |= {
+    "gemma3n": dict(n_heads=4, n_kv_heads=2, head_dim=64, n_ff=256, tied=True, rope_base=1e6, n_layers=6, full_every=3, shared_kv=2, layer_embd=32, layer_vocab=200,
+                    cuts=[0.5, 0.25, -np.inf, -0.5, -np.inf, -np.inf], replace_fields=WINDOW | fields(final_logit_softcapping=4.0)),
     "gemma4": UNLIKE | dict(full_kv_heads=2, n_layers=8, full_every=2, shared_kv=4, wide=True, layer_embd=32),
     "gemma4_keys": UNLIKE | dict(arch="gemma4", n_layers=6, full_every=3, values_are_keys=True),
     "gemma4_experts": UNLIKE | dict(arch="gemma4", n_layers=4, full_every=2, values_are_keys=True, experts=EXPERTS | dict(form="fused")),

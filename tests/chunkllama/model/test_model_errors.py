@@ -120,6 +120,30 @@ OF_LAYERS = [
 ]
 
 
+STATES = FAMILIES["gemma3n"] | dict(arch="gemma3n", types=[Type.F32], n_layers=3, shared_kv=0)
+CUTS = "gemma3n.activation_sparsity_scale"
+OF_STATES = [
+    ({"gemma3n.altup.num_inputs": (5, U32)}, {}, ["gemma3n.altup.num_inputs is 5; allowed: 2 to 4"]),
+    ({"gemma3n.altup.num_inputs": (3, U32)}, {}, ["altup_proj.weight has shape [160, 160, 3, 1]; the parameters say [160, 160, 2]"]),
+    ({"gemma3n.altup.active_idx": (1, U32)}, {}, ["gemma3n.altup.active_idx is 1; allowed: 0 to 0"]),
+    ({CUTS: None}, {}, [f"{CUTS} must be an array of a float32 for each of the 3 layers"]),
+    ({CUTS: ([0.5, 0.5], ARRAY, F32)}, {}, [f"{CUTS} must be an array of a float32 for each of the 3 layers"]),
+    ({CUTS: ([1, 1, 1], ARRAY, U32)}, {}, [f"{CUTS} must be an array of a float32 for each of the 3 layers"]),
+    ({CUTS: ([0.5, float("nan"), 0.5], ARRAY, F32)}, {}, [f"{CUTS} has nan for layer 1; numbers below 100 are allowed"]),
+    ({}, {"blk.0.laurel_l.weight": None}, ["tensor blk.0.laurel_l.weight is missing or has not 1 to 65536 rows"]),
+    ({}, {"blk.1.laurel_l.weight": (np.ones((16, 160), np.float32), Type.F32)}, ["blk.1.laurel_l.weight has shape [160, 16", "[160, 32]"]),
+    ({}, {"blk.2.altup_router.weight": None}, ["tensor blk.2.altup_router.weight is missing"]),
+    ({}, {"altup_unembd_proj.weight": None}, ["tensor altup_unembd_proj.weight is missing"]),
+    ({}, {"per_layer_token_embd.weight": (np.ones((262, 96), np.float32), Type.F32)}, ["per_layer_token_embd.weight has shape [96, 262", "[96, 261]"]),
+]
+
+
+@pytest.mark.parametrize("fields, tensors, parts", OF_STATES, ids=[parts[0] for _, _, parts in OF_STATES])
+def test_states(bin_dir, tmp_path, fields, tensors, parts):
+    text = message(bin_dir, tmp_path, fields, tensors, **STATES)
+    assert all(part in text for part in parts), text
+
+
 @pytest.mark.parametrize("fields, tensors, parts", OF_LAYERS, ids=[parts[0] for _, _, parts in OF_LAYERS])
 def test_layers_that_differ(bin_dir, tmp_path, fields, tensors, parts):
     text = message(bin_dir, tmp_path, fields, tensors, **UNLIKE)

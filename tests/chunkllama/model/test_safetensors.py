@@ -239,7 +239,59 @@ def test_text_of_models_that_see(bin_dir, chunkllama, tmp_path, name, prefix, he
     assert "left out        vision tower: 2 tensors" in out and "left out        projector: 1 tensor" in out
 
 
-GEMMA4_TOWERS = ("model.vision_tower.x.weight", "model.embed_vision.x.weight", "model.audio_tower.x.weight", "model.embed_audio.x.weight")
+GEMMA_TOWERS = ("model.vision_tower.x.weight", "model.embed_vision.x.weight", "model.audio_tower.x.weight", "model.embed_audio.x.weight")
+
+
+def of_towers(name, text_type):
+    """Puts the model of text into that of a class that also sees and hears, with its other tensors."""
+
+    def change(config, _, tensors):
+        text = dict(config, model_type=text_type)
+        config.clear()
+        config |= {"architectures": [name], "text_config": text}
+        for tensor in list(tensors):
+            tensors[tensor.replace("model.", "model.language_model.", 1)] = tensors.pop(tensor)
+        for extra in GEMMA_TOWERS:
+            tensors[extra] = ("F32", [1], bytes(4))
+
+    return change
+
+
+def test_text_of_gemma3n(bin_dir, chunkllama, tmp_path):
+    """The part of gates that is cut, and the bases of the rotation, have defaults."""
+    gguf = tmp_path / "model.gguf"
+    fields = dict(n_layers=12, shared_kv=3, cuts=[1.6448536269514722] * 10 + [-np.inf] * 2)
+    write_gguf.random_model(gguf, **MODELS["gemma3n"] | fields)
+
+    def change(config, *rest):
+        for field in ("activation_sparsity_pattern", "altup_num_inputs", "rope_theta"):
+            del config[field]
+        config["intermediate_size"] = [config["intermediate_size"][0]] * 12
+        of_towers("Gemma3nForConditionalGeneration", "gemma3n_text")(config, *rest)
+
+    assert logits_of(bin_dir, tmp_path, "nested", gguf, change) == logits_of(bin_dir, tmp_path, "plain", gguf)
+    assert "left out        towers of images and sound: 4 tensors" in chunkllama("info", tmp_path / "nested" / "hf").stdout
+
+
+WRONG_GEMMA3N = {
+    "n_ff": (dict(intermediate_size=[5]), ["intermediate_size has 1 entries, but num_hidden_layers is 6"]),
+    "cuts": (dict(activation_sparsity_pattern=[0.5] * 5), ["activation_sparsity_pattern has 5 entries, but num_hidden_layers is 6"]),
+    "cut": (dict(activation_sparsity_pattern=[0.5] * 5 + [1.0]), ["activation_sparsity_pattern[5] is 1; 0 to below 1 is allowed"]),
+    "states": (dict(altup_num_inputs=1), ["altup_num_inputs is 1; allowed: 2 to 4"]),
+    "fewer states": (dict(altup_num_inputs=3), ["model.altup_projections.2.weight is not part of"]),
+    "active": (dict(altup_active_idx=1), ["altup_active_idx is 1; allowed: 0 to 0"]),
+    "scale": (dict(altup_correct_scale=False), ["altup_correct_scale is false; only true is supported"]),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_GEMMA3N)
+def test_messages_about_gemma3n(chunkllama, tmp_path, name):
+    fields, parts = WRONG_GEMMA3N[name]
+    gguf = tmp_path / "model.gguf"
+    write_gguf.random_model(gguf, **MODELS["gemma3n"])
+    folder = write_hf.write_folder(tmp_path / "hf", gguf, change=lambda config, _, __: config.update(fields))
+    out = chunkllama("info", folder).stdout
+    assert all(part in out for part in parts), out
 
 
 @pytest.mark.parametrize("name, kind", [("gemma4", ""), ("gemma4_experts", ""), ("gemma4_keys", "Unified")])
@@ -249,18 +301,12 @@ def test_text_of_gemma4(bin_dir, chunkllama, tmp_path, name, kind):
     write_gguf.random_model(gguf, **MODELS[name])
     plain = logits_of(bin_dir, tmp_path, "plain", gguf)
 
-    def change(config, _, tensors):
+    def change(config, *rest):
         if kind:
             config["use_bidirectional_attention"] = "vision"
             for field in ("hidden_size_per_layer_input", "enable_moe_block"):
                 del config[field]
-        text = dict(config, model_type=f"gemma4_{kind.lower()}{'_' if kind else ''}text")
-        config.clear()
-        config |= {"architectures": [f"Gemma4{kind}ForConditionalGeneration"], "text_config": text}
-        for tensor in list(tensors):
-            tensors[tensor.replace("model.", "model.language_model.", 1)] = tensors.pop(tensor)
-        for extra in GEMMA4_TOWERS:
-            tensors[extra] = ("F32", [1], bytes(4))
+        of_towers(f"Gemma4{kind}ForConditionalGeneration", f"gemma4_{kind.lower()}{'_' if kind else ''}text")(config, *rest)
 
     assert logits_of(bin_dir, tmp_path, "nested", gguf, change) == plain
     assert "left out        towers of images and sound: 4 tensors" in chunkllama("info", tmp_path / "nested" / "hf").stdout

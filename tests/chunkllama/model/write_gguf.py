@@ -12,6 +12,7 @@ from random_blocks import BLOCKS, random_blocks
 Type = gguf.GGMLQuantizationType
 QUANTISABLE = {Type[name] for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")}  # by gguf.quants; others have random blocks
 value_type = gguf.GGUFValueType
+N_STATES, RANK = 4, 32  # of models with several states of a row, and low-rank products
 
 
 def write(path, architecture, fields, tensors):
@@ -78,11 +79,23 @@ def layer_fields(arch, layers, head_dim, options):
         "attention.shared_kv_layers": (shared_layers(n, options), value_type.UINT32),
         "embedding_length_per_layer_input": (options.get("layer_embd", 0), value_type.UINT32),
         "rope.freq_base_swa": (ARCHS[arch].window_base, value_type.FLOAT32),
-        "rope.dimension_count_swa": (options["window_head_dim"], value_type.UINT32),
-        "attention.key_length_swa": (options["window_head_dim"], value_type.UINT32),
-        "attention.value_length_swa": (options["window_head_dim"], value_type.UINT32),
     }
+    if "window_head_dim" in options:
+        lengths = ("rope.dimension_count_swa", "attention.key_length_swa", "attention.value_length_swa")
+        values |= {name: (options["window_head_dim"], value_type.UINT32) for name in lengths}
+    if ARCHS[arch].altup:
+        cuts = [float(x) for x in options["cuts"]][:n]
+        values |= {"altup.num_inputs": (N_STATES, value_type.UINT32), "altup.active_idx": (0, value_type.UINT32),
+                   "activation_sparsity_scale": (cuts, value_type.ARRAY, value_type.FLOAT32)}  # fmt: skip
     return {f"{arch}.{name}": value for name, value in values.items()}
+
+
+def altup_tensors(rng, at, n_embd):
+    """Those of a layer that are F32 in every file."""
+    shapes = {"router": (N_STATES, n_embd), "predict_coef": (N_STATES**2, N_STATES), "correct_coef": (N_STATES, N_STATES)}
+    values = {name: rng.normal(0, (1 if name == "router" else 0.4) / np.sqrt(shape[-1]), shape) for name, shape in shapes.items()}
+    values |= {"router_norm": rng.uniform(0.6, 1.4, n_embd) * n_embd, "correct_scale": rng.uniform(0.6, 1.4, n_embd)}
+    return {f"{at}altup_{name}.weight": (tensor.astype(np.float32), Type.F32) for name, tensor in values.items()}
 
 
 def vectors(arch, layers, n_embd, biases, options):
@@ -106,6 +119,8 @@ def vectors(arch, layers, n_embd, biases, options):
             sizes |= dict(post_attention_norm=n_embd, post_ffw_norm=n_embd)
         if layer_embd:
             sizes["post_norm"] = n_embd
+        if a.altup:
+            sizes["laurel_post_norm"] = n_embd
         if a.beside and experts:
             sizes |= dict(pre_ffw_norm_2=n_embd, post_ffw_norm_1=n_embd, post_ffw_norm_2=n_embd)
         norms |= {f"blk.{i}.{part}": n for part, n in sizes.items()}
@@ -163,7 +178,8 @@ def routers(rng, at, a, experts, n_embd):
 def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=160, n_ff=224, tied=False, arch="llama", **options):
     """A model of random weights. types: the tensor types that its matrices take in turn. options: rope_freqs, rope_factors_long and _short (arrays),
     rope_linear (a factor), rope_base, n_rot, biases (words of archs.Arch.biases), experts (expert_shapes; dense: layers without, groups: of experts and used ones, scale);
-    those of layers_of, layer_embd (the length of layers' own embeddings), values_are_keys (layers without a window have no V); replace_fields (name, in which ARCH. is the architecture, to (value, type)) and
+    those of layers_of, layer_embd (the length of layers' own embeddings), layer_vocab (how many tokens have them),
+    values_are_keys (layers without a window have no V), cuts (of the layers' gates); replace_fields (name, in which ARCH. is the architecture, to (value, type)) and
     replace_tensors (name to (values, type)), None to leave one out."""
     rng = np.random.default_rng(7)
     a = ARCHS[arch]
@@ -207,9 +223,14 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
     if not tied:
         shapes["output"] = (n_vocab, n_embd)
     if layer_embd:
-        shapes |= {"per_layer_token_embd": (n_vocab, n_layers * layer_embd), "per_layer_model_proj": (n_layers * layer_embd, n_embd)}
+        n_tokens = options.get("layer_vocab", n_vocab)
+        shapes |= {"per_layer_token_embd": (n_tokens, n_layers * layer_embd), "per_layer_model_proj": (n_layers * layer_embd, n_embd)}
+    if a.altup:
+        shapes |= {name: (N_STATES - 1, n_embd, n_embd) for name in ("altup_proj", "altup_unembd_proj")}
     for i, layer in enumerate(layers):
         n_q, n_kv, n_ff = layer.n_q, layer.n_kv, layer.n_ff
+        if a.altup:
+            shapes |= {f"blk.{i}.laurel_l": (RANK, n_embd), f"blk.{i}.laurel_r": (n_embd, RANK)}
         if layer_embd:
             shapes |= {f"blk.{i}.inp_gate": (layer_embd, n_embd), f"blk.{i}.proj": (n_embd, layer_embd)}
         if a.fused:
@@ -254,6 +275,8 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
             tensors[f"blk.{i}.attn_sinks.weight"] = (rng.normal(0, 2, n_heads).astype(np.float32), Type.F32)
         if experts and i >= experts.get("dense", 0):
             tensors |= routers(rng, f"blk.{i}.", a, experts, n_embd)
+        if a.altup:
+            tensors |= altup_tensors(rng, f"blk.{i}.", n_embd)
         if a.layer_scale:
             tensors[f"blk.{i}.layer_output_scale.weight"] = (rng.uniform(0.7, 1.1, 1).astype(np.float32), Type.F32)
     for name in ("rope_freqs", "rope_factors_long", "rope_factors_short"):

@@ -1,6 +1,7 @@
 """Folders as Hugging Face has them: a GGUF model's weights as safetensors, with config.json and tokenizer.json."""
 
 import json
+import math
 import struct
 
 import gguf
@@ -11,7 +12,7 @@ from archs import ARCHS
 DTYPES = {"F32": "F32", "F16": "F16", "BF16": "BF16"}
 CLASSES = {
     "llama": "LlamaForCausalLM", "mistral3": "Ministral3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
-    "gemma": "GemmaForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3": "Gemma3ForCausalLM", "gemma4": "Gemma4ForCausalLM", "phi3": "Phi3ForCausalLM",
+    "gemma": "GemmaForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3": "Gemma3ForCausalLM", "gemma3n": "Gemma3nForCausalLM", "gemma4": "Gemma4ForCausalLM", "phi3": "Phi3ForCausalLM",
     "granite": "GraniteForCausalLM", "smollm3": "SmolLM3ForCausalLM", "olmo2": "Olmo3ForCausalLM", "exaone4": "Exaone4ForCausalLM",
     "glm4": "Glm4ForCausalLM", "seed_oss": "SeedOssForCausalLM", "ernie4_5": "Ernie4_5ForCausalLM", "command-r": "CohereForCausalLM",
     "qwen2moe": "Qwen2MoeForCausalLM", "qwen3moe": "Qwen3MoeForCausalLM", "granitemoe": "GraniteMoeSharedForCausalLM",
@@ -21,10 +22,14 @@ CLASSES = {
 MLP = ("gate", "up", "down")
 # Names of an architecture that differ from PARTS, and fields of its config.json beside those that all have.
 GEMMA = {"ffn_norm": "pre_feedforward_layernorm"}
+LAYER_EMBD = {"inp_gate": "per_layer_input_gate", "proj": "per_layer_projection", "post_norm": "post_per_layer_input_norm"}
 OTHER_PARTS = {
     "gemma2": GEMMA, "gemma3": GEMMA,
-    "gemma4": GEMMA | {"inp_gate": "per_layer_input_gate", "proj": "per_layer_projection", "post_norm": "post_per_layer_input_norm",
-                       "ffn_gate_inp": "router.proj", "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+    "gemma3n": GEMMA | LAYER_EMBD | {
+        "altup_router": "altup.modality_router", "altup_router_norm": "altup.router_norm", "altup_predict_coef": "altup.prediction_coefs",
+        "altup_correct_coef": "altup.correction_coefs", "laurel_l": "laurel.linear_left", "laurel_r": "laurel.linear_right",
+        "laurel_post_norm": "laurel.post_laurel_norm"},
+    "gemma4": GEMMA | LAYER_EMBD | {"ffn_gate_inp": "router.proj", "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
                        "post_ffw_norm_1": "post_feedforward_layernorm_1", "post_ffw_norm_2": "post_feedforward_layernorm_2"},
     "phi3": {"ffn_up": "mlp.gate_up_proj"},
     "glm4": {"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm", "ffn_up": "mlp.gate_up_proj"},
@@ -37,7 +42,7 @@ OTHER_PARTS = {
     "starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
 }  # fmt: skip
 OTHER_NAMES = {  # of whole tensors
-    "layer_output_scale.weight": "layer_scalar", "ffn_gate_inp.scale": "router.scale", "ffn_down_exps.scale": "router.per_expert_scale",
+    "altup_correct_scale.weight": "altup.correct_output_scale", "layer_output_scale.weight": "layer_scalar", "ffn_gate_inp.scale": "router.scale", "ffn_down_exps.scale": "router.per_expert_scale",
     "ffn_gate_up_exps.weight": "experts.gate_up_proj", "ffn_down_exps.weight": "experts.down_proj",
 }  # fmt: skip
 FIELDS = {
@@ -61,6 +66,9 @@ WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "outpu
          "per_layer_proj_norm": "model.per_layer_projection_norm"}  # fmt: skip
 
 
+STATES = {"altup_proj.weight": "model.altup_projections.{}.weight", "altup_unembd_proj.weight": "model.altup_unembed_projections.{}.weight"}
+
+
 def write_safetensors(path, tensors, metadata=None):
     """tensors: name to (dtype, shape, bytes)."""
     header, at = {"__metadata__": metadata} if metadata else {}, 0
@@ -77,7 +85,7 @@ def hf_name(arch, name):
     if base in WHOLE:
         return f"{WHOLE[base]}.{kind}"
     _, layer, part, *expert = base.split(".")
-    if arch == "gemma4" and f"{part}.{kind}" in OTHER_NAMES:
+    if arch in ("gemma3n", "gemma4") and f"{part}.{kind}" in OTHER_NAMES:
         return f"model.layers.{layer}.{OTHER_NAMES[f'{part}.{kind}']}"
     if expert and arch == "llama":
         return f"model.layers.{layer}.block_sparse_moe.experts.{expert[0]}.{dict(ffn_gate='w1', ffn_up='w3', ffn_down='w2')[part]}.weight"
@@ -127,6 +135,10 @@ def tensors_of(path):
             values = data.reshape(shape) if t.tensor_type.name != "BF16" else data.view(np.uint16).reshape(shape)
             mixed.setdefault(layer, {})[part.removeprefix("ffn_")] = values
             kinds |= {t.tensor_type.name} if part.endswith("weight") else set()
+            continue
+        if t.name in STATES:
+            for i in range(shape[0]):
+                out[STATES[t.name].format(i)] = (DTYPES[t.tensor_type.name], shape[1:], np.ascontiguousarray(data[i]).tobytes())
             continue
         if "_exps." in t.name and arch not in ("granitemoe", "gemma4"):
             for e in range(shape[0]):
@@ -252,6 +264,13 @@ def config_of(path):
         config |= {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": get("attention.key_length"),
                    "final_logit_softcapping": get("final_logit_softcapping"),
                    "attn_logit_softcapping": get("attn_logit_softcapping")}  # fmt: skip
+    if arch == "gemma3n":
+        del config["hidden_act"], config["rope_scaling"]
+        config |= {"hidden_activation": "gelu_pytorch_tanh", "intermediate_size": get("feed_forward_length"), "altup_active_idx": 0,
+                   "num_key_value_heads": get("attention.head_count_kv")[0], "num_kv_shared_layers": get("attention.shared_kv_layers"),
+                   "hidden_size_per_layer_input": get("embedding_length_per_layer_input"), "altup_num_inputs": get("altup.num_inputs"),
+                   "altup_correct_scale": True, "final_logit_softcapping": get("final_logit_softcapping"),
+                   "activation_sparsity_pattern": [math.erfc(-cut / math.sqrt(2)) / 2 for cut in get("activation_sparsity_scale")]}  # fmt: skip
     if arch == "gemma4":
         config |= gemma4_config(config, get, reader)
     if arch == "gemma3":
