@@ -796,6 +796,12 @@ static void required_calls_are_no_content(void **state) {
     (void)state;
     static const char qwen[] = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>\n"
                                "<tool_call>\n{\"name\": \"now\"}\n</tool_call>";
+    static const char kimi[] = "<|tool_calls_section_begin|>"
+                               "<|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|>"
+                               "<|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
+                               "<|tool_calls_section_end|>";
+    static const char deepseek[] = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```"
+                                   "<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
     static const char *const replies[N_TEMPLATES] = {
         [QWEN] = qwen,
         [LLAMA] = "{\"name\": \"add\", \"parameters\": {\"a\": 1}}; {\"name\": \"now\", \"parameters\": {}}",
@@ -806,12 +812,9 @@ static void required_calls_are_no_content(void **state) {
         [RECIPIENT] = "add\n{\"a\": 1}>>>now\n{}",
         [APRIEL] =
             "<tool_calls>[{\"name\": \"add\", \"arguments\": {\"a\": 1}}, {\"name\": \"now\", \"arguments\": {}}]</tool_calls>",
-        [HARMONY] = COMMENTARY " to=functions.now <|constrain|>json<|message|>{}<|call|>",
-        [KIMI] = "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>{\"a\": 1}"
-                 "<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
-                 "<|tool_calls_section_end|>",
-        [DEEPSEEK] = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```<｜tool▁call▁end｜>"
-                     "<｜tool▁calls▁end｜>",
+        [HARMONY] = "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}<|call|>",
+        [KIMI] = kimi,
+        [DEEPSEEK] = deepseek,
         [DEEPSEEK_31] = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         [GLM] = "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>",
         [MINIMAX] = "<minimax:tool_call>\n<invoke name=\"now\">\n</invoke>\n</minimax:tool_call>",
