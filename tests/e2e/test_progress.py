@@ -37,6 +37,7 @@ def on_terminal(bin_dir, model_path, terminals, hold):
 
 def test_perplexity_on_a_terminal(on_terminal):
     t = on_terminal("perplexity", "-f", TEXT, "--ctx", "64")
+    t.read_until(" passages")  # loading shows a bar, too, and an interrupt ends it at once
     t.read_until(" left")
     t.send(INTERRUPT)
     assert t.wait() == INTERRUPTED

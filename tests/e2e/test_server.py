@@ -69,7 +69,7 @@ class Server:
 
 def without_lacks(errors):
     """Standard error without what llguidance says where a grammar's process has no memory; sanitized builds have it there, too."""
-    lack = r"memory allocation of \d+ bytes failed|stack backtrace:|note: Some details are omitted, run with `RUST_BACKTRACE=full`.*"
+    lack = r"memory allocation of \d+ bytes failed|stack backtrace:|note: (Some details are omitted, )?run with `RUST_BACKTRACE=.*"
     return "".join(line for line in errors.splitlines(True) if not re.fullmatch(lack, line.rstrip()))
 
 
