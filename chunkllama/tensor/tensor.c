@@ -152,6 +152,7 @@ static void row_f32(uint32_t number, int64_t n, const uint8_t *p, float *out) {
 const uint8_t *cl_tensor_bytes(const cl_tensor *tensor, size_t at, size_t n, void *buf) {
     if (tensor->recipe) {
         const size_t row = cl_tensor_row_bytes(tensor->type, tensor->ne[0]);
+        if (row == 0) return NULL; /* rows without values */
         assert(at % row == 0 && n % row == 0);
         const cl_tensor_recipe *r = tensor->recipe;
         return r->make(r, tensor->recipe_row + (int64_t)(at / row), (int64_t)(n / row), buf) ? buf : NULL;

@@ -497,29 +497,9 @@ static void long_runs(void **state) {
         "gpt-2",          "smollm",      "llama-bpe", "jais-2", "minicpm5", "qwen2",    "qwen35",  "ufakzeka", "seed-coder",
         "bailingmoe",     "exaone-moe",  "laguna",    "tekken", "gpt-4o",   "tiny_aya", "kimi-k2", "youtu",    "deepseek-llm",
         "deepseek-coder", "deepseek-v3", "spark2_5",  "afmoe",  "falcon",   "bloom",    "viking",  "superbpe", "chameleon"};
-    static const char *const units[] = {"\n",
-                                        " \n",
-                                        "\r",
-                                        "\t ",
-                                        "12a",
-                                        "a",
-                                        "A",
-                                        "aA",
-                                        "\xe6\xbc\xa2",
-                                        "\xcc\x81",
-                                        "a ",
-                                        "!",
-                                        "! ",
-                                        "'",
-                                        "'s",
-                                        "\xc2\xbd",
-                                        "<sentinel:1",
-                                        "\x01",
-                                        "\xff",
-                                        " ",
-                                        "1",
-                                        "\xe3\x81\x82"
-                                        "A"};
+    static const char *const units[] = {
+        "\n", " \n", "\r",       "\t ",         "12a",  "a",    "A", "aA", "\xe6\xbc\xa2",    "\xcc\x81", "a ", "!", "! ",
+        "'",  "'s",  "\xc2\xbd", "<sentinel:1", "\x01", "\xff", " ", "1",  "\xe3\x81\x82\x41"};
     enum {
         N_UNITS = sizeof units / sizeof *units,
         N_LONG = 3,
