@@ -20,30 +20,44 @@ static inline float cl_ops_fold(float lane[16]) {
     return lane[0];
 }
 
-/* out = x / sqrt(mean(x^2) + eps) * weight; lane i sums the elements i mod 16. out may be x. */
-static inline void cl_ops_rms_norm(const float *x, const float *weight, int32_t n, float eps, float *out) {
+/* The sum of x y; lane i sums the elements i mod 16, as in the next two. */
+static inline float cl_ops_dot(const float *x, const float *y, int32_t n) {
     float lane[16] = {0};
     int32_t i = 0;
     for (; i + 16 <= n; i += 16)
-        for (int32_t j = 0; j < 16; j++) lane[j] += x[i + j] * x[i + j];
-    for (int32_t j = 0; i + j < n; j++) lane[j] += x[i + j] * x[i + j];
-    const float scale = 1.0f / sqrtf(cl_ops_fold(lane) / (float)n + eps);
-    for (i = 0; i < n; i++) out[i] = x[i] * scale * weight[i];
+        for (int32_t j = 0; j < 16; j++) lane[j] += x[i + j] * y[i + j];
+    for (int32_t j = 0; i + j < n; j++) lane[j] += x[i + j] * y[i + j];
+    return cl_ops_fold(lane);
 }
 
-/* out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight; lane i sums the elements i mod 16. out may be x. */
-static inline void cl_ops_layer_norm(const float *x, const float *weight, int32_t n, float eps, float *out) {
-    float sum[16] = {0}, squares[16] = {0};
+static inline float cl_ops_mean(const float *x, int32_t n) {
+    float lane[16] = {0};
     int32_t i = 0;
     for (; i + 16 <= n; i += 16)
-        for (int32_t j = 0; j < 16; j++) sum[j] += x[i + j];
-    for (int32_t j = 0; i + j < n; j++) sum[j] += x[i + j];
-    const float mean = cl_ops_fold(sum) / (float)n;
-    for (i = 0; i + 16 <= n; i += 16)
-        for (int32_t j = 0; j < 16; j++) squares[j] += (x[i + j] - mean) * (x[i + j] - mean);
-    for (int32_t j = 0; i + j < n; j++) squares[j] += (x[i + j] - mean) * (x[i + j] - mean);
-    const float scale = 1.0f / sqrtf(cl_ops_fold(squares) / (float)n + eps);
-    for (i = 0; i < n; i++) out[i] = (x[i] - mean) * scale * weight[i];
+        for (int32_t j = 0; j < 16; j++) lane[j] += x[i + j];
+    for (int32_t j = 0; i + j < n; j++) lane[j] += x[i + j];
+    return cl_ops_fold(lane) / (float)n;
+}
+
+static inline float cl_ops_variance(const float *x, float mean, int32_t n) {
+    float lane[16] = {0};
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int32_t j = 0; j < 16; j++) lane[j] += (x[i + j] - mean) * (x[i + j] - mean);
+    for (int32_t j = 0; i + j < n; j++) lane[j] += (x[i + j] - mean) * (x[i + j] - mean);
+    return cl_ops_fold(lane) / (float)n;
+}
+
+/* out = x / sqrt(mean(x^2) + eps) * weight; out may be x. */
+static inline void cl_ops_rms_norm(const float *x, const float *weight, int32_t n, float eps, float *out) {
+    const float scale = 1.0f / sqrtf(cl_ops_dot(x, x, n) / (float)n + eps);
+    for (int32_t i = 0; i < n; i++) out[i] = x[i] * scale * weight[i];
+}
+
+/* out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight; out may be x. */
+static inline void cl_ops_layer_norm(const float *x, const float *weight, int32_t n, float eps, float *out) {
+    const float mean = cl_ops_mean(x, n), scale = 1.0f / sqrtf(cl_ops_variance(x, mean, n) + eps);
+    for (int32_t i = 0; i < n; i++) out[i] = (x[i] - mean) * scale * weight[i];
 }
 
 static inline void cl_ops_add(float *x, const float *y, int32_t n) {
@@ -55,32 +69,10 @@ static inline void cl_ops_add_scaled(float *x, const float *y, int32_t n, float 
     for (int32_t i = 0; i < n; i++) x[i] += factor * y[i];
 }
 
-/* The sum of x y; lane i sums the elements i mod 16. */
-static inline float cl_ops_dot(const float *x, const float *y, int32_t n) {
-    float lane[16] = {0};
-    int32_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int32_t j = 0; j < 16; j++) lane[j] += x[i + j] * y[i + j];
-    for (int32_t j = 0; i + j < n; j++) lane[j] += x[i + j] * y[i + j];
-    return cl_ops_fold(lane);
-}
-
-/*
- * x = max(x - cut, 0), where the cut is so many standard deviations above the mean of x, so that few values are left. Lane i
- * sums the elements i mod 16.
- */
+/* x = max(x - cut, 0), where cut is `deviations` standard deviations above the mean of x; few values are left. */
 static inline void cl_ops_cut(float *x, int32_t n, float deviations) {
-    float sum[16] = {0}, squares[16] = {0};
-    int32_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int32_t j = 0; j < 16; j++) sum[j] += x[i + j];
-    for (int32_t j = 0; i + j < n; j++) sum[j] += x[i + j];
-    const float mean = cl_ops_fold(sum) / (float)n;
-    for (i = 0; i + 16 <= n; i += 16)
-        for (int32_t j = 0; j < 16; j++) squares[j] += (x[i + j] - mean) * (x[i + j] - mean);
-    for (int32_t j = 0; i + j < n; j++) squares[j] += (x[i + j] - mean) * (x[i + j] - mean);
-    const float cut = mean + deviations * sqrtf(cl_ops_fold(squares) / (float)n);
-    for (i = 0; i < n; i++) x[i] = x[i] > cut ? x[i] - cut : 0;
+    const float mean = cl_ops_mean(x, n), cut = mean + deviations * sqrtf(cl_ops_variance(x, mean, n));
+    for (int32_t i = 0; i < n; i++) x[i] = x[i] > cut ? x[i] - cut : 0;
 }
 
 /*
