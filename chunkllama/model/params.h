@@ -24,8 +24,9 @@ typedef struct cl_model_params {
     int32_t *kv_source;  /* [n_layers] the layer whose K and V a layer attends over: an earlier one, or its own index */
     int32_t n_states;    /* of a row, of which layers compute the first (altup.h); 1: it has no others */
     int32_t laurel_rank; /* of the low-rank product beside attention; 0: layers have none */
-    float
-        *gate_cuts; /* [n_layers] owned; cl_ops_cut of the gates by so many deviations, minus infinity: none. NULL: no layer */
+    /* [n_layers] what cl_ops_cut takes as deviations for the gates; minus infinity: they are not cut. Owned; NULL: in no layer.
+     */
+    float *gate_cuts;
     int32_t n_layer_embd; /* values of the embedding of a token that each layer has for itself; 0: layers have none */
     bool values_are_keys, maybe_values_are_keys; /* layers without a window lack the matrix of V; the file shows whether */
     int32_t n_ctx_train;

@@ -70,7 +70,8 @@ BAILING = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{
 EXAONE = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]" + SPACES
 KIMI = r"[\p{Han}]+|" + cased(CONTRACTIONS + "?", r"\p{N}{1,3}", r"[\r\n]*", r"&&[^\p{Han}]")
 
-# One of the names of each kind, and how text is cut. AFMoE's own file could not be had: its digits are as llama.cpp cuts them.
+# For each kind of pre-tokenizer, one of its names and the steps that cut a text. The file of AFMoE could not be had, so its digits
+# are cut as llama.cpp cuts them.
 PRE_TOKENIZERS = {
     "gpt-2": lambda: BYTE_WORDS,
     "mpt": lambda: BYTE_WORDS,
