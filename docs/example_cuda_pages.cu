@@ -34,8 +34,9 @@ int main() {
     cudaStreamCreate(&stream);
     const cattn_view q = {tensor(SEQS * HEADS * DIM), CATTN_BF16, HEADS * DIM, DIM};
     const cattn_view out = {tensor(SEQS * HEADS * DIM), CATTN_BF16, HEADS * DIM, DIM};
-    cattn_page_view k, v; /* of a layer; [K, V][page][slot][head][DIM] as vLLM has it */
-    check(cattn_pages_views(pages, CATTN_PAGES_VLLM, tensor(2 * PAGES * PAGE * KV_HEADS * DIM), PAGES, &k, &v, &error));
+    void *kv = tensor(2 * PAGES * PAGE * KV_HEADS * DIM); /* of a layer: [K, V][page][slot][head][DIM] as vLLM has it */
+    cattn_page_view k, v;
+    check(cattn_pages_views(pages, 0, CATTN_PAGES_VLLM, kv, PAGES, &k, &v, &error));
 
     /* The engine's allocator: COMMON pages hold the common prefix, and each sequence has OWN pages behind them. */
     int32_t block_table[SEQS][COMMON + OWN], seq_lens[SEQS];

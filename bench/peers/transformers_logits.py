@@ -2,7 +2,7 @@
 """usage: transformers_logits.py [NAME ...]
 
 Runs small models of Hugging Face Transformers in float64, and writes their configurations, shapes and logits to
-tests/chunkllama/model/transformers, which test_transformers.py compares with ChunkLlama's. Needs PyPI's `torch` and `transformers`.
+tests/chunkllama/model/references, which test_transformers.py compares with ChunkLlama's. Needs PyPI's `torch` and `transformers`.
 """
 
 import json
@@ -130,7 +130,7 @@ def case(name):
 
 def main():
     for name in sys.argv[1:] or CASES:
-        path = MODELS / "transformers" / f"{name}.json"
+        path = MODELS / "references" / f"{name}.json"
         path.write_text(json.dumps(case(name), indent=0) + "\n")
         print(path, path.stat().st_size, "bytes", flush=True)
 

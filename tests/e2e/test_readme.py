@@ -305,7 +305,7 @@ def test_architectures_are_in_the_table():
         arch = re.search(r'\.arch = "([^"]+)"', rest)[1]
         known.setdefault(arch, set()).update(names.split())
     tests = ROOT / "tests/chunkllama/model"
-    compared = {json.loads(path.read_text())["config"]["architectures"][0] for path in tests.glob("transformers/*.json")}
+    compared = {json.loads(path.read_text())["config"]["architectures"][0] for path in tests.glob("references/*.json")}
     oracle = (tests / "archs.py").read_text()
     for arch, (classes, references, weights) in rows.items():
         plain, bracketed = (set(quoted(part)) for part in (*classes.split("("), "")[:2])

@@ -11,7 +11,7 @@ import write_hf
 from test_logits import dump
 from write_gguf import Type
 
-CASES = {path.stem: path for path in sorted((pathlib.Path(__file__).parent / "transformers").glob("*.json"))}
+CASES = {path.stem: path for path in sorted((pathlib.Path(__file__).parent / "references").glob("*.json"))}
 
 
 @pytest.fixture(scope="module")
