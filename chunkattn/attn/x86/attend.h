@@ -1,12 +1,12 @@
 /*
  * How the x86 levels attend a tile's rows over one chunk: scores of all rows, weights of all rows, then weights times V.
  *
- * Both products have the same form: factors (q, or weights) of up to TILE_ROWS rows times a panel (of K, or V) that is up to
- * TILE_VECS vectors wide, summed over the panel's lines in registers. Panels are the outer loop and row tiles the inner, so a
- * panel stays in L1 while all rows pass over it. Meanwhile the next chunk is prefetched, spread over all tiles. All at once,
- * the prefetches would fill the queues to memory and delay the tile's own loads (measured: a sixth of the time at 32 rows).
- * They go to L2, since a core can have only 12 to 24 lines on their way into L1, too few for the latency of memory. If
- * unpacking is expensive, the first row tile keeps the unpacked panel in scratch for the others.
+ * Both products have the same form: factors (q, or weights) of a few rows times a panel (of K, or V) that is a few vectors
+ * wide, summed over the panel's lines in registers. Panels are the outer loop and row tiles the inner, so a panel stays in L1
+ * while all rows pass over it. Meanwhile the next chunk is prefetched, spread over all tiles. All at once, the prefetches would
+ * fill the queues to memory and delay the tile's own loads (measured: a sixth of the time at 32 rows). They go to L2, since a
+ * core can have only 12 to 24 lines on their way into L1, too few for the latency of memory. If unpacking is expensive, the
+ * first row tile keeps the unpacked panel in scratch for the others.
  *
  * Few rows (STREAM_ROWS) over chunks that are adjacent in memory do not prefetch: the processor's own prefetcher is faster
  * there, as it runs further ahead than a core's outstanding lines, as long as one contiguous range is read. That is why panels
@@ -19,11 +19,13 @@
  * row tile multiplies the leading slots that all its rows see, and each row then finishes its own slots alone. Integers are
  * always finite: there a row tile multiplies all slots that any of its rows sees, with weights of 0 for those unseen.
  *
- * Before it is included, a level must have included row.h, and defined TILE_ROWS, TILE_VECS, STREAM_ROWS (0: never), WIDE_ROWS
- * and WIDE_VECS (of a register tile over a wide panel), WEIGHT_BYTES (of one slot), INTEGERS (whether it multiplies in
- * integers), seal_weights (weigh.h) and
+ * Before it is included, a level must have included row.h, and defined TILE_ROWS (at most, in a tile), STREAM_ROWS (0: never),
+ * KEPT_VECS (of a panel that is unpacked, at most), WEIGHT_BYTES (of one slot), INTEGERS (whether it multiplies in integers),
+ * seal_weights (weigh.h) and
  *     size_t query_bytes(int32_t d_k)
- *     bool unpacks(cattn_type type)   whether a panel as stored costs more than an unpacked one
+ *     tile_shape shape_of(int32_t n_rows, int32_t vecs)   rows and vectors of tiles of n_rows rows over `vecs` vectors, at most
+ *     bool converts(cattn_type type)                      whether a line as stored is no operand yet
+ *     bool unpacks(cattn_type type, int32_t tiles)        whether the first of so many row tiles unpacks a panel for the others
  *     product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs)
  */
 #ifndef CHUNKATTN_ATTN_X86_ATTEND_H
@@ -46,15 +48,21 @@ static inline ptrdiff_t line_of(cattn_type type, int32_t n) { return n / (int32_
 static size_t scratch_bytes(int32_t d_k, int32_t d_v, int32_t c) {
     (void)d_v;
     const int32_t lines = d_k > c ? d_k : c;
-    return sizeof(float) * (MAX_ROWS * (size_t)scores_stride(c) + (size_t)lines * TILE_VECS * V_LANES) +
+    return sizeof(float) * (MAX_ROWS * (size_t)scores_stride(c) + (size_t)lines * KEPT_VECS * V_LANES) +
            (size_t)d_k * OPEN_LINE;
 }
 
 /* The size of the next of `parts` parts among which what is left is divided evenly. */
 static inline int32_t share_of(int32_t left, int32_t parts) { return (left + parts - 1) / parts; }
 
-/* Of n rows divided among row tiles, how many tiles from the first on are of one size and can be taken by one call. */
-static inline int32_t equal_tiles(int32_t n, int32_t tiles) { return !TILES_IN_TURN ? 1 : n % tiles ? n % tiles : tiles; }
+/*
+ * Of n rows divided among row tiles from the tile-th on, how many tiles are of one size and can be taken by one call. The tile
+ * that unpacks a panel for the others is alone.
+ */
+static inline int32_t equal_tiles(cattn_type type, int32_t n, int32_t tile, int32_t tiles) {
+    const int32_t left = tiles - tile;
+    return tile == 0 && unpacks(type, tiles) ? 1 : n % left ? n % left : left;
+}
 
 /* A tile in progress and its scratch: scores, scores_stride apart; room for one unpacked panel; an open slot group, closed. */
 typedef struct work {
@@ -85,7 +93,7 @@ static inline void run(work *w, product *p, panel *x, cattn_type type, int32_t r
     p->panel_stride = x->stride;
     p->kept = w->kept;
     p->n = n;
-    if (unpacks(type) && tile == 0 && tiles > 1) {
+    if (tile == 0 && unpacks(type, tiles)) {
         use = USE_KEEP;
         x->n_kept = n;
     } else if (n <= x->n_kept) {
@@ -93,7 +101,7 @@ static inline void run(work *w, product *p, panel *x, cattn_type type, int32_t r
         n_lines = n;
         p->panel = (const char *)w->kept;
         p->panel_stride = x->vecs * (ptrdiff_t)sizeof(vec);
-    } else if (!unpacks(type) && (tiles >= TILE_VECS || !w->ahead)) {
+    } else if (!converts(type) && (tiles >= x->vecs || !w->ahead)) {
         use = USE_AGAIN;
     }
 
@@ -111,13 +119,14 @@ static inline void run(work *w, product *p, panel *x, cattn_type type, int32_t r
 /* Scores of n slots from `slot` on, in whole groups, where lines of K begin with that slot and are `stride` bytes apart. */
 static void score_slots(work *w, cattn_type type, const char *lines, ptrdiff_t stride, int32_t slot, int32_t n) {
     const ca_tile *t = w->tile;
-    const int32_t tiles = n_parts(t->n_rows, TILE_ROWS);
     int32_t vecs = n_parts(n, GROUP) * (GROUP / V_LANES);
-    for (int32_t panels = n_parts(vecs, TILE_VECS); panels > 0; panels--) {
+    const tile_shape most = shape_of(t->n_rows, vecs);
+    const int32_t tiles = n_parts(t->n_rows, most.rows);
+    for (int32_t panels = n_parts(vecs, most.vecs); panels > 0; panels--) {
         panel x = {.stride = stride, .vecs = share_of(vecs, panels), .lines = lines};
         for (int32_t row = 0, rows, equal, tile = 0; tile < tiles; tile += equal, row += equal * rows) {
             rows = share_of(t->n_rows - row, tiles - tile);
-            equal = equal_tiles(t->n_rows - row, tiles - tile);
+            equal = equal_tiles(type, t->n_rows - row, tile, tiles);
             product p = {.factors = (const char *)t->q + (size_t)row * query_bytes(t->d_k),
                          .factor_stride = (ptrdiff_t)query_bytes(t->d_k),
                          .out = w->scores + row * scores_stride(t->c) + slot,
@@ -174,14 +183,14 @@ static inline void add_values(work *w, cattn_type type, panel *x, int32_t column
 static void multiply_values(work *w, cattn_type type) {
     const ca_tile *t = w->tile;
     int32_t column = 0, vecs = t->d_v / V_LANES;
-    const bool wide = t->n_rows <= STREAM_ROWS && vecs > TILE_VECS;
-    const int32_t tiles = n_parts(t->n_rows, wide ? WIDE_ROWS : TILE_ROWS);
-    for (int32_t panels = n_parts(vecs, wide ? WIDE_VECS : TILE_VECS); panels > 0; panels--) {
+    const tile_shape most = shape_of(t->n_rows, vecs);
+    const int32_t tiles = n_parts(t->n_rows, most.rows);
+    for (int32_t panels = n_parts(vecs, most.vecs); panels > 0; panels--) {
         panel x = {.stride = element_bytes(type, t->d_v), .vecs = share_of(vecs, panels)};
         x.lines = (const char *)t->v + element_bytes(type, column);
         for (int32_t row = 0, rows, equal, tile = 0; tile < tiles; tile += equal, row += equal * rows) {
             rows = share_of(t->n_rows - row, tiles - tile);
-            equal = t->n_seen ? 1 : equal_tiles(t->n_rows - row, tiles - tile);
+            equal = t->n_seen ? 1 : equal_tiles(type, t->n_rows - row, tile, tiles);
             const int32_t all = slots_all_see(t, type, row, rows);
             if (all > 0) add_values(w, type, &x, column, 0, all, row, rows, equal, tile, tiles);
             for (int32_t r = row; t->n_seen && r < row + rows; r++) {

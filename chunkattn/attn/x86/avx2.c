@@ -1,17 +1,113 @@
 /*
  * Level avx2: AVX2 with FMA and F16C, f32 arithmetic.
  *
- * Sixteen registers hold a tile of 6 rows x 2 vectors, a line of the panel, a factor and the bf16 mask.
+ * Sixteen registers hold twelve sums, a line of the panel and a factor: 6 rows x 2 vectors, or fewer rows and wider panels.
+ * Fewer sums than that would be too few for multipliers that start two instructions in a cycle and take four cycles for each.
+ * There is no register for a copy of a sum: see add_product.
  */
 #include "vec256.h"
 
-#define TILE_EACH_ROWS(X, ...)                                                                                                 \
-    X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
-enum { TILE_ROWS = 6, TILE_VECS = 2, TILE_LINES = 1, STREAM_ROWS = 0, WIDE_ROWS = TILE_ROWS, WIDE_VECS = TILE_VECS };
+/* clang-format off */
+#define TILE_SHAPES(X, ...)                                                                                                    \
+    X(1, 1, __VA_ARGS__) X(1, 2, __VA_ARGS__) X(1, 3, __VA_ARGS__) X(1, 4, __VA_ARGS__) X(1, 5, __VA_ARGS__)                   \
+    X(1, 6, __VA_ARGS__) X(1, 7, __VA_ARGS__) X(1, 8, __VA_ARGS__) X(2, 1, __VA_ARGS__) X(2, 2, __VA_ARGS__)                   \
+    X(2, 3, __VA_ARGS__) X(2, 4, __VA_ARGS__) X(2, 5, __VA_ARGS__) X(2, 6, __VA_ARGS__) X(3, 1, __VA_ARGS__)                   \
+    X(3, 2, __VA_ARGS__) X(3, 3, __VA_ARGS__) X(3, 4, __VA_ARGS__) X(4, 1, __VA_ARGS__) X(4, 2, __VA_ARGS__)                   \
+    X(4, 3, __VA_ARGS__) X(5, 1, __VA_ARGS__) X(5, 2, __VA_ARGS__) X(6, 1, __VA_ARGS__) X(6, 2, __VA_ARGS__)
+/* clang-format on */
+enum { TILE_ROWS = 6, TILE_SUMS = 12, MOST_VECS = 8, KEPT_VECS = 3, STREAM_ROWS = 0 };
 
-#include "f32_tile.h"
+#include "f32_lines.h"
+
+/* *sum += factor * x. By itself the compiler also writes sums to the registers of factors, and has to copy them back. */
+TILE_INLINE void add_product(vec *sum, vec factor, vec x) {
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(*sum) : "x"(factor), "x"(x));
+}
+
+/* The element-th of a line's neighbours times the rows' factors. */
+TILE_INLINE void multiply_line(vec acc[TILE_ROWS][MOST_VECS], int rows, int vecs, cattn_type type, const cursor *at,
+                               int element) {
+    if (rows < vecs) { /* factors in registers, and one vector of the line after the other */
+        vec factors[TILE_ROWS];
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) factors[i] = v_set1(factor_at(at, i, element));
+#pragma GCC unroll 8
+        for (int j = 0; j < vecs; j++) {
+            const vec x = load_line(at->line, type, j, element, at->flip);
+            if (at->kept) v_store(at->kept + (element * vecs + j) * V_LANES, x);
+#pragma GCC unroll 8
+            for (int i = 0; i < rows; i++) add_product(&acc[i][j], factors[i], x);
+        }
+        return;
+    }
+    vec x[MOST_VECS];
+#pragma GCC unroll 8
+    for (int j = 0; j < vecs; j++) {
+        x[j] = load_line(at->line, type, j, element, at->flip);
+        if (at->kept) v_store(at->kept + (element * vecs + j) * V_LANES, x[j]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+        const vec factor = v_set1(factor_at(at, i, element));
+#pragma GCC unroll 8
+        for (int j = 0; j < vecs; j++) add_product(&acc[i][j], factor, x[j]);
+    }
+}
+
+TILE_INLINE void multiply(const product *p, int rows, int vecs, cattn_type type, enum product_use use) {
+    vec acc[TILE_ROWS][MOST_VECS];
+    const ptrdiff_t out_stride = p->out_stride;
+    float *out = p->out;
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++, out += out_stride) {
+        OPAQUE(out);
+#pragma GCC unroll 8
+        for (int j = 0; j < vecs; j++) acc[i][j] = p->accumulate ? v_load(out + j * V_LANES) : v_set1(0);
+    }
+
+    const int neighbours = (int)ca_type_neighbours(type), ahead = lines_ahead(vecs, type, use);
+    const char *next = p->next;
+    cursor at = cursor_of(p, type, use);
+    int32_t n = p->n;
+    for (; n >= neighbours; n -= neighbours) {
+        prefetch(next, ahead);
+#pragma GCC unroll 4
+        for (int e = 0; e < neighbours; e++) multiply_line(acc, rows, vecs, type, &at, e);
+        next += p->next_step;
+        at.line += at.panel_stride;
+        next_factors(&at.factors, neighbours * (ptrdiff_t)sizeof(float));
+        if (at.kept) at.kept += neighbours * vecs * V_LANES;
+    }
+#pragma GCC unroll 4
+    for (int e = 0; e < neighbours - 1; e++) {
+        if (e >= n) break;
+        multiply_line(acc, rows, vecs, type, &at, e);
+    }
+
+    const float *scales = lane_scales_of(p, type, use);
+    out = p->out;
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++, out += out_stride) {
+        OPAQUE(out);
+#pragma GCC unroll 8
+        for (int j = 0; j < vecs; j++)
+            v_store(out + j * V_LANES, scales ? v_mul(acc[i][j], v_load(scales + j * V_LANES)) : acc[i][j]);
+    }
+}
 
 #include "row.h"
+
+#include "weigh.h"
+
+/* Panels are as wide as the rows of the largest tile allow. */
+static inline tile_shape shape_of(int32_t n_rows, int32_t vecs) {
+    (void)vecs;
+    const int32_t rows = n_parts(n_rows, n_parts(n_rows, TILE_ROWS)), most = TILE_SUMS / rows;
+    return (tile_shape){TILE_ROWS, most < MOST_VECS ? most : MOST_VECS};
+}
+
+/* Two tiles convert a line of bf16 or f16 for themselves in the time that storing and loading it again would take. */
+static inline bool unpacks(cattn_type type, int32_t tiles) { return type != CATTN_F32 && tiles > (type == CATTN_I8 ? 1 : 2); }
 
 #include "f32_level.h"
 

@@ -105,6 +105,11 @@ WIDE_PRODUCTS(8)
     { WIDE_ROW(use, 5), WIDE_ROW(use, 6), WIDE_ROW(use, 7), WIDE_ROW(use, 8) }
 static const product_fn wide[2][WIDE_VECS - TILE_VECS][WIDE_ROWS + 1] = {WIDE(first), WIDE(again)};
 
+static inline tile_shape shape_of(int32_t n_rows, int32_t vecs) {
+    if (n_rows <= STREAM_ROWS && vecs > TILE_VECS) return (tile_shape){WIDE_ROWS, WIDE_VECS};
+    return (tile_shape){TILE_ROWS, TILE_VECS};
+}
+
 static inline product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs) {
     (void)type;
     return vecs > TILE_VECS ? wide[use != USE_FIRST][vecs - TILE_VECS - 1][rows] : find_tiles(use, rows, vecs);

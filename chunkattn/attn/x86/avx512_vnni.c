@@ -9,7 +9,7 @@
  */
 #include "int8_rows.h"
 
-enum { TILE_ROWS = 6, TILE_VECS = 4, STREAM_ROWS = 0, WIDE_ROWS = 6, WIDE_VECS = 4, WEIGHT_BYTES = 2, INTEGERS = 1 };
+enum { TILE_ROWS = 6, TILE_VECS = 4, STREAM_ROWS = 0, WEIGHT_BYTES = 2, INTEGERS = 1 };
 
 #include "chunkattn.h"
 #include "product.h"
@@ -151,6 +151,11 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use
 }
 
 #include "dot_tiles.h"
+
+static inline tile_shape shape_of(int32_t n_rows, int32_t vecs) {
+    (void)n_rows, (void)vecs;
+    return (tile_shape){TILE_ROWS, TILE_VECS};
+}
 
 static inline product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs) {
     (void)type;

@@ -1,9 +1,6 @@
 /*
  * Register tiles of 6 rows x 4 vectors for instructions that multiply pairs or quads as they are stored: nothing is unpacked.
  *
- * One call processes all row tiles of a size. The 150 or so instructions between two calls are more than a core's window of
- * pending arithmetic can hide, even more so if another hardware thread shares the window.
- *
  * Before it is included, a level must have defined TILE_ROWS = 6, TILE_VECS = 4 and
  *     TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use use)
  */
@@ -13,21 +10,9 @@
 #include "chunkattn.h"
 #include "product.h"
 
-enum { TILES_IN_TURN = 1 };
-
-TILE_INLINE void multiply_tiles(product *p, int rows, int vecs, enum product_use use) {
-    for (; p->n_tiles > 0; p->n_tiles--) {
-        __asm__("" : "+m"(*p)); /* reading it anew for each tile costs less than the registers to keep what is made of it */
-        multiply(p, rows, vecs, use);
-        p->factors = (const char *)p->factors + rows * p->factor_stride;
-        p->out += rows * p->out_stride;
-        p->next += p->next_tile;
-    }
-}
-
 #define PRODUCT(rows, vecs)                                                                                                    \
-    static void first_##rows##x##vecs(product *p) { multiply_tiles(p, rows, vecs, USE_FIRST); }                                \
-    static void again_##rows##x##vecs(product *p) { multiply_tiles(p, rows, vecs, USE_AGAIN); }
+    static void first_##rows##x##vecs(product *p) { EACH_TILE(p, rows, multiply(p, rows, vecs, USE_FIRST)) }                   \
+    static void again_##rows##x##vecs(product *p) { EACH_TILE(p, rows, multiply(p, rows, vecs, USE_AGAIN)) }
 #define PRODUCTS(vecs) PRODUCT(1, vecs) PRODUCT(2, vecs) PRODUCT(3, vecs) PRODUCT(4, vecs) PRODUCT(5, vecs) PRODUCT(6, vecs)
 PRODUCTS(1)
 PRODUCTS(2)
@@ -41,8 +26,14 @@ static const product_fn first[TILE_VECS + 1][TILE_ROWS + 1] = {
 static const product_fn again[TILE_VECS + 1][TILE_ROWS + 1] = {
     {NULL}, ROW(again, 1), ROW(again, 2), ROW(again, 3), ROW(again, 4)};
 
-static inline bool unpacks(cattn_type type) {
+enum { KEPT_VECS = 0 };
+
+static inline bool converts(cattn_type type) {
     (void)type;
+    return false;
+}
+static inline bool unpacks(cattn_type type, int32_t tiles) {
+    (void)type, (void)tiles;
     return false;
 }
 static inline product_fn find_tiles(enum product_use use, int32_t rows, int32_t vecs) {

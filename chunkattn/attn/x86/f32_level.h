@@ -1,12 +1,43 @@
 /*
- * All K/V types of a level with f32 arithmetic, and its table. f32_tile.h and row.h must have been included before.
+ * All K/V types of a level with f32 arithmetic, and its table.
+ *
+ * Before it is included, a level must have included f32_lines.h and row.h, and defined TILE_SHAPES(X, ...), which is
+ * X(rows, vecs, ...) for each shape of a register tile, and what attend.h needs except find_product, and
+ *     TILE_INLINE void multiply(const product *p, int rows, int vecs, cattn_type type, enum product_use use)
  */
 #ifndef CHUNKATTN_ATTN_X86_F32_LEVEL_H
 #define CHUNKATTN_ATTN_X86_F32_LEVEL_H
 
-#if !defined(CHUNKATTN_ATTN_X86_F32_TILE_H) || !defined(CHUNKATTN_ATTN_X86_ROW_H)
-#error "include f32_tile.h and row.h before f32_level.h"
+#if !defined(CHUNKATTN_ATTN_X86_F32_LINES_H) || !defined(CHUNKATTN_ATTN_X86_ROW_H)
+#error "include f32_lines.h and row.h before f32_level.h"
 #endif
+
+#define PRODUCT_NAME(rows, vecs, type, use) multiply_##rows##x##vecs##_##type##_##use
+#define PRODUCT(rows, vecs, type, use)                                                                                         \
+    static void PRODUCT_NAME(rows, vecs, type, use)(product * p) { EACH_TILE(p, rows, multiply(p, rows, vecs, type, use)) }
+#define PRODUCT_ENTRY(rows, vecs, type, use) [vecs][rows] = PRODUCT_NAME(rows, vecs, type, use),
+#define PRODUCTS(type, use)                                                                                                    \
+    TILE_SHAPES(PRODUCT, type, use)                                                                                            \
+    static const product_fn type##_##use[][TILE_ROWS + 1] = {TILE_SHAPES(PRODUCT_ENTRY, type, use)};
+
+PRODUCTS(CATTN_F32, USE_FIRST)
+PRODUCTS(CATTN_F32, USE_AGAIN)
+PRODUCTS(CATTN_F16, USE_FIRST)
+PRODUCTS(CATTN_F16, USE_KEEP)
+PRODUCTS(CATTN_BF16, USE_FIRST)
+PRODUCTS(CATTN_BF16, USE_KEEP)
+PRODUCTS(CATTN_I8, USE_FIRST)
+PRODUCTS(CATTN_I8, USE_KEEP)
+
+static inline bool converts(cattn_type type) { return type != CATTN_F32; }
+
+static inline product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs) {
+    if (use == USE_AGAIN) return CATTN_F32_USE_AGAIN[vecs][rows]; /* unpacked, whatever it was */
+    if (type == CATTN_F32) return CATTN_F32_USE_FIRST[vecs][rows];
+    if (type == CATTN_I8) return use == USE_KEEP ? CATTN_I8_USE_KEEP[vecs][rows] : CATTN_I8_USE_FIRST[vecs][rows];
+    if (type == CATTN_F16) return use == USE_KEEP ? CATTN_F16_USE_KEEP[vecs][rows] : CATTN_F16_USE_FIRST[vecs][rows];
+    return use == USE_KEEP ? CATTN_BF16_USE_KEEP[vecs][rows] : CATTN_BF16_USE_FIRST[vecs][rows];
+}
 
 #include "attend.h"
 

@@ -19,7 +19,7 @@ typedef struct product {
     float *out;
     ptrdiff_t factor_stride, panel_stride, next_step, out_stride;
     ptrdiff_t next_tile; /* bytes that a tile prefetches */
-    int32_t n_tiles;     /* TILES_IN_TURN: tiles of the same size, whose rows follow one another */
+    int32_t n_tiles;     /* of the same size, whose rows follow one another */
     int32_t n;
     int32_t flip;             /* int8: the bits in which a stored word differs from signed bytes */
     const float *lane_scales; /* out is multiplied by these; NULL: by nothing. Not with accumulate */
@@ -32,11 +32,30 @@ typedef void (*product_fn)(product *p);
 /* Tiles are written once, for any number of rows and vectors, and become code where these are constants. */
 #define TILE_INLINE static inline __attribute__((always_inline))
 
+/*
+ * Calls `multiply` for each tile of *p. One call processes all tiles of a size: the 150 or so instructions between two calls
+ * are more than a core's window of pending arithmetic can hide, even more so if another hardware thread shares the window.
+ * Reading *p anew for each tile costs less than the registers to keep what is made of it.
+ */
+#define EACH_TILE(p, rows, multiply)                                                                                           \
+    for (; (p)->n_tiles > 0; (p)->n_tiles--) {                                                                                 \
+        __asm__("" : "+m"(*(p)));                                                                                              \
+        multiply;                                                                                                              \
+        (p)->factors = (const char *)(p)->factors + (rows) * (p)->factor_stride;                                               \
+        (p)->out += (rows) * (p)->out_stride;                                                                                  \
+        (p)->next += (p)->next_tile;                                                                                           \
+    }
+
 enum product_use {
     USE_FIRST, /* panel as stored; prefetches as many cache lines as it reads */
     USE_KEEP,  /* panel as stored, and unpacked to kept; prefetches one for each line, as the next does */
     USE_AGAIN, /* panel that is unpacked already, or needs no unpacking */
     N_USES
 };
+
+/* The largest register tile of a product: rows, and vectors of its panel. */
+typedef struct tile_shape {
+    int32_t rows, vecs;
+} tile_shape;
 
 #endif

@@ -1,4 +1,4 @@
-/* The vector of eight floats that row.h and f32_tile.h are written for: AVX2 with FMA and F16C. */
+/* The vector of eight floats that row.h and f32_lines.h are written for: AVX2 with FMA and F16C. */
 #ifndef CHUNKATTN_ATTN_X86_VEC256_H
 #define CHUNKATTN_ATTN_X86_VEC256_H
 

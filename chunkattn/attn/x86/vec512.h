@@ -1,4 +1,4 @@
-/* The vector of sixteen floats that row.h and f32_tile.h are written for: AVX-512 F, BW, DQ, VL. */
+/* The vector of sixteen floats that row.h and f32_lines.h are written for: AVX-512 F, BW, DQ, VL. */
 #ifndef CHUNKATTN_ATTN_X86_VEC512_H
 #define CHUNKATTN_ATTN_X86_VEC512_H
 
