@@ -1,4 +1,5 @@
 """The options and help of chunkllama, and its commands other than batch, serve and bench serve."""
+import hashlib
 import json
 import math
 import os
@@ -306,6 +307,23 @@ def test_logits(chunkllama, token_file, tmp_path):
 def test_logits_do_not_depend_on_settings(chunkllama, token_file, tmp_path, args):
     one, other = (logits(chunkllama, token_file, tmp_path / f"{i}.npy", *a) for i, a in enumerate([[], args]))
     assert one.tobytes() == other.tobytes()
+
+
+# Of the default model's logits, at avx2 on any machine.
+SAME_BITS = {"bf16": "a18d11bb9358fbcf80962f6eff489c5291c2a79749296724f3e7609ac022ad99",
+             "int8": "7b87eacdcbc985cb092ab0ab532982d25c7f1c51b9589818a557a0354b5ef2c0"}
+
+
+@pytest.mark.whole_model
+@pytest.mark.parametrize("kv", SAME_BITS)
+def test_logits_have_the_same_bits_on_every_machine(chunkllama, token_file, tmp_path, kv):
+    """avx2 computes what it does everywhere, and the levels that docs/design.md names compute the same."""
+    refusal = chunkllama("logits", "--tokens", token_file, "-o", os.devnull, "--level", "mmx", status=1).stderr
+    levels = refusal.strip().split("this CPU has ")[1].split(", ")
+    same = ["avx2", "avx512", "avx512_vnni", *(["avx512_bf16", "amx"] if kv == "int8" else [])]
+    for level in [name for name in same if name in levels]:
+        out = logits(chunkllama, token_file, tmp_path / f"{level}.npy", "--kv-type", kv, "--level", level)
+        assert hashlib.sha256(out.tobytes()).hexdigest() == SAME_BITS[kv], level
 
 
 @pytest.mark.parametrize("content, message", [

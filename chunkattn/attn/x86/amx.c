@@ -19,9 +19,9 @@
 
 #include <stdbool.h>
 
-#include "amx_int8.h"
 #include "amx_tiles.h"
 #include "chunkattn.h"
+#include "int8_level.h"
 #include "open_group.h"
 
 enum { PASS_ROWS = 2 * TILE_ROWS };
@@ -171,6 +171,5 @@ static void write_i8(const ca_write *w) { write_tokens(CATTN_I8, w); }
 const ca_kernel ca_kernels_amx[CA_N_TYPES] = {
     [CATTN_BF16] = {"amx", CATTN_BF16, MAX_ROWS, TILE_ROWS, 24, query_bytes, state_bytes, scratch_bytes, pack_query, init,
                     attend, merge, write_bf16, widen_rows, narrow_rows, ca_tiles_leave},
-    [CATTN_I8] = {"amx", CATTN_I8, MAX_ROWS, TILE_ROWS, 8, ca_amx_int8_query_bytes, state_bytes, ca_amx_int8_scratch_bytes,
-                  ca_amx_int8_pack_query, init, ca_amx_int8_attend, merge, write_i8, widen_rows, narrow_rows, ca_tiles_leave},
+    [CATTN_I8] = INT8_KERNEL(amx, TILE_ROWS, 8, ca_tiles_leave),
 };

@@ -11,10 +11,9 @@
  * Up to 6 rows are a register tile of avx512_vnni, which is faster: AMX tiles of few rows take as long as tiles of 16, and
  * their sums go through memory. Rows are processed in passes of one row tile, whose scores, sums and states stay in L1.
  */
-#include "amx_int8.h"
-
 #include "amx_tiles.h"
-#include "int8_rows.h"
+#include "int8_level.h"
+#include "int8_quads.h"
 #include "int8_scales.h"
 #include "open_group.h"
 

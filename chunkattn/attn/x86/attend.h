@@ -17,7 +17,7 @@
  *
  * Lines of K are dimensions, all of which count. Lines of V are slots, which may hold anything if a row does not see them. So a
  * row tile multiplies the leading slots that all its rows see, and each row then finishes its own slots alone. Integers are
- * always finite: there a row tile multiplies all slots that any of its rows sees, with weights of 0 for those unseen.
+ * always finite: there row tiles multiply all slots that any row of the call sees, with weights of 0 for those unseen.
  *
  * Before it is included, a level must have included row.h, and defined TILE_ROWS (at most, in a tile), STREAM_ROWS (0: never),
  * KEPT_VECS (of a panel that is unpacked, at most), WEIGHT_BYTES (of one slot), INTEGERS (whether it multiplies in integers),
@@ -131,7 +131,6 @@ static void score_slots(work *w, cattn_type type, const char *lines, ptrdiff_t s
                          .factor_stride = (ptrdiff_t)query_bytes(t->d_k),
                          .out = w->scores + row * scores_stride(t->c) + slot,
                          .out_stride = scores_stride(t->c),
-                         .flip = type == CATTN_I8 ? (int32_t)0x80808080 : 0,
                          .lane_scales = type == CATTN_I8 ? int8_scales(t->k, t->d_k, t->c) + slot : NULL,
                          .n_tiles = equal};
             run(w, &p, &x, type, rows, t->d_k, tile, tiles);
@@ -156,13 +155,14 @@ static void multiply_keys(work *w, cattn_type type) {
  * Slots that a row tile multiplies together: those that all rows see, up to a whole pair. For integers: whole vectors of slots
  * that at least one row sees.
  */
-static inline int32_t slots_all_see(const ca_tile *t, cattn_type type, int32_t row, int32_t rows) {
+static inline int32_t slots_all_see(const work *w, cattn_type type, int32_t row, int32_t rows) {
+    if (INTEGERS) return n_parts(w->most_seen, GROUP) * GROUP;
+    const ca_tile *t = w->tile;
     int32_t least = slots_seen(t, row), most = least;
     for (int32_t r = row + 1; r < row + rows && t->n_seen; r++) {
         least = t->n_seen[r] < least ? t->n_seen[r] : least;
         most = t->n_seen[r] > most ? t->n_seen[r] : most;
     }
-    if (INTEGERS) return n_parts(most, GROUP) * GROUP;
     const int32_t neighbours = (int32_t)ca_type_neighbours(type);
     return least == most ? least : least / neighbours * neighbours;
 }
@@ -191,7 +191,7 @@ static void multiply_values(work *w, cattn_type type) {
         for (int32_t row = 0, rows, equal, tile = 0; tile < tiles; tile += equal, row += equal * rows) {
             rows = share_of(t->n_rows - row, tiles - tile);
             equal = t->n_seen ? 1 : equal_tiles(type, t->n_rows - row, tile, tiles);
-            const int32_t all = slots_all_see(t, type, row, rows);
+            const int32_t all = slots_all_see(w, type, row, rows);
             if (all > 0) add_values(w, type, &x, column, 0, all, row, rows, equal, tile, tiles);
             for (int32_t r = row; t->n_seen && r < row + rows; r++) {
                 const int32_t own = t->n_seen[r] - all;

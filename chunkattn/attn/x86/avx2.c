@@ -15,7 +15,7 @@
     X(3, 2, __VA_ARGS__) X(3, 3, __VA_ARGS__) X(3, 4, __VA_ARGS__) X(4, 1, __VA_ARGS__) X(4, 2, __VA_ARGS__)                   \
     X(4, 3, __VA_ARGS__) X(5, 1, __VA_ARGS__) X(5, 2, __VA_ARGS__) X(6, 1, __VA_ARGS__) X(6, 2, __VA_ARGS__)
 /* clang-format on */
-enum { TILE_ROWS = 6, TILE_SUMS = 12, MOST_VECS = 8, KEPT_VECS = 3, STREAM_ROWS = 0 };
+enum { TILE_ROWS = 6, TILE_SUMS = 12, MOST_VECS = 8, KEPT_VECS = 2, STREAM_ROWS = 0 };
 
 #include "f32_lines.h"
 
@@ -33,7 +33,7 @@ TILE_INLINE void multiply_line(vec acc[TILE_ROWS][MOST_VECS], int rows, int vecs
         for (int i = 0; i < rows; i++) factors[i] = v_set1(factor_at(at, i, element));
 #pragma GCC unroll 8
         for (int j = 0; j < vecs; j++) {
-            const vec x = load_line(at->line, type, j, element, at->flip);
+            const vec x = load_line(at->line, type, j, element);
             if (at->kept) v_store(at->kept + (element * vecs + j) * V_LANES, x);
 #pragma GCC unroll 8
             for (int i = 0; i < rows; i++) add_product(&acc[i][j], factors[i], x);
@@ -43,7 +43,7 @@ TILE_INLINE void multiply_line(vec acc[TILE_ROWS][MOST_VECS], int rows, int vecs
     vec x[MOST_VECS];
 #pragma GCC unroll 8
     for (int j = 0; j < vecs; j++) {
-        x[j] = load_line(at->line, type, j, element, at->flip);
+        x[j] = load_line(at->line, type, j, element);
         if (at->kept) v_store(at->kept + (element * vecs + j) * V_LANES, x[j]);
     }
 #pragma GCC unroll 8
@@ -67,7 +67,7 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, cattn_type type,
 
     const int neighbours = (int)ca_type_neighbours(type), ahead = lines_ahead(vecs, type, use);
     const char *next = p->next;
-    cursor at = cursor_of(p, type, use);
+    cursor at = cursor_of(p, use);
     int32_t n = p->n;
     for (; n >= neighbours; n -= neighbours) {
         prefetch(next, ahead);
@@ -84,14 +84,12 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, cattn_type type,
         multiply_line(acc, rows, vecs, type, &at, e);
     }
 
-    const float *scales = lane_scales_of(p, type, use);
     out = p->out;
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++, out += out_stride) {
         OPAQUE(out);
 #pragma GCC unroll 8
-        for (int j = 0; j < vecs; j++)
-            v_store(out + j * V_LANES, scales ? v_mul(acc[i][j], v_load(scales + j * V_LANES)) : acc[i][j]);
+        for (int j = 0; j < vecs; j++) v_store(out + j * V_LANES, acc[i][j]);
     }
 }
 
@@ -106,9 +104,9 @@ static inline tile_shape shape_of(int32_t n_rows, int32_t vecs) {
     return (tile_shape){TILE_ROWS, most < MOST_VECS ? most : MOST_VECS};
 }
 
-/* Two tiles convert a line of bf16 or f16 for themselves in the time that storing and loading it again would take. */
-static inline bool unpacks(cattn_type type, int32_t tiles) { return type != CATTN_F32 && tiles > (type == CATTN_I8 ? 1 : 2); }
+/* Two tiles convert a line for themselves in the time that storing and loading it again would take. */
+static inline bool unpacks(cattn_type type, int32_t tiles) { return type != CATTN_F32 && tiles > 2; }
 
 #include "f32_level.h"
 
-const ca_kernel ca_kernels_avx2[CA_N_TYPES] = F32_KERNELS("avx2", 5, 2, 2.5f, 2);
+const ca_kernel ca_kernels_avx2[CA_N_TYPES] = F32_KERNELS(avx2, 5, 2, 2.5f, 2);

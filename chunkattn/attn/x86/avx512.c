@@ -18,17 +18,15 @@ enum { TILE_ROWS = 12, TILE_VECS = 2, TILE_LINES = 2, KEPT_VECS = TILE_VECS, STR
 
 #include "f32_lines.h"
 
-/* Where the next row's sums go, times lane_scales as in product. */
+/* Where the next row's sums go. */
 typedef struct destination {
     float *out;
     ptrdiff_t stride;
-    const float *lane_scales;
 } destination;
 
 TILE_INLINE void store_row(destination *to, int vecs, const vec *sum) {
 #pragma GCC unroll 2
-    for (int j = 0; j < vecs; j++)
-        v_store(to->out + j * V_LANES, to->lane_scales ? v_mul(sum[j], v_load(to->lane_scales + j * V_LANES)) : sum[j]);
+    for (int j = 0; j < vecs; j++) v_store(to->out + j * V_LANES, sum[j]);
     to->out += to->stride;
     OPAQUE(to->out);
 }
@@ -46,7 +44,7 @@ TILE_INLINE void multiply_lines(vec acc[TILE_ROWS][TILE_VECS], int rows, int vec
         const char *line = at->line + (ca_type_neighbours(type) == 1 ? e * at->panel_stride : 0);
 #pragma GCC unroll 2
         for (int j = 0; j < vecs; j++) {
-            x[l][j] = load_line(line, type, j, e, at->flip);
+            x[l][j] = load_line(line, type, j, e);
             if (at->kept) v_store(at->kept + (e * vecs + j) * V_LANES, x[l][j]);
         }
     }
@@ -64,7 +62,7 @@ TILE_INLINE void multiply_lines(vec acc[TILE_ROWS][TILE_VECS], int rows, int vec
 
 TILE_INLINE void multiply(const product *p, int rows, int vecs, cattn_type type, enum product_use use) {
     vec acc[TILE_ROWS][TILE_VECS];
-    destination to = {p->out, p->out_stride, lane_scales_of(p, type, use)};
+    destination to = {p->out, p->out_stride};
     float *from = to.out;
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++, from += to.stride) {
@@ -79,7 +77,7 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, cattn_type type,
     const int ahead = lines * lines_ahead(vecs, type, use);
     const ptrdiff_t next_step = p->next_step * lines;
     const char *next = p->next;
-    cursor at = cursor_of(p, type, use);
+    cursor at = cursor_of(p, use);
     int32_t n = p->n;
     for (; n > step; n -= step) {
         prefetch(next, ahead);
@@ -117,4 +115,4 @@ static inline bool unpacks(cattn_type type, int32_t tiles) { return type != CATT
 
 #include "f32_level.h"
 
-const ca_kernel ca_kernels_avx512[CA_N_TYPES] = F32_KERNELS("avx512", 12.5f, 3.5f, 4, 2.5f);
+const ca_kernel ca_kernels_avx512[CA_N_TYPES] = F32_KERNELS(avx512, 12.5f, 3.5f, 4, 2.5f);

@@ -7,7 +7,7 @@
  * left by 8 and the low bytes go over the panel, which is in L1 by then. With up to 3 rows both have sums in registers and pass
  * over the panel together.
  */
-#include "int8_rows.h"
+#include "int8_quads.h"
 
 enum { TILE_ROWS = 6, TILE_VECS = 4, STREAM_ROWS = 0, WEIGHT_BYTES = 2, INTEGERS = 1 };
 
@@ -37,30 +37,10 @@ static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end
     end_weights(scores, c, scale);
 }
 
-/* As ca_layout_write does with K and V, layout.h. */
 static void pack_query(const float *q, ptrdiff_t row_stride, int32_t n_rows, int32_t d_k, float scale_log2, void *packed) {
     char *to = packed;
-    for (int32_t r = 0; r < n_rows; r++, q += row_stride, to += query_bytes(d_k)) {
-        vec top = v_set1(0);
-        bool finite = true;
-        for (int32_t i = 0; i < d_k; i += V_LANES) {
-            const vec size = _mm512_abs_ps(v_mul(v_load(q + i), v_set1(scale_log2)));
-            finite &= !_mm512_cmp_ps_mask(size, v_set1(FLT_MAX), _CMP_NLE_UQ);
-            top = v_max(top, size);
-        }
-        const float most = _mm512_reduce_max_ps(top), scale = finite ? most / 127 : NAN;
-        const float inverse = scale >= FLT_MIN ? 127 / most : 0;
-        __m512i sum = _mm512_setzero_si512();
-        for (int32_t i = 0; i < d_k; i += V_LANES) {
-            const vec x = v_mul(v_mul(v_load(q + i), v_set1(scale_log2)), v_set1(inverse));
-            const __m512i n = finite ? _mm512_cvtps_epi32(x) : _mm512_setzero_si512();
-            sum = _mm512_add_epi32(sum, n);
-            _mm_storeu_si128((__m128i *)(to + i), _mm512_cvtepi32_epi8(n));
-        }
-        factors_end *end = (factors_end *)(to + query_bytes(d_k) - END_BYTES);
-        end->start = -128 * _mm512_reduce_add_epi32(sum);
-        end->scale = scale < FLT_MIN ? 0 : scale;
-    }
+    for (int32_t r = 0; r < n_rows; r++, q += row_stride, to += query_bytes(d_k))
+        *(factors_end *)(to + query_bytes(d_k) - END_BYTES) = round_query(q, d_k, scale_log2, (signed char *)to);
 }
 
 /* acc + unsigned x times signed y. As assembly, since of the intrinsic gcc 12 makes a tile whose sums live on the stack. */

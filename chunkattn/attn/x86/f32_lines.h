@@ -1,9 +1,9 @@
 /*
- * What register tiles with f32 arithmetic have in common, for a level of any vector width and all types of K and V.
+ * What register tiles with f32 arithmetic have in common, for a level of any vector width and K and V of f32, f16 and bf16.
  *
  * bf16 needs no conversion: the even element of a pair is the 32-bit word shifted left by 16, and the odd one is the word
- * masked. A byte of int8 is shifted to the top and back, then converted. For many rows, either costs more than loading f32, so
- * the first row tile of a panel stores it unpacked for the others.
+ * masked. For many rows even that costs more than loading f32, so the first row tile of a panel stores it unpacked for the
+ * others.
  *
  * Before it is included, a level must have included vec256.h or vec512.h, and defined TILE_ROWS, in an enum.
  */
@@ -34,10 +34,9 @@ static void pack_query(const float *q, ptrdiff_t row_stride, int32_t n_rows, int
 }
 
 /* The element-th of a line's neighbours, where it has any. */
-TILE_INLINE vec load_line(const char *line, cattn_type type, int j, int element, int32_t flip) {
+TILE_INLINE vec load_line(const char *line, cattn_type type, int j, int element) {
     if (type == CATTN_F32) return v_load((const float *)line + j * V_LANES);
     if (type == CATTN_F16) return v_f16(line + j * V_LANES * 2);
-    if (type == CATTN_I8) return v_i8(line + j * V_LANES * 4, element, flip);
     return element ? v_bf16_odd(line + j * V_LANES * 4) : v_bf16_even(line + j * V_LANES * 4);
 }
 
@@ -47,21 +46,14 @@ typedef struct cursor {
     ptrdiff_t panel_stride;
     factor_rows factors;
     float *kept;
-    int32_t flip;
 } cursor;
 
-TILE_INLINE cursor cursor_of(const product *p, cattn_type type, enum product_use use) {
-    return (cursor){p->panel, p->panel_stride, factor_rows_of(p), use == USE_KEEP ? p->kept : NULL,
-                    type == CATTN_I8 ? p->flip : 0};
+TILE_INLINE cursor cursor_of(const product *p, enum product_use use) {
+    return (cursor){p->panel, p->panel_stride, factor_rows_of(p), use == USE_KEEP ? p->kept : NULL};
 }
 
 TILE_INLINE float factor_at(const cursor *at, int row, int element) {
     return ((const float *)factors_of(&at->factors, row))[element];
-}
-
-/* Factors of the sums, as in product; they are known once a panel is unpacked, or if it is of int8. */
-TILE_INLINE const float *lane_scales_of(const product *p, cattn_type type, enum product_use use) {
-    return type == CATTN_I8 || use == USE_AGAIN ? p->lane_scales : NULL;
 }
 
 /* Cache lines to prefetch for each line of a panel of `vecs` vectors. */

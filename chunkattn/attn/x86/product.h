@@ -21,8 +21,7 @@ typedef struct product {
     ptrdiff_t next_tile; /* bytes that a tile prefetches */
     int32_t n_tiles;     /* of the same size, whose rows follow one another */
     int32_t n;
-    int32_t flip;             /* int8: the bits in which a stored word differs from signed bytes */
-    const float *lane_scales; /* out is multiplied by these; NULL: by nothing. Not with accumulate */
+    const float *lane_scales; /* int8: out is multiplied by these. Not with accumulate */
     bool accumulate;          /* false: out = sum */
 } product;
 

@@ -20,6 +20,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { L_LANES = 16, L_VECS = L_LANES / V_LANES };
 
@@ -43,10 +44,21 @@ static inline vec exp2_fraction(vec f) {
     return v_fma(p, f, v_set1(0.99999994f));
 }
 
-/* 2^(s - M): the exponent is whole, so that M moves no bit of the weight's fraction. */
+/*
+ * 2^(s - M): the exponent is whole, so that M moves no bit of the weight's fraction. The fraction's power is below 2, so what
+ * is below 2^-126 is 0, whichever instructions v_scale2 consists of.
+ */
 static inline vec weight(vec s, vec m) {
     const vec n = v_floor(s);
     return v_scale2(exp2_fraction(v_sub(s, n)), v_sub(n, m));
+}
+
+/* 2^n, n whole and at most 127; 0 below -126. */
+static inline float power_of_2(float n) {
+    const uint32_t bits = (uint32_t)(int32_t)(fmaxf(n, -127) + 127) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return power;
 }
 
 /* Raise M to at least floor of the largest lane of top, and rescale. Not inlined, since it is rare. */
@@ -55,9 +67,9 @@ static __attribute__((noinline)) void raise_m(float *o, int32_t d_v, vec top) {
     float *l = o + d_v, *m = l + L_LANES;
     const float n = floorf(s), step = floorf((n + 16) / 32) * 32 + 16;
     const float raised = step > n ? step : n; /* beyond 2^24 steps of 32 are not floats any more */
-    const vec down = v_set1(*m - raised);
+    const vec down = v_set1(power_of_2(*m - raised));
     const int32_t filled = *m > -FLT_MAX ? d_v + L_LANES : 0; /* a new state is all zeros */
-    for (int32_t i = 0; i < filled; i += V_LANES) v_store(o + i, v_scale2(v_load(o + i), down));
+    for (int32_t i = 0; i < filled; i += V_LANES) v_store(o + i, v_mul(v_load(o + i), down));
     *m = raised;
 }
 
@@ -72,9 +84,9 @@ static inline void softmax_row(float *scores, int n, const float *v_scales, floa
     float *l = o + d_v;
     const float *m = l + L_LANES;
 
-    vec top = lowest;
-    for (int g = 0; g < whole; g++) top = v_max(top, v_load(scores + g * V_LANES));
-    if (rest) top = v_max(top, v_select(seen, v_load(scores + whole * V_LANES), lowest));
+    vec top = lowest; /* v_max gives its second argument if one is NaN, so the largest does not depend on where NaN is */
+    for (int g = 0; g < whole; g++) top = v_max(v_load(scores + g * V_LANES), top);
+    if (rest) top = v_max(v_select(seen, v_load(scores + whole * V_LANES), lowest), top);
     if (__builtin_expect(v_any_ge(top, v_set1(*m)), 0)) raise_m(o, d_v, top);
 
     const vec at = v_set1(*m);
@@ -95,29 +107,30 @@ static inline void softmax_row(float *scores, int n, const float *v_scales, floa
     for (int i = 0; i < L_VECS; i++) v_store(l + i * V_LANES, sum[i]);
 }
 
+/* Sums of l are added as eight lanes at all levels, so that they have the same bits. */
 static inline void merge(const void *const *states, int32_t n_states, int32_t d_v, float sink, float *out, float *lse) {
     const float *const *o = (const float *const *)states;
     float m = ceilf(fmaxf(sink, -FLT_MAX)), sum = 0;
     for (int32_t k = 0; k < n_states; k++) m = o[k][d_v + L_LANES] > m ? o[k][d_v + L_LANES] : m;
 
-    vec l = v_set1(0);
+    __m256 l = _mm256_setzero_ps();
     for (int32_t k = 0; k < n_states; k++) {
         const float *lanes = o[k] + d_v;
-        vec part = v_load(lanes);
-        for (int i = 1; i < L_VECS; i++) part = v_add(part, v_load(lanes + i * V_LANES));
-        l = v_add(l, v_scale2(part, v_set1(lanes[L_LANES] - m)));
+        const __m256 part = _mm256_add_ps(_mm256_loadu_ps(lanes), _mm256_loadu_ps(lanes + 8));
+        l = _mm256_add_ps(l, _mm256_mul_ps(part, _mm256_set1_ps(power_of_2(lanes[L_LANES] - m))));
     }
-    float lanes[V_LANES];
-    v_store(lanes, l);
-    for (int i = 0; i < V_LANES; i++) sum += lanes[i];
+    float lanes[8];
+    _mm256_storeu_ps(lanes, l);
+    for (int i = 0; i < 8; i++) sum += lanes[i];
     if (sink > -INFINITY) sum += exp2f(sink - m);
 
-    const vec divisor = v_set1(sum == 0 ? 1 : sum); /* zeros for a row that has seen nothing */
-    for (int32_t i = 0; i < d_v; i += V_LANES) {
-        vec x = v_set1(0);
-        for (int32_t k = 0; k < n_states; k++) x = v_add(x, v_scale2(v_load(o[k] + i), v_set1(o[k][d_v + L_LANES] - m)));
-        v_store(out + i, v_add(v_div(x, divisor), v_set1(0)));
+    for (int32_t k = 0; k < n_states; k++) {
+        const vec power = v_set1(power_of_2(o[k][d_v + L_LANES] - m));
+        for (int32_t i = 0; i < d_v; i += V_LANES)
+            v_store(out + i, v_add(k == 0 ? v_set1(0) : v_load(out + i), v_mul(v_load(o[k] + i), power)));
     }
+    const vec divisor = v_set1(sum == 0 ? 1 : sum); /* zeros for a row that has seen nothing */
+    for (int32_t i = 0; i < d_v; i += V_LANES) v_store(out + i, v_add(v_div(v_load(out + i), divisor), v_set1(0)));
     if (lse) *lse = sum == 0 ? -INFINITY : m + log2f(sum);
 }
 

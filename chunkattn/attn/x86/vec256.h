@@ -50,12 +50,29 @@ static inline vec v_bf16_odd(const void *p) {
     return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(p), _mm256_set1_epi32((int)0xffff0000)));
 }
 
-/* The n-th byte of each 32-bit lane, signed once the bits of flip are flipped. */
-static inline vec v_i8(const void *p, int n, int32_t flip) {
-    const __m256i x = _mm256_xor_si256(_mm256_loadu_si256(p), _mm256_set1_epi32(flip));
-    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(x, 24 - 8 * n), 24));
-}
-
 static inline vec v_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
+
+/* ---- Integers ---- */
+
+typedef __m256i veci;
+
+static inline veci vi_load(const void *p) { return _mm256_loadu_si256(p); }
+static inline void vi_store(void *p, veci a) { _mm256_storeu_si256(p, a); }
+static inline veci vi_set1(int32_t x) { return _mm256_set1_epi32(x); }
+static inline veci vi_set1_16(int16_t x) { return _mm256_set1_epi16(x); }
+static inline veci vi_and(veci a, veci b) { return _mm256_and_si256(a, b); }
+static inline veci vi_xor(veci a, veci b) { return _mm256_xor_si256(a, b); }
+static inline veci vi_add(veci a, veci b) { return _mm256_add_epi32(a, b); }
+static inline veci vi_add_16(veci a, veci b) { return _mm256_add_epi16(a, b); }
+static inline veci vi_sll(veci a, int n) { return _mm256_slli_epi32(a, n); }
+static inline veci vi_sll_16(veci a, int n) { return _mm256_slli_epi16(a, n); }
+static inline veci vi_srl_16(veci a, int n) { return _mm256_srli_epi16(a, n); }
+static inline veci vi_sra_16(veci a, int n) { return _mm256_srai_epi16(a, n); }
+/* Products of signed words, added in pairs. */
+static inline veci vi_madd(veci a, veci b) { return _mm256_madd_epi16(a, b); }
+/* The bytes of each 128 bits in the order given; -1: zero. */
+static inline veci vi_shuffle(veci a, __m128i order) { return _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(order)); }
+static inline vec vi_to_float(veci a) { return _mm256_cvtepi32_ps(a); }
+static inline veci v_bits(vec a) { return _mm256_castps_si256(a); }
 
 #endif

@@ -40,12 +40,29 @@ static inline vec v_bf16_odd(const void *p) {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000)));
 }
 
-/* The n-th byte of each 32-bit lane, signed once the bits of flip are flipped. */
-static inline vec v_i8(const void *p, int n, int32_t flip) {
-    const __m512i x = _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(flip));
-    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(x, (unsigned)(24 - 8 * n)), 24));
-}
-
 static inline vec v_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
+
+/* ---- Integers ---- */
+
+typedef __m512i veci;
+
+static inline veci vi_load(const void *p) { return _mm512_loadu_si512(p); }
+static inline void vi_store(void *p, veci a) { _mm512_storeu_si512(p, a); }
+static inline veci vi_set1(int32_t x) { return _mm512_set1_epi32(x); }
+static inline veci vi_set1_16(int16_t x) { return _mm512_set1_epi16(x); }
+static inline veci vi_and(veci a, veci b) { return _mm512_and_si512(a, b); }
+static inline veci vi_xor(veci a, veci b) { return _mm512_xor_si512(a, b); }
+static inline veci vi_add(veci a, veci b) { return _mm512_add_epi32(a, b); }
+static inline veci vi_add_16(veci a, veci b) { return _mm512_add_epi16(a, b); }
+static inline veci vi_sll(veci a, int n) { return _mm512_slli_epi32(a, (unsigned)n); }
+static inline veci vi_sll_16(veci a, int n) { return _mm512_slli_epi16(a, (unsigned)n); }
+static inline veci vi_srl_16(veci a, int n) { return _mm512_srli_epi16(a, (unsigned)n); }
+static inline veci vi_sra_16(veci a, int n) { return _mm512_srai_epi16(a, (unsigned)n); }
+/* Products of signed words, added in pairs. */
+static inline veci vi_madd(veci a, veci b) { return _mm512_madd_epi16(a, b); }
+/* The bytes of each 128 bits in the order given; -1: zero. */
+static inline veci vi_shuffle(veci a, __m128i order) { return _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(order)); }
+static inline vec vi_to_float(veci a) { return _mm512_cvtepi32_ps(a); }
+static inline veci v_bits(vec a) { return _mm512_castps_si512(a); }
 
 #endif

@@ -17,6 +17,7 @@
 
 #include "chunkattn/attn/head_sizes.h"
 #include "halves.h"
+#include "int8_round.h"
 #include "open_group.h"
 
 enum { WRITE_BLOCK = 8 };
@@ -26,40 +27,6 @@ X86_INLINE int32_t word_elements(cattn_type type) { return type == CATTN_I8 ? 4 
 X86_INLINE size_t word_bytes(cattn_type type) { return type == CATTN_F16 ? 2 : 4; }
 
 /* ---- Rounding a row ---- */
-
-/* As in ca_layout_write: the scale of a row, and what its numbers are multiplied with. */
-static inline float scale_of_row(const float *x, int32_t d, float *inverse) {
-    const __m256 sign = _mm256_set1_ps(-0.0f), largest = _mm256_set1_ps(FLT_MAX);
-    __m256 most = _mm256_setzero_ps(), finite = _mm256_cmp_ps(sign, sign, _CMP_EQ_OQ);
-    for (int32_t i = 0; i < d; i += 8) {
-        const __m256 size = _mm256_andnot_ps(sign, _mm256_loadu_ps(x + i));
-        finite = _mm256_and_ps(finite, _mm256_cmp_ps(size, largest, _CMP_LE_OQ));
-        most = _mm256_max_ps(most, size);
-    }
-    float lanes[8], top = 0;
-    _mm256_storeu_ps(lanes, most);
-    for (int i = 0; i < 8; i++) top = lanes[i] > top ? lanes[i] : top;
-    const float scale = _mm256_movemask_ps(finite) == 0xff ? top / 127 : NAN;
-    *inverse = scale >= FLT_MIN ? 127 / top : 0;
-    return scale < FLT_MIN ? 0 : scale;
-}
-
-X86_INLINE __m256i i8_lanes(const float *x, __m256 inverse, __m256i counts) {
-    return _mm256_and_si256(_mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), inverse)), counts);
-}
-
-/* d numbers, a multiple of 16, to signed bytes. */
-static inline void round_i8(const float *x, int32_t d, float inverse, char *to) {
-    /* Infinity times zero would be NaN, which no integer is. */
-    const __m256i counts = _mm256_set1_epi32(inverse != 0 ? -1 : 0);
-    const __m256 by = _mm256_set1_ps(inverse);
-    for (int32_t i = 0; i < d; i += 16) {
-        const __m256i words =
-            _mm256_permute4x64_epi64(_mm256_packs_epi32(i8_lanes(x + i, by, counts), i8_lanes(x + i + 8, by, counts)), 0xd8);
-        _mm_storeu_si128((__m128i *)(to + i),
-                         _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
-    }
-}
 
 /* Up to WRITE_BLOCK rows as they are stored. */
 typedef struct rounded {
