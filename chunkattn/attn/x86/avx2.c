@@ -1,21 +1,20 @@
 /*
  * Level avx2: AVX2 with FMA and F16C, f32 arithmetic.
  *
- * Sixteen registers hold twelve sums, a line of the panel and a factor: 6 rows x 2 vectors, or fewer rows and wider panels.
- * Fewer sums than that would be too few for multipliers that start two instructions in a cycle and take four cycles for each.
- * There is no register for a copy of a sum: see add_product.
+ * Sixteen registers hold twelve sums, a line of the panel and a factor: 6 rows x 2 vectors, 4 x 3 or 3 x 3. Eight sums or fewer
+ * would be too few for multipliers that start two instructions in a cycle and take four cycles for each. One or two rows wait
+ * for memory, and read it fastest in panels of two vectors. There is no register for a copy of a sum: see add_product.
  */
 #include "vec256.h"
 
 /* clang-format off */
 #define TILE_SHAPES(X, ...)                                                                                                    \
-    X(1, 1, __VA_ARGS__) X(1, 2, __VA_ARGS__) X(1, 3, __VA_ARGS__) X(1, 4, __VA_ARGS__) X(1, 5, __VA_ARGS__)                   \
-    X(1, 6, __VA_ARGS__) X(1, 7, __VA_ARGS__) X(1, 8, __VA_ARGS__) X(2, 1, __VA_ARGS__) X(2, 2, __VA_ARGS__)                   \
-    X(2, 3, __VA_ARGS__) X(2, 4, __VA_ARGS__) X(2, 5, __VA_ARGS__) X(2, 6, __VA_ARGS__) X(3, 1, __VA_ARGS__)                   \
-    X(3, 2, __VA_ARGS__) X(3, 3, __VA_ARGS__) X(3, 4, __VA_ARGS__) X(4, 1, __VA_ARGS__) X(4, 2, __VA_ARGS__)                   \
-    X(4, 3, __VA_ARGS__) X(5, 1, __VA_ARGS__) X(5, 2, __VA_ARGS__) X(6, 1, __VA_ARGS__) X(6, 2, __VA_ARGS__)
+    X(1, 1, __VA_ARGS__) X(1, 2, __VA_ARGS__) X(1, 3, __VA_ARGS__) X(2, 1, __VA_ARGS__) X(2, 2, __VA_ARGS__)                   \
+    X(2, 3, __VA_ARGS__) X(3, 1, __VA_ARGS__) X(3, 2, __VA_ARGS__) X(3, 3, __VA_ARGS__) X(4, 1, __VA_ARGS__)                   \
+    X(4, 2, __VA_ARGS__) X(4, 3, __VA_ARGS__) X(5, 1, __VA_ARGS__) X(5, 2, __VA_ARGS__) X(6, 1, __VA_ARGS__)                   \
+    X(6, 2, __VA_ARGS__)
 /* clang-format on */
-enum { TILE_ROWS = 6, TILE_SUMS = 12, MOST_VECS = 8, KEPT_VECS = 2, STREAM_ROWS = 0 };
+enum { TILE_ROWS = 6, MOST_VECS = 3, KEPT_VECS = 2, STREAM_ROWS = 0 };
 
 #include "f32_lines.h"
 
@@ -27,29 +26,16 @@ TILE_INLINE void add_product(vec *sum, vec factor, vec x) {
 /* The element-th of a line's neighbours times the rows' factors. */
 TILE_INLINE void multiply_line(vec acc[TILE_ROWS][MOST_VECS], int rows, int vecs, cattn_type type, const cursor *at,
                                int element) {
-    if (rows < vecs) { /* factors in registers, and one vector of the line after the other */
-        vec factors[TILE_ROWS];
-#pragma GCC unroll 8
-        for (int i = 0; i < rows; i++) factors[i] = v_set1(factor_at(at, i, element));
-#pragma GCC unroll 8
-        for (int j = 0; j < vecs; j++) {
-            const vec x = load_line(at->line, type, j, element);
-            if (at->kept) v_store(at->kept + (element * vecs + j) * V_LANES, x);
-#pragma GCC unroll 8
-            for (int i = 0; i < rows; i++) add_product(&acc[i][j], factors[i], x);
-        }
-        return;
-    }
     vec x[MOST_VECS];
-#pragma GCC unroll 8
+#pragma GCC unroll 3
     for (int j = 0; j < vecs; j++) {
         x[j] = load_line(at->line, type, j, element);
         if (at->kept) v_store(at->kept + (element * vecs + j) * V_LANES, x[j]);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 6
     for (int i = 0; i < rows; i++) {
         const vec factor = v_set1(factor_at(at, i, element));
-#pragma GCC unroll 8
+#pragma GCC unroll 3
         for (int j = 0; j < vecs; j++) add_product(&acc[i][j], factor, x[j]);
     }
 }
@@ -58,10 +44,10 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, cattn_type type,
     vec acc[TILE_ROWS][MOST_VECS];
     const ptrdiff_t out_stride = p->out_stride;
     float *out = p->out;
-#pragma GCC unroll 8
+#pragma GCC unroll 6
     for (int i = 0; i < rows; i++, out += out_stride) {
         OPAQUE(out);
-#pragma GCC unroll 8
+#pragma GCC unroll 3
         for (int j = 0; j < vecs; j++) acc[i][j] = p->accumulate ? v_load(out + j * V_LANES) : v_set1(0);
     }
 
@@ -85,10 +71,10 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, cattn_type type,
     }
 
     out = p->out;
-#pragma GCC unroll 8
+#pragma GCC unroll 6
     for (int i = 0; i < rows; i++, out += out_stride) {
         OPAQUE(out);
-#pragma GCC unroll 8
+#pragma GCC unroll 3
         for (int j = 0; j < vecs; j++) v_store(out + j * V_LANES, acc[i][j]);
     }
 }
@@ -97,11 +83,10 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, cattn_type type,
 
 #include "weigh.h"
 
-/* Panels are as wide as the rows of the largest tile allow. */
 static inline tile_shape shape_of(int32_t n_rows, int32_t vecs) {
     (void)vecs;
-    const int32_t rows = n_parts(n_rows, n_parts(n_rows, TILE_ROWS)), most = TILE_SUMS / rows;
-    return (tile_shape){TILE_ROWS, most < MOST_VECS ? most : MOST_VECS};
+    const int32_t rows = n_parts(n_rows, n_parts(n_rows, TILE_ROWS)); /* of the largest tile */
+    return (tile_shape){TILE_ROWS, rows == 3 || rows == 4 ? 3 : 2};
 }
 
 /* Two tiles convert a line for themselves in the time that storing and loading it again would take. */
