@@ -25,7 +25,7 @@
  *     size_t query_bytes(int32_t d_k)
  *     tile_shape shape_of(int32_t n_rows, int32_t vecs)   rows and vectors of tiles of n_rows rows over `vecs` vectors, at most
  *     bool converts(cattn_type type)                      whether a line as stored is no operand yet
- *     bool unpacks(cattn_type type, int32_t tiles)        whether the first of so many row tiles unpacks a panel for the others
+ *     bool unpacks(cattn_type type, int32_t tiles)        whether the first of `tiles` row tiles unpacks a panel for the others
  *     product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs)
  */
 #ifndef CHUNKATTN_ATTN_X86_ATTEND_H

@@ -70,8 +70,8 @@ BAILING = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{
 EXAONE = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]" + SPACES
 KIMI = r"[\p{Han}]+|" + cased(CONTRACTIONS + "?", r"\p{N}{1,3}", r"[\r\n]*", r"&&[^\p{Han}]")
 
-# For each kind of pre-tokenizer, one of its names and the steps that cut a text. The file of AFMoE could not be had, so its digits
-# are cut as llama.cpp cuts them.
+# The steps by which each kind of pre-tokenizer cuts a text, under one of its names. AFMoE's own tokenizer file was not
+# available, so its digits are cut as llama.cpp cuts them.
 PRE_TOKENIZERS = {
     "gpt-2": lambda: BYTE_WORDS,
     "mpt": lambda: BYTE_WORDS,
