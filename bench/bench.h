@@ -70,7 +70,7 @@ __attribute__((format(printf, 2, 3))) bool bench_fail(const bench *b, const char
 /* A number as a JSON value; null if it is not positive, which means that it was not measured. */
 json_t *bench_number(double x);
 
-extern const bench_command command_fig3, command_fig4, command_kernel, command_machine, command_memory, command_never_worse,
-    command_prefill, command_retention, command_table1, command_table2, command_table3;
+extern const bench_command command_fig3, command_fig4, command_kernel, command_level, command_machine, command_memory,
+    command_never_worse, command_prefill, command_retention, command_table1, command_table2, command_table3;
 
 #endif

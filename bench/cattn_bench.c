@@ -16,9 +16,10 @@ static const option_row paper_options[] = {{"model", OPTION_TEXT, &paper_model, 
 static const bench_command command_paper = {
     .name = "paper", .about = "the whole evaluation in one run, written to a folder", .options = {paper_options}};
 
-static const bench_command *const commands[] = {&command_kernel,  &command_machine, &command_paper,       &command_table1,
-                                                &command_table2,  &command_table3,  &command_fig3,        &command_fig4,
-                                                &command_prefill, &command_memory,  &command_never_worse, &command_retention};
+static const bench_command *const commands[] = {&command_kernel,   &command_level,   &command_machine, &command_paper,
+                                                &command_table1,   &command_table2,  &command_table3,  &command_fig3,
+                                                &command_fig4,     &command_prefill, &command_memory,  &command_never_worse,
+                                                &command_retention};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 bool bench_fail(const bench *b, const char *format, ...) {

@@ -36,7 +36,7 @@ const option_row compare_step_options[] = {
     {0}};
 
 const option_row compare_method_options[] = {
-    {"methods", OPTION_TEXT, &compare_given.methods_text, 0, 0, "some of naive, flash, paged, paged_shared, chunk", 0},
+    {"methods", OPTION_TEXT, &compare_given.methods_text, 0, 0, "some of " METHOD_NAMES, 0},
     {"cold-mib", OPTION_INT, &compare_given.cold_mib, 0, 1 << 20,
      "MiB read before a layer comes again; 0: twice the last cache", 0},
     {0}};
@@ -64,8 +64,7 @@ bool compare_prepare(bench *b) {
     while (type < N_TYPES && strcmp(o->kv_type_text, types[type].name) != 0) type++;
     if (type == N_TYPES) return bench_fail(b, "--kv-type is \"%s\"; it must be f32, f16, bf16 or int8", o->kv_type_text);
     if (!parse_methods(o))
-        return bench_fail(b, "--methods is \"%s\"; it must list naive, flash, paged, paged_shared, chunk, each at most once",
-                          o->methods_text);
+        return bench_fail(b, "--methods is \"%s\"; it must list some of " METHOD_NAMES ", each at most once", o->methods_text);
     o->kv_type = (cattn_type)type;
     o->n_steps = o->steps ? (int)o->steps : STEPS;
     o->cold_bytes = o->cold_mib ? (size_t)o->cold_mib << 20 : 2 * ca_cpu_cache_bytes();
@@ -115,15 +114,19 @@ static double limit_now(const contest *t, limit kind) {
     return kind == N_LIMITS ? 0 : t->b->limits->of[kind];
 }
 
-/* The limits of each method of the set; methods of one level have one peak. */
+/* The instruction whose peak is the limit of a method of the set. */
+static limit peak_of(const contest *t, int i) {
+    return limit_of_level(t->methods[i]->level, method_kv_type(t->c->of[i], t->c->shape));
+}
+
+/* The limits of each method of the set; each peak is measured once. */
 static void probe_limits(const contest *t, double *read, double *peak) {
     const double reading = limit_now(t, LIMIT_READ);
     for (int i = t->begin; i < t->end; i++) {
-        const char *level = t->methods[i]->level;
         int alike = t->begin;
-        while (alike < i && strcmp(t->methods[alike]->level, level) != 0) alike++;
+        while (alike < i && peak_of(t, alike) != peak_of(t, i)) alike++;
         read[i] = reading;
-        peak[i] = alike < i ? peak[alike] : limit_now(t, limit_of_level(level, t->c->shape->kv_type));
+        peak[i] = alike < i ? peak[alike] : limit_now(t, peak_of(t, i));
     }
 }
 
@@ -188,20 +191,30 @@ static bool run_set(contest *t, int number) {
     return ok;
 }
 
-/* Whether all methods computed the same: those that use the library's kernels, bit for bit. */
-static bool results_agree(const contest *t) {
+/* How far a method's results may be from those of exact arithmetic; naive rounds nothing to speak of. */
+static double tolerance_of(const contest *t, int i) {
+    const method_id id = t->c->of[i];
+    return id == METHOD_NAIVE ? 0 : types[method_kv_type(id, t->c->shape)].tolerance;
+}
+
+/* Whether two methods computed the same: those with the same arithmetic, bit for bit. */
+static bool pair_agrees(const contest *t, int i, int j) {
     const comparison *c = t->c;
-    for (int i = 1; i < c->n; i++) {
-        const bool exact = method_is_exact(c->of[i]) && method_is_exact(c->of[i - 1]);
-        const float *a = out_of(t, i), *b = out_of(t, i - 1);
-        double worst = 0;
-        for (size_t k = 0; k < t->n_out; k++) {
-            const double error = fabs((double)a[k] - (double)b[k]);
-            if (!(error <= worst)) worst = error;
-        }
-        if (exact ? memcmp(a, b, t->n_out * sizeof *a) == 0 : worst < types[c->shape->kv_type].tolerance) continue;
-        return bench_fail(t->b, "%s and %s disagree by %g", method_name(c->of[i]), method_name(c->of[i - 1]), worst);
+    const float *a = out_of(t, i), *b = out_of(t, j);
+    double worst = 0;
+    for (size_t k = 0; k < t->n_out; k++) {
+        const double error = fabs((double)a[k] - (double)b[k]);
+        if (!(error <= worst)) worst = error;
     }
+    const bool agrees = method_bits_agree(c->of[i], c->of[j], c->shape) ? memcmp(a, b, t->n_out * sizeof *a) == 0
+                                                                        : worst < tolerance_of(t, i) + tolerance_of(t, j);
+    return agrees || bench_fail(t->b, "%s and %s disagree by %g", method_name(c->of[i]), method_name(c->of[j]), worst);
+}
+
+static bool results_agree(const contest *t) {
+    for (int i = 1; i < t->c->n; i++)
+        for (int j = 0; j < i; j++)
+            if (!pair_agrees(t, i, j)) return false;
     return true;
 }
 
@@ -253,8 +266,7 @@ double compare_us(const comparison *c, int i) {
     return load_median(us, (size_t)c->n_steps);
 }
 
-/* How many times faster method i is than j. */
-static double speedup(const comparison *c, int i, int j) {
+double compare_speedup(const comparison *c, int i, int j) {
     if (c->set_of[i] != c->set_of[j]) return compare_us(c, j) / compare_us(c, i);
     double ratios[COMPARE_MAX_STEPS];
     for (int k = 0; k < c->n_steps; k++) ratios[k] = c->us[j][k] / c->us[i][k];
@@ -268,16 +280,19 @@ static double fraction(const comparison *c, int i, double amount, const double *
     return load_median(fractions, (size_t)c->n_steps);
 }
 
+double compare_peak_fraction(const comparison *c, int i) { return fraction(c, i, c->flops * 1e-9, c->peak_gflops[i]); }
+double compare_read_fraction(const comparison *c, int i) { return fraction(c, i, c->kv_bytes[i] * 1e-9, c->read_gbs[i]); }
+
 json_t *compare_row(const bench *b, const comparison *c, int i) {
     const shape *s = c->shape;
     const double us = compare_us(c, i);
     json_t *ratios = json_object();
     for (int j = 0; j < c->n; j++)
-        if (j != i) json_object_set_new(ratios, method_name(c->of[j]), json_real(speedup(c, i, j)));
+        if (j != i) json_object_set_new(ratios, method_name(c->of[j]), json_real(compare_speedup(c, i, j)));
     return json_pack("{ss ss sf sf so sf so so si si si si si ss si si}", "method", method_name(c->of[i]), "level",
                      c->levels[i], "step_us", us, "gflops", c->flops / us * 1e-3, "peak_fraction",
-                     bench_number(fraction(c, i, c->flops * 1e-9, c->peak_gflops[i])), "kv_gbs", c->kv_bytes[i] / us * 1e-3,
-                     "read_fraction", bench_number(fraction(c, i, c->kv_bytes[i] * 1e-9, c->read_gbs[i])), "times_faster_than",
-                     ratios, "heads", s->heads, "kv_heads", s->kv_heads, "head_dim", s->head_dim, "chunk", s->chunk, "batch",
-                     s->batch, "kv_type", types[s->kv_type].name, "threads", ca_pool_size(b->pool), "steps", c->n_steps);
+                     bench_number(compare_peak_fraction(c, i)), "kv_gbs", c->kv_bytes[i] / us * 1e-3, "read_fraction",
+                     bench_number(compare_read_fraction(c, i)), "times_faster_than", ratios, "heads", s->heads, "kv_heads",
+                     s->kv_heads, "head_dim", s->head_dim, "chunk", s->chunk, "batch", s->batch, "kv_type",
+                     types[method_kv_type(c->of[i], s)].name, "threads", ca_pool_size(b->pool), "steps", c->n_steps);
 }

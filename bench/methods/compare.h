@@ -59,8 +59,14 @@ bool compare_run(const bench *b, shape *shape, comparison *c);
 /* The same for the method chunk alone, over K/V that may be in the CPU's caches if the step is a prefill. */
 bool compare_run_chunk(const bench *b, shape *shape, comparison *c);
 
-/* The median time of a method's step in microseconds. */
+/*
+ * Of method i, medians: a step's time in microseconds; its arithmetic and the K/V bytes that it reads as parts of the limits, 0
+ * where these are unknown; and how many times faster it is than method j.
+ */
 double compare_us(const comparison *c, int i);
+double compare_peak_fraction(const comparison *c, int i);
+double compare_read_fraction(const comparison *c, int i);
+double compare_speedup(const comparison *c, int i, int j);
 
 /*
  * A row of results for method i: method, level, step_us, gflops, peak_fraction, kv_gbs, read_fraction; times_faster_than, an

@@ -5,12 +5,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[N_METHODS] = {"naive", "flash", "paged", "paged_shared", "chunk"};
+static const char *const names[N_METHODS] = {"naive", "flash",      "paged",   "paged_shared",
+                                             "chunk", "chunk_int8", "pages16", "pages64"};
 
 const char *method_name(method_id id) { return names[id]; }
 
 bool method_shares(method_id id) { return id >= METHOD_PAGED_SHARED; }
-bool method_is_exact(method_id id) { return id != METHOD_NAIVE; }
+
+cattn_type method_kv_type(method_id id, const shape *s) {
+    return id == METHOD_NAIVE ? CATTN_F32 : id == METHOD_CHUNK_INT8 ? CATTN_I8 : s->kv_type;
+}
+
+/* Tokens of a chunk in a method's arithmetic, which is that of the library's kernels; 0: its arithmetic is its own. */
+static int32_t chunk_of(method_id id, const shape *s) {
+    switch (id) {
+    case METHOD_NAIVE: return 0;
+    case METHOD_PAGES16: return 16;
+    case METHOD_PAGES64: return 64;
+    default: return s->chunk;
+    }
+}
+
+bool method_bits_agree(method_id a, method_id b, const shape *s) {
+    const int32_t chunk = chunk_of(a, s);
+    return chunk > 0 && chunk == chunk_of(b, s) && method_kv_type(a, s) == method_kv_type(b, s);
+}
 
 shape method_layer_shape(const shape *s, int32_t layer) {
     shape one = *s;
@@ -29,9 +48,9 @@ int32_t method_kv_source(const shape *s, int32_t layer) {
 }
 
 size_t method_token_bytes(method_id id, const shape *s) {
-    const bool wide = id == METHOD_NAIVE || s->kv_type == CATTN_F32;
-    if (s->kv_type == CATTN_I8 && !wide) return 2 * (method_row_size(s) + (size_t)s->kv_heads * sizeof(float)); /* scales */
-    return 2 * method_row_size(s) * (wide ? 4 : 2);
+    const cattn_type type = method_kv_type(id, s);
+    if (type == CATTN_I8) return 2 * (method_row_size(s) + (size_t)s->kv_heads * sizeof(float)); /* scales */
+    return 2 * method_row_size(s) * (type == CATTN_F32 ? 4 : 2);
 }
 
 int64_t method_rows(const shape *s) { return s->prefill ? s->batch * (s->prefix + 1) : s->batch; }
@@ -66,7 +85,7 @@ int32_t method_n_layers(method_id id, const shape *s) {
  * and so may its last token. Queries, outputs, and K or V of a step's rows count once more for the library's workspace.
  */
 double method_bytes(method_id id, const shape *s) {
-    const double ends = id == METHOD_NAIVE ? 0 : 2.0 * (1 + 2 * s->batch) * s->chunk;
+    const double ends = 2.0 * (1 + 2 * s->batch) * chunk_of(id, s);
     const double row = sizeof(float) * (2.0 * s->heads + s->kv_heads) * s->head_dim;
     const int32_t n_steps = method_n_layers(id, s) / method_step_layers(s);
     return (method_layer_bytes(id, s) + ends * stored_token_bytes(id, s)) * n_steps +
@@ -116,6 +135,8 @@ method *method_create(method_id id, const shape *s, ca_pool *pool) {
     switch (id) {
     case METHOD_NAIVE: return method_create_naive(s, pool);
     case METHOD_FLASH: return method_create_flash(s, pool);
+    case METHOD_PAGES16:
+    case METHOD_PAGES64: return method_create_pages(id, s, pool);
     default: return method_create_cached(id, s, pool);
     }
 }

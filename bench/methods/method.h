@@ -1,6 +1,15 @@
 /*
  * The ways to compute one decode step that are compared, behind one interface, and the K/V that all of them store.
  *
+ *   naive         softmax over each sequence's own K/V in f32
+ *   flash         the library's kernels over each sequence's own K/V, method_flash.c
+ *   paged         the library's cache in which nothing is shared
+ *   paged_shared  the same in which shared tokens are stored once, and read by each sequence for itself
+ *   chunk         the same in which they are read once, too
+ *   chunk_int8    chunk with int8 K/V, whatever the others have
+ *   pages16       an engine's own pages of 16 tokens in vLLM's layout, of which shared ones are read once
+ *   pages64       the same with pages of 64, [head][token] within a page
+ *
  * A decode step has one row for each sequence: its last token, which sees itself and all tokens before it. A prefill computes
  * all tokens of all sequences in one step.
  */
@@ -15,7 +24,17 @@
 
 enum { METHOD_MAX_ROW = 32768 }; /* largest heads * head_dim */
 
-typedef enum method_id { METHOD_NAIVE, METHOD_FLASH, METHOD_PAGED, METHOD_PAGED_SHARED, METHOD_CHUNK, N_METHODS } method_id;
+typedef enum method_id {
+    METHOD_NAIVE,
+    METHOD_FLASH,
+    METHOD_PAGED,
+    METHOD_PAGED_SHARED,
+    METHOD_CHUNK,
+    METHOD_CHUNK_INT8,
+    METHOD_PAGES16,
+    METHOD_PAGES64,
+    N_METHODS
+} method_id;
 
 /* One of layers that differ. */
 typedef struct layer_form {
@@ -49,12 +68,14 @@ struct method {
     void (*destroy)(method *m);
 };
 
-/* "naive", "flash", "paged", "paged_shared", "chunk". */
+/* As above; and all names, with commas between them. */
 const char *method_name(method_id id);
+#define METHOD_NAMES "naive, flash, paged, paged_shared, chunk, chunk_int8, pages16, pages64"
 
-/* Whether shared tokens are stored once; whether the results have the bits of the library's. */
+/* The type that a method's K/V are stored in; whether shared tokens are stored once; whether two methods have the same bits. */
+cattn_type method_kv_type(method_id id, const shape *s);
 bool method_shares(method_id id);
-bool method_is_exact(method_id id);
+bool method_bits_agree(method_id a, method_id b, const shape *s);
 
 /* Create a method with its K/V written; NULL with a message on stderr. shape and pool are borrowed until destroy. */
 method *method_create(method_id id, const shape *s, ca_pool *pool);
@@ -92,5 +113,6 @@ static inline size_t method_row_size(const shape *s) { return (size_t)s->kv_head
 method *method_create_naive(const shape *s, ca_pool *pool);
 method *method_create_flash(const shape *s, ca_pool *pool);
 method *method_create_cached(method_id id, const shape *s, ca_pool *pool);
+method *method_create_pages(method_id id, const shape *s, ca_pool *pool);
 
 #endif

@@ -54,7 +54,7 @@ static cattn_status create_cache(cached_method *m, method_id id, ca_pool *pool) 
     cattn_config_init(&c);
     c.n_layers = m->base.n_layers;
     c.chunk_size = s->chunk;
-    c.kv_type = s->kv_type;
+    c.kv_type = method_kv_type(id, s);
     c.sharing = sharing_of(id);
     c.level = s->level;
     c.budget_bytes = (uint64_t)method_bytes(id, s) + WORKSPACE_BYTES;
