@@ -67,10 +67,9 @@ static cl_status measure(cli_direct *d, const cli_options *opt, int64_t pp, int3
     int32_t *tokens = calloc((size_t)length * (size_t)n, sizeof *tokens);
     cli_direct_seq *seqs = calloc((size_t)n, sizeof *seqs);
     cl_status status = tokens && seqs ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for %d sequences", n);
-    for (int32_t i = 0; status == CL_OK && i < n; i++) {
-        load_random_tokens(tokens + i * length, length, n_vocab, opt->shared ? 0 : (uint64_t)i);
-        status = direct_join(d, tokens + i * length, pp, &seqs[i], error);
-    }
+    /* What sequences decode differs, as their completions would: the same tokens would go to the same experts. */
+    if (status == CL_OK) load_random_sequences(tokens, n, length, opt->shared ? pp : 0, n_vocab);
+    for (int32_t i = 0; status == CL_OK && i < n; i++) status = direct_join(d, tokens + i * length, pp, &seqs[i], error);
     if (status == CL_OK) status = compute(d, opt, seqs, n, p, t_pp, error);
     for (int64_t step = 0; status == CL_OK && step < opt->tg && !interrupted; step++) {
         for (int32_t i = 0; status == CL_OK && i < n; i++) {

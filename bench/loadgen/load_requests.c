@@ -125,6 +125,13 @@ void load_random_tokens(int32_t *tokens, int64_t n, int32_t n_vocab, uint64_t se
     }
 }
 
+void load_random_sequences(int32_t *tokens, int32_t n, int64_t length, int64_t n_shared, int32_t n_vocab) {
+    for (int32_t i = 0; i < n; i++) {
+        load_random_tokens(tokens + i * length, length, n_vocab, (uint64_t)i);
+        if (i > 0) memcpy(tokens + i * length, tokens, (size_t)n_shared * sizeof *tokens);
+    }
+}
+
 /* ---- Requests of a file ---- */
 
 /* The body in a line, without the id, which is for `batch` only. NULL with *error filled. */

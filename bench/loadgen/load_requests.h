@@ -62,6 +62,9 @@ void load_requests_free(load_requests *requests);
 /* Fill tokens [n] with random ids below n_vocab, of which the first is seed modulo n_vocab. */
 void load_random_tokens(int32_t *tokens, int64_t n, int32_t n_vocab, uint64_t seed);
 
+/* The same for n sequences of `length` tokens, of which the first n_shared are those of sequence 0. */
+void load_random_sequences(int32_t *tokens, int32_t n, int64_t length, int64_t n_shared, int32_t n_vocab);
+
 /*
  * Draw the arrival times of a Poisson process with `rate` requests per second (INFINITY: all at once).
  *

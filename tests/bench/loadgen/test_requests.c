@@ -154,10 +154,28 @@ static void test_wrong_files(void **state) {
     load_requests_free(&made);
 }
 
+/* Sequences begin with the same tokens, and differ from then on. */
+static void test_sequences(void **state) {
+    (void)state;
+    enum { N = 33, LENGTH = 40, SHARED = 24, VOCAB = 1000 };
+    int32_t tokens[N][LENGTH], own[N][LENGTH];
+    load_random_sequences(tokens[0], N, LENGTH, SHARED, VOCAB);
+    load_random_sequences(own[0], N, LENGTH, 0, VOCAB);
+    for (int i = 0; i < N; i++) {
+        assert_memory_equal(tokens[i], tokens[0], SHARED * sizeof(int32_t));
+        for (int j = 0; j < i; j++) {
+            assert_memory_not_equal(tokens[i] + SHARED, tokens[j] + SHARED, (LENGTH - SHARED) * sizeof(int32_t));
+            assert_int_not_equal(own[i][0], own[j][0]);
+        }
+        for (int k = 0; k < LENGTH; k++) assert_in_range(tokens[i][k], 0, VOCAB - 1);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sharing), cmocka_unit_test(test_prefixes),
-                                       cmocka_unit_test(test_seed),    cmocka_unit_test(test_fields),
-                                       cmocka_unit_test(test_file),    cmocka_unit_test(test_wrong_files)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sharing),  cmocka_unit_test(test_prefixes),
+                                       cmocka_unit_test(test_seed),     cmocka_unit_test(test_fields),
+                                       cmocka_unit_test(test_file),     cmocka_unit_test(test_wrong_files),
+                                       cmocka_unit_test(test_sequences)};
     const int file = mkstemp(path);
     if (file < 0) return 1;
     close(file);
