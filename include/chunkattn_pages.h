@@ -23,16 +23,18 @@
  * What is shared: two sequences share a page if and only if their tables have equal ids at its index and at all indices before
  * it. Equal ids at one index therefore mean equal K and V at the positions that both sequences have. A page that is still being
  * filled may be shared, as after a fork: each row sees the slots up to its own position. Ids may be reused for other content at
- * any time, since a plan depends on nothing but the tables that it gets.
+ * any time, since a plan depends on nothing but the tables that it gets. Attention passes over chunks of 64 tokens, which are
+ * read once for the sequences that share all their pages: of smaller pages, up to 48 tokens before the first page that differs
+ * are read by each sequence.
  *
- * Exact: the bits of a row's result are those that a cattn_cache with chunk_size = page_size (on a device: 64) gives for the
- * same K and V. They do not depend on the other rows and sequences of the batch, the threads, the sharing mode, page ids or the
+ * Exact: the bits of a row's result are those that a cattn_cache with the default chunk_size, 64, gives for the same K and V.
+ * They do not depend on the other rows and sequences of the batch, the threads, the sharing mode, page ids, or the size and
  * layout of the pages.
  *
  * What is kept from plan to plan: the tables, sorted by their ids. A plan compares each table with its previous contents (4
  * bytes for each page) and processes only the differences. Sequences may enter and leave the batch, grow, shrink and change
- * places in it. If no sequence has entered another page (on a device: or another chunk of 64 tokens), only positions are
- * updated. A batch that is no larger than those before it allocates nothing.
+ * places in it. If no sequence has entered another page or another chunk, only positions are updated. A batch that is no larger
+ * than those before it allocates nothing.
  *
  * Threads: owner, as chunkattn.h defines it; cattn_pages_config_init, cattn_pages_create and cattn_pages_level: any.
  *
@@ -134,8 +136,9 @@ typedef struct cattn_pages_batch {
  * larger than those before it, or its sequences are longer.
  *
  * Errors: CATTN_ERR_ARG (entry: the sequence at fault) for an id that is negative or not below n_pages, a length beyond the
- * sequence's pages, more rows than tokens, an indptr that descends, or a missing array; CATTN_ERR_NOMEM. After an error the
- * previous plan remains, unless there is no memory left for its workspace; then there is no plan.
+ * sequence's pages, more rows than tokens, an indptr that descends, or a missing array; CATTN_ERR_ARG without an entry if the
+ * number of sequences times the chunks of the longest one exceeds 2^31; CATTN_ERR_NOMEM. After an error the previous plan
+ * remains, unless there is no memory left for its workspace; then there is no plan.
  */
 CATTN_API cattn_status cattn_pages_plan(cattn_pages *pages, const cattn_pages_batch *batch, cattn_error *error);
 
@@ -145,7 +148,7 @@ typedef struct cattn_pages_info {
     int64_t n_rows;           /* of the batch */
     int64_t pages_referenced; /* sum over the sequences with rows of the pages that hold their positions */
     int64_t pages_read;       /* the same with each shared page once, if sharing is CATTN_SHARED; windows are not considered,
-                                 nor that a device reads chunks of 64 tokens */
+                                 nor that chunks of 64 tokens are read */
     int64_t shared_runs;      /* runs of consecutive pages that the same sequences, at least two, have in common */
     int64_t shared_pages;     /* pages of these runs, each once */
     int64_t n_plans;          /* plans made so far */

@@ -20,7 +20,7 @@ cattn_type method_kv_type(method_id id, const shape *s) {
 static int32_t chunk_of(method_id id, const shape *s) {
     switch (id) {
     case METHOD_NAIVE: return 0;
-    case METHOD_PAGES16: return 16;
+    case METHOD_PAGES16:
     case METHOD_PAGES64: return 64;
     default: return s->chunk;
     }

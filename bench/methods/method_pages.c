@@ -69,7 +69,7 @@ static void attend(method *base, int32_t layer, const float *q, float *out) {
 
 static bool make_table(pages_method *m) {
     const shape *s = m->s;
-    int32_t *ids = malloc((size_t)m->n_pages * sizeof *ids);
+    int32_t *ids = calloc((size_t)m->n_pages, sizeof *ids);
     m->table = malloc((size_t)s->batch * (size_t)m->n_columns * sizeof *m->table);
     if (!ids || !m->table) return free(ids), false;
     unsigned short state[3] = {1, 2, 3};

@@ -49,14 +49,14 @@ static cattn_status start_threads(ca_compute *compute, const cattn_config *confi
 /* ---- Caches and foreign pages ---- */
 
 cattn_status ca_cpu_start(ca_compute *compute, const cattn_config *config, const ca_chunk_layout *layout,
-                          const ca_chunk_pool *pool, ca_alloc *alloc, cattn_error *error) {
+                          const ca_chunk_pool *pool, const ca_tile_source *source, ca_alloc *alloc, cattn_error *error) {
     int level = CA_LEVEL_ref;
     cattn_status s = choose_level(config->level, &level, error);
     if (s || (s = start_threads(compute, config, error))) return s;
     const ca_kernel *kernel = ca_kernel_find(level, config->kv_type);
     const ca_attn_options options = {config->softcap, config->alibi_slopes, config->sink_logits};
     compute->level = kernel->level;
-    if (ca_attn_init(&compute->attn, kernel, layout, pool, alloc, &compute->parallel, config->n_threads, &options))
+    if (ca_attn_init(&compute->attn, kernel, layout, pool, source, alloc, &compute->parallel, config->n_threads, &options))
         return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the workers' scratch");
     return CATTN_OK;
 }
@@ -71,8 +71,8 @@ static void destroy(ca_compute *compute, bool inherited) {
 /* ---- Plan ---- */
 
 /*
- * What packing a foreign page adds to the cost of a chunk, in units of one query head's attention over it: measured 3 to 6,
- * with K and V in the second-level cache (Zen 5, d = 128, pages of 16 and 64).
+ * What packing foreign pages adds to the cost of a chunk, in units of one query head's attention over it: measured 2 (Xeon,
+ * avx2) to 6 (Zen 5), with K and V in the second-level cache and d = 128.
  */
 static const double PACK_COST = 4;
 
@@ -120,7 +120,7 @@ static cattn_status create_cache(cattn_cache *c, const cattn_config *config, cat
         return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1,
                        "kv_type is CATTN_E4M3, which only a CUDA device has; set cuda, or use CATTN_I8, which takes the same "
                        "memory, CATTN_BF16, CATTN_F16 or CATTN_F32");
-    const cattn_status s = ca_cpu_start(&c->compute, config, &c->layout, c->pool, &c->alloc, error);
+    const cattn_status s = ca_cpu_start(&c->compute, config, &c->layout, c->pool, NULL, &c->alloc, error);
     if (s == CATTN_OK) ca_fingerprint_init(c, config);
     return s;
 }

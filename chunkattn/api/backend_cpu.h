@@ -9,11 +9,11 @@
 #include "chunkattn_pages.h"
 
 /*
- * Fill *compute: level, threads, and the workers' scratch. pool: NULL for foreign pages. layout, pool and alloc are borrowed
- * until it is destroyed. Errors as create_cache.
+ * Fill *compute: level, threads, and the workers' scratch. Tiles are in a pool or come from a source, which is NULL otherwise.
+ * layout, pool, source and alloc are borrowed until it is destroyed. Errors as create_cache.
  */
 cattn_status ca_cpu_start(ca_compute *compute, const cattn_config *config, const ca_chunk_layout *layout,
-                          const ca_chunk_pool *pool, ca_alloc *alloc, cattn_error *error);
+                          const ca_chunk_pool *pool, const ca_tile_source *source, ca_alloc *alloc, cattn_error *error);
 
 /* Execute K/V commands in one KV head of one layer. */
 void ca_cpu_execute(const cattn_cache *cache, int32_t layer, int32_t head, const ca_kv_commands *commands);

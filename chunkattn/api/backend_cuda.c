@@ -91,17 +91,16 @@ static cattn_status attend(cattn_cache *c, int32_t layer, const cattn_view *q, c
 /* As ca_page_source.find. */
 static void find_places(const void *ctx, ca_chunk_id chunk, int32_t places[CA_CUDA_QUARTERS]) {
     const cattn_pages *p = ctx;
-    for (int32_t i = 0; i < CA_CUDA_QUARTERS; i++) places[i] = ca_page_plan_find(&p->plan, chunk, i);
+    for (int32_t i = 0; i < CA_CUDA_QUARTERS; i++) places[i] = (int32_t)ca_page_plan_find(&p->plan, chunk, i);
 }
 
 /* A work item line holds a quarter's place in 31 bits. */
 static cattn_status create_pages(cattn_pages *p, const cattn_config *config, cattn_error *error) {
-    const int64_t most_quarters = (int64_t)INT32_MAX + 1,
-                  most_ids = (most_quarters << CA_CUDA_LOG2_QUARTER) >> p->layout.log2_c;
+    const int64_t most_quarters = (int64_t)INT32_MAX + 1, most_ids = most_quarters >> p->plan.log2_quarters;
     p->compute.level = "cuda";
     if (p->most_ids > most_ids) p->most_ids = most_ids;
     const ca_page_source source = {find_places, p};
-    return ca_device_create(&p->compute.device, &p->alloc, &p->chunk_layout, config, 0, &source, error);
+    return ca_device_create(&p->compute.device, &p->alloc, &p->layout, config, 0, &source, error);
 }
 
 /* As check_alignment. */
@@ -125,8 +124,7 @@ static ca_cuda_page_view view_of(const cattn_pages *p, const cattn_page_view *v)
 
 static cattn_status attend_pages(cattn_pages *p, int32_t layer, const cattn_page_view *k, const cattn_page_view *v,
                                  const cattn_view *q, const cattn_view *out, float *lse, void *stream, cattn_error *error) {
-    const ca_cuda_pages pages = {
-        .k = view_of(p, k), .v = view_of(p, v), .log2_quarters = p->layout.log2_c - CA_CUDA_LOG2_QUARTER};
+    const ca_cuda_pages pages = {.k = view_of(p, k), .v = view_of(p, v), .log2_quarters = p->plan.log2_quarters};
     const int32_t index = p->layer_plan[layer];
     return attend_plan(p->compute.device, layer, &p->plan.plans.at[index], index, &pages, q, out, lse, stream, error);
 }
@@ -139,7 +137,6 @@ const ca_backend ca_backend_cuda = {
     .steps = {"cattn_cuda_step_", "chunkattn_cuda.h"},
     .pages = {"cattn_cuda_pages_", "chunkattn_cuda.h"},
     .max_tokens = CA_CUDA_MAX_TOKENS, /* a work item line holds a segment's index in 16 bits */
-    .page_chunk = CA_CUDA_CHUNK,
     .destroy = destroy,
     .plan_config = plan_config,
     .add_plan = add_plan,

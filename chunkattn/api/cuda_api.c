@@ -97,10 +97,8 @@ static cattn_status reserve(cattn_pages *p, cattn_error *error) {
 static cattn_status update_plan(cattn_pages *p, int64_t n_rows, cattn_error *error) {
     static const ca_device_rows no_rows;
     static const ca_kv_commands no_copies;
-    cattn_status s = ca_page_plan_update(&p->plan, NULL, p->seqs.at, (int32_t)p->seqs.n);
-    if (s == CATTN_ERR_ARG)
-        return ca_fail(error, s, -1, "the batch has too many sequences for its longest one; divide it into several");
-    if (s) return ca_fail(error, s, -1, "no memory for the plan of %lld rows", (long long)n_rows);
+    cattn_status s = ca_page_plan_update(&p->plan, NULL, p->seqs.at, (int32_t)p->seqs.n, error);
+    if (s) return s;
     p->n_rows = n_rows;
     if ((s = reserve(p, error)) == CATTN_OK) s = ca_device_begin(p->compute.device, &no_rows, &no_copies, &no_copies, error);
     if (s == CATTN_OK) return CATTN_OK;

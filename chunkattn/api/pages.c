@@ -26,8 +26,7 @@ static cattn_status resolve(const cattn_pages_config *config, cattn_config *c, c
         return ca_fail(error, CATTN_ERR_ARG, -1, "n_pages is %d; it must not be negative", config->n_pages);
     if (c->kv_type != CATTN_F32 && c->kv_type != CATTN_F16 && c->kv_type != CATTN_BF16)
         return ca_fail(error, CATTN_ERR_ARG, -1, "kv_type is %d; pages may be CATTN_F32, CATTN_F16 or CATTN_BF16", c->kv_type);
-    const int32_t chunk = ca_compute_for(c).backend->page_chunk;
-    c->chunk_size = chunk > 0 ? chunk : size;
+    c->chunk_size = CA_PAGE_CHUNK;
     return CATTN_OK;
 }
 
@@ -38,13 +37,12 @@ static cattn_status create_plans(cattn_pages *p, const cattn_config *config) {
     const ca_backend *b = p->compute.backend;
     p->layer_plan = ca_new(&p->alloc, (size_t)config->n_layers, sizeof *p->layer_plan);
     if (!p->layer_plan) return CATTN_ERR_NOMEM;
-    ca_page_plan_init(&p->plan, p->layout.log2_c, b->page_chunk > 0, config->sharing == CATTN_PRIVATE, &p->alloc);
     for (int32_t layer = 0; layer < config->n_layers; layer++) {
         const size_t n_plans = p->plan.plans.n;
         const int32_t shape = p->layout.layers[layer].shape;
         ca_plan_config plan = b->plan_config(&p->compute, config, shape);
         if (config->windows) plan.window = config->windows[layer];
-        p->layer_plan[layer] = ca_page_plan_add(&p->plan, &plan, &p->chunk_layout);
+        p->layer_plan[layer] = ca_page_plan_add(&p->plan, &plan, &p->layout);
         if (p->layer_plan[layer] < 0) return CATTN_ERR_NOMEM;
         if (p->plan.plans.n > n_plans && b->add_plan && b->add_plan(&p->compute, shape)) return CATTN_ERR_NOMEM;
     }
@@ -56,8 +54,8 @@ static cattn_status create_parts(cattn_pages *p, const cattn_pages_config *own, 
     p->compute = ca_compute_for(config);
     p->most_ids = own->n_pages > 0 ? own->n_pages : (int64_t)INT32_MAX + 1;
     p->most_tokens = (int32_t)ca_min(INT32_MAX, p->compute.backend->max_tokens);
-    cattn_status s = ca_chunk_layout_init(&p->layout, config, own->page_size, &p->alloc);
-    if (s == CATTN_OK) s = ca_chunk_layout_init(&p->chunk_layout, config, config->chunk_size, &p->alloc);
+    ca_page_plan_init(&p->plan, own->page_size, config->sharing == CATTN_PRIVATE, &p->alloc);
+    cattn_status s = ca_chunk_layout_init(&p->layout, config, config->chunk_size, &p->alloc);
     if (s) return ca_fail(error, s, -1, "no memory for the shapes of %d layers", config->n_layers);
     if ((s = p->compute.backend->create_pages(p, config, error))) return s;
     if ((s = create_plans(p, config))) return ca_fail(error, s, -1, "no memory for the plans");
@@ -95,7 +93,6 @@ static void destroy(cattn_pages *p) {
     ca_delete(&p->alloc, p->workers, (size_t)p->compute.n_threads, sizeof *p->workers);
     CA_ARRAY_FREE(&p->alloc, &p->seqs);
     ca_chunk_layout_free(&p->layout, &p->alloc);
-    ca_chunk_layout_free(&p->chunk_layout, &p->alloc);
     ca_alloc alloc = p->alloc;
     ca_delete(&alloc, p, 1, sizeof *p);
 }
@@ -118,8 +115,7 @@ cattn_status cattn_pages_plan(cattn_pages *p, const cattn_pages_batch *batch, ca
     int64_t n_rows;
     cattn_status s;
     if ((s = ca_pages_read_batch(p, &ca_backend_cpu, batch, &n_rows, error))) return s;
-    if ((s = ca_page_plan_update(&p->plan, &p->compute.attn, p->seqs.at, (int32_t)p->seqs.n)))
-        return ca_fail(error, s, -1, "no memory for the plan of %lld rows", (long long)n_rows);
+    if ((s = ca_page_plan_update(&p->plan, &p->compute.attn, p->seqs.at, (int32_t)p->seqs.n, error))) return s;
     p->n_rows = n_rows;
     return CATTN_OK;
 }
@@ -152,15 +148,16 @@ cattn_status cattn_pages_views(const cattn_pages *p, int32_t layer, cattn_page_l
                        "head_dim is %d and head_dim_v %d, but K and V of this layout have one size; fill the views by hand",
                        l->d_k, l->d_v);
     if (n_pages < 1) return ca_fail(error, CATTN_ERR_ARG, -1, "n_pages is %lld; it must be at least 1", (long long)n_pages);
-    const int64_t d = l->d_k, all_heads = shape->n_kv_heads * d, page = l->c * all_heads;
+    const int64_t d = l->d_k, all_heads = shape->n_kv_heads * d, size = INT64_C(1) << p->plan.log2_page,
+                  page = size * all_heads;
     const struct {
         cattn_page_view view;
         int64_t v_begin; /* elements behind K's */
     } layouts[] = {
         [CATTN_PAGES_VLLM] = {{kv, page, all_heads, d}, n_pages * page},
         [CATTN_PAGES_NHD] = {{kv, 2 * page, all_heads, d}, page},
-        [CATTN_PAGES_HND] = {{kv, 2 * page, d, l->c * d}, page},
-        [CATTN_PAGES_VLLM_HND] = {{kv, page, d, l->c * d}, n_pages * page},
+        [CATTN_PAGES_HND] = {{kv, 2 * page, d, size * d}, page},
+        [CATTN_PAGES_VLLM_HND] = {{kv, page, d, size * d}, n_pages * page},
     };
     if ((size_t)layout >= sizeof layouts / sizeof *layouts)
         return ca_fail(error, CATTN_ERR_ARG, -1, "layout is %d; it must be one of cattn_page_layout", (int)layout);

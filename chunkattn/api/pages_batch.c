@@ -37,7 +37,7 @@ static int64_t table_pages(const cattn_pages_batch *b, int32_t i) {
 /* Tokens of a sequence. */
 static cattn_status read_length(const cattn_pages *p, const cattn_pages_batch *b, int32_t i, int64_t *length,
                                 cattn_error *error) {
-    const int64_t c = p->layout.c, n_pages = table_pages(b, i);
+    const int64_t c = INT64_C(1) << p->plan.log2_page, n_pages = table_pages(b, i);
     if (b->last_page_lens) {
         const int32_t last = b->last_page_lens[i];
         if (n_pages > 0 && (last < 1 || last > c))
@@ -82,7 +82,7 @@ static cattn_status read_seq(const cattn_pages *p, const cattn_pages_batch *b, i
     if (row + n_rows > INT32_MAX)
         return ca_fail(error, CATTN_ERR_ARG, i, "the batch has more than %d rows; divide it into several", INT32_MAX);
     *s = (ca_page_seq){.ids = b->page_ids + (b->page_indptr ? b->page_indptr[i] : i * b->page_stride),
-                       .n_pages = (int32_t)((length + p->layout.c - 1) >> p->layout.log2_c),
+                       .n_pages = (int32_t)((length + (1 << p->plan.log2_page) - 1) >> p->plan.log2_page),
                        .first_pos = (int32_t)length - n_rows,
                        .n_rows = n_rows,
                        .row = (int32_t)row};

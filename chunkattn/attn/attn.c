@@ -16,8 +16,7 @@ struct ca_attn_worker {
     void *queries;              /* packed, of the current block */
     void *scratch;              /* the kernel's */
     int32_t *n_seen, *n_hidden; /* [block_heads] of a tile's rows (ca_tile, ca_tile_options) */
-    float *slopes;              /* [block_heads] of the current block's rows */
-    float *distances;           /* [block_heads] of a tile's rows */
+    float *slopes, *distances;  /* [block_heads] of a tile's rows */
     float *rows;                /* of the caller's tensors, where they are not f32 */
 };
 
@@ -35,13 +34,18 @@ typedef struct worker_sizes {
 
 static size_t block_heads(const ca_attn_shape *s) { return (size_t)s->max_rows * (size_t)s->group; }
 
+/* KV heads that a task may have. */
+static int32_t max_heads(const ca_attn *a, const ca_attn_shape *s) {
+    return !a->source ? 1 : s->n_kv_heads < CA_MOST_HEADS ? s->n_kv_heads : CA_MOST_HEADS;
+}
+
 static worker_sizes worker_sizes_of(const ca_attn *a) {
     worker_sizes n = {0};
     for (int32_t i = 0; i < a->layout->n_shapes; i++) {
         const ca_attn_shape *s = &a->shapes[i];
         const ca_layout *l = s->tiles;
         n.block_heads = max_size(n.block_heads, block_heads(s));
-        n.queries = max_size(n.queries, block_heads(s) * s->query_bytes);
+        n.queries = max_size(n.queries, (size_t)max_heads(a, s) * block_heads(s) * s->query_bytes);
         n.scratch = max_size(n.scratch, a->kernel->scratch_bytes(l->d_k, l->d_v, l->c));
         n.rows = max_size(n.rows, CA_VIEW_ROWS * (size_t)(l->d_k + l->d_v));
     }
@@ -100,10 +104,12 @@ static cattn_status create_parts(ca_attn *a, const ca_attn_options *options) {
 }
 
 cattn_status ca_attn_init(ca_attn *a, const ca_kernel *kernel, const ca_chunk_layout *layout, const ca_chunk_pool *pool,
-                          ca_alloc *alloc, const cattn_parallel *parallel, int32_t n_threads, const ca_attn_options *options) {
+                          const ca_tile_source *source, ca_alloc *alloc, const cattn_parallel *parallel, int32_t n_threads,
+                          const ca_attn_options *options) {
     *a = (ca_attn){.kernel = kernel,
                    .layout = layout,
                    .pool = pool,
+                   .source = source,
                    .alloc = alloc,
                    .parallel = *parallel,
                    .n_threads = n_threads,
@@ -139,12 +145,20 @@ void ca_attn_free(ca_attn *a) {
 /* The shape of the layers that a plan is for. */
 static const ca_attn_shape *shape_of(const ca_attn *a, const ca_plan *plan) { return &a->shapes[plan->config.shape]; }
 
-/* Bytes of the states of spread chains, which all workers share, and of the other chains' states, for each worker. */
+/* Bytes of the states of spread chains, which all workers share, and of another chain's for one KV head. */
 static size_t shared_bytes(const ca_attn_shape *s, const ca_plan *plan) {
     return (size_t)plan->n_states * (size_t)s->n_heads * s->state_bytes;
 }
-static size_t own_bytes(const ca_attn_shape *s, const ca_plan *plan) {
+static size_t head_bytes(const ca_attn_shape *s, const ca_plan *plan) {
     return (size_t)plan->n_chain_states * (size_t)s->group * s->state_bytes;
+}
+
+/* KV heads of a task, at most: their states fit into some megabytes. */
+static int32_t most_heads(const ca_attn *a, const ca_attn_shape *s, const ca_plan *plan) {
+    enum { MOST_BYTES = 4 << 20 };
+    int32_t heads = max_heads(a, s);
+    while (heads > 1 && (size_t)heads * head_bytes(s, plan) > MOST_BYTES) heads--;
+    return heads;
 }
 
 /* The largest that any of some plans needs, in bytes. */
@@ -156,7 +170,7 @@ static workspace_sizes sizes_for(const ca_attn *a, const ca_plan *plans, size_t 
     workspace_sizes n = {0};
     for (const ca_plan *plan = plans; plan < plans + n_plans; plan++) {
         n.shared = max_size(n.shared, shared_bytes(shape_of(a, plan), plan));
-        n.own = max_size(n.own, own_bytes(shape_of(a, plan), plan));
+        n.own = max_size(n.own, (size_t)most_heads(a, shape_of(a, plan), plan) * head_bytes(shape_of(a, plan), plan));
         n.merging = max_size(n.merging, (size_t)plan->max_segments * sizeof(const void *));
     }
     return n;
@@ -218,7 +232,7 @@ void ca_attn_release(ca_attn *a) {
     }
 }
 
-/* ---- A task: one KV head over some blocks ---- */
+/* ---- A task: one KV head over some blocks, or a few neighbouring heads ---- */
 
 /* The arguments of ca_attn_run, for its tasks. */
 typedef struct call {
@@ -226,24 +240,28 @@ typedef struct call {
     const ca_attn_shape *shape; /* of the layer */
     const ca_plan *plan;
     int32_t layer;
+    int32_t heads, groups; /* KV heads of a task, and the number of groups of them */
     const cattn_view *q, *out;
     float *lse;
 } call;
 
-/* The rows of one block that a task processes, for one KV head. */
+/* The rows of one block that a task processes. */
 typedef struct slice {
     const call *call;
     const ca_section *section;
     const ca_block *block;
     ca_attn_worker *worker;
-    int32_t head;
-    int32_t row_begin, row_end; /* of the section */
+    int32_t first_head, head_end; /* the KV heads of the task, which pass over each chunk in turn */
+    int32_t head;                 /* of these, at hand */
+    int32_t row_begin, row_end;   /* of the section */
 } slice;
 
 static char *state_at(const slice *p, const ca_block *block, int32_t row) {
     const ca_attn_shape *s = p->call->shape;
     const int64_t n_rows = block->row_end - block->row_begin, at = row - block->row_begin;
-    if (!block->spread) return (char *)p->worker->states.at + (size_t)((block->state + at) * s->group) * s->state_bytes;
+    if (!block->spread)
+        return (char *)p->worker->states.at + (size_t)(p->head - p->first_head) * head_bytes(s, p->call->plan) +
+               (size_t)((block->state + at) * s->group) * s->state_bytes;
     const int64_t i = (block->state * s->n_kv_heads + p->head * n_rows + at) * s->group;
     return (char *)p->call->attn->states.at + (size_t)i * s->state_bytes;
 }
@@ -276,17 +294,19 @@ static void pack_row(const slice *p, int32_t row, char *to) {
     }
 }
 
-static void pack_queries(const slice *p) {
-    const ca_attn *a = p->call->attn;
+/* The packed query heads of the first row of the slice. */
+static char *queries_of(const slice *p) {
     const ca_attn_shape *s = p->call->shape;
-    char *queries = p->worker->queries;
-    float *slopes = p->worker->slopes;
-    for (int32_t r = p->row_begin; r < p->row_end; r++) {
-        prefetch_heads(p, p->call->q, r + ROWS_AHEAD, s->tiles->d_k);
-        pack_row(p, r, queries + (size_t)(r - p->row_begin) * (size_t)s->group * s->query_bytes);
-    }
-    const int32_t n = (p->row_end - p->row_begin) * s->group;
-    for (int32_t i = 0; a->slopes && i < n; i++) slopes[i] = a->slopes[p->head * s->group + i % s->group];
+    return (char *)p->worker->queries + (size_t)(p->head - p->first_head) * block_heads(s) * s->query_bytes;
+}
+
+static void pack_queries(const slice *p) {
+    const ca_attn_shape *s = p->call->shape;
+    for (slice at = *p; at.head < p->head_end; at.head++)
+        for (int32_t r = p->row_begin; r < p->row_end; r++) {
+            prefetch_heads(&at, p->call->q, r + ROWS_AHEAD, s->tiles->d_k);
+            pack_row(&at, r, queries_of(&at) + (size_t)(r - p->row_begin) * (size_t)s->group * s->query_bytes);
+        }
 }
 
 /* The K tile of an item's i-th chunk; the V tile follows it. */
@@ -338,7 +358,10 @@ static void attend_rows(const slice *p, int64_t start, int32_t row_begin, int32_
     const ca_layout *l = s->tiles;
     const ca_attn_worker *w = p->worker;
     for (int32_t r = row_begin, n = 0; a->slopes && r < row_end; r++)
-        for (int32_t g = 0; g < s->group; g++) w->distances[n++] = (float)(start - p->section->position.at[r]);
+        for (int32_t g = 0; g < s->group; g++, n++) {
+            w->slopes[n] = a->slopes[p->head * s->group + g];
+            w->distances[n] = (float)(start - p->section->position.at[r]);
+        }
     const ca_tile_options options = {.softcap = a->softcap,
                                      .slopes = a->slopes ? w->slopes : NULL,
                                      .distances = w->distances,
@@ -349,7 +372,7 @@ static void attend_rows(const slice *p, int64_t start, int32_t row_begin, int32_
                           .d_v = l->d_v,
                           .c = l->c,
                           .n_rows = (row_end - row_begin) * s->group,
-                          .q = (const char *)w->queries + first * s->query_bytes,
+                          .q = queries_of(p) + first * s->query_bytes,
                           .state = state_at(p, p->block, row_begin),
                           .n_seen = partial ? w->n_seen : NULL,
                           .k = k,
@@ -447,16 +470,30 @@ static const char *prepare_chunk(const slice *p, const ca_item *item, int32_t i)
     return NULL;
 }
 
-/* Attend the slice's rows of one item. `after` is the item that follows, of slice `next`; NULL if nothing follows. */
+/* The slice for another of its heads. */
+static slice with_head(const slice *p, int32_t head) {
+    slice other = *p;
+    other.head = head;
+    return other;
+}
+
+/*
+ * Attend the slice's rows of one item, its heads chunk by chunk in turn. `after` is the item that follows, of slice `next`;
+ * NULL if nothing follows.
+ */
 static void attend_item(const slice *p, const ca_item *item, const slice *next, const ca_item *after) {
-    for (int32_t i = 0; i < item->n_chunks; i++) {
-        const char *next_k = NULL;
-        if (i + 1 < item->n_chunks)
-            next_k = prepare_chunk(p, item, i + 1);
-        else if (after)
-            next_k = prepare_chunk(next, after, 0);
-        attend_chunk(p, item, i, next_k);
-    }
+    for (int32_t i = 0; i < item->n_chunks; i++)
+        for (slice at = *p; at.head < p->head_end; at.head++) {
+            const slice beside = with_head(p, at.head + 1);
+            const char *next_k = NULL;
+            if (beside.head < p->head_end)
+                next_k = prepare_chunk(&beside, item, i);
+            else if (i + 1 < item->n_chunks)
+                next_k = prepare_chunk(p, item, i + 1);
+            else if (after)
+                next_k = prepare_chunk(next, after, 0);
+            attend_chunk(&at, item, i, next_k);
+        }
 }
 
 /* Merge the states of one row's heads and write its result. */
@@ -484,17 +521,24 @@ static void finish_row(const slice *p, int32_t row) {
 static void finish_rows(const slice *p) {
     const ca_section *s = p->section;
     const int32_t block = (int32_t)(p->block - s->blocks.at);
-    for (int32_t r = p->row_begin; r < p->row_end; r++)
-        if (s->row_blocks.at[s->first_block.at[r + 1] - 1] == block) {
-            prefetch_heads(p, p->call->out, r + ROWS_AHEAD, p->call->shape->tiles->d_v);
-            finish_row(p, r);
-        }
+    for (slice at = *p; at.head < p->head_end; at.head++)
+        for (int32_t r = p->row_begin; r < p->row_end; r++)
+            if (s->row_blocks.at[s->first_block.at[r + 1] - 1] == block) {
+                prefetch_heads(&at, p->call->out, r + ROWS_AHEAD, p->call->shape->tiles->d_v);
+                finish_row(&at, r);
+            }
+}
+
+static void init_states(const slice *p) {
+    const ca_attn_shape *s = p->call->shape;
+    const int32_t n = (p->row_end - p->row_begin) * s->group;
+    for (slice at = *p; at.head < p->head_end; at.head++)
+        p->call->attn->kernel->init(state_at(&at, p->block, p->row_begin), n, s->tiles->d_v);
 }
 
 /* Attend the rows of a slice. `next` is the task's next slice, for prefetching; NULL if this is the last. */
 static void attend_slice(const slice *p, const slice *next) {
-    const ca_attn_shape *s = p->call->shape;
-    p->call->attn->kernel->init(state_at(p, p->block, p->row_begin), (p->row_end - p->row_begin) * s->group, s->tiles->d_v);
+    init_states(p);
     const ca_item *items = p->section->items.at, *item = find_item(p, p->block->item_begin);
     while (item) {
         const slice *of = p;
@@ -509,17 +553,21 @@ static void attend_slice(const slice *p, const slice *next) {
     if (!p->block->spread) finish_rows(p);
 }
 
-/* The slice of a block that task `index` processes: one KV head of one of the plan's tasks. */
+static const ca_plan_task *plan_task(const call *call, int32_t index) { return &call->plan->tasks.at[index / call->groups]; }
+
+/* The slice of a block that task `index` processes: one group of KV heads of one of the plan's tasks. */
 static slice slice_of(const call *call, int32_t index, int32_t worker, ca_block_at at) {
-    const int32_t n_heads = call->shape->n_kv_heads;
-    const ca_plan_task *t = &call->plan->tasks.at[index / n_heads];
+    const ca_plan_task *t = plan_task(call, index);
     const ca_section *s = call->plan->sections.at[at.section];
     const ca_block *b = &s->blocks.at[at.block];
+    const int32_t head = index % call->groups * call->heads;
     return (slice){.call = call,
                    .section = s,
                    .block = b,
                    .worker = &call->attn->workers[worker],
-                   .head = index % n_heads,
+                   .first_head = head,
+                   .head_end = min32(head + call->heads, call->shape->n_kv_heads),
+                   .head = head,
                    .row_begin = max32(t->row_begin, b->row_begin),
                    .row_end = min32(t->row_end, b->row_end)};
 }
@@ -531,7 +579,7 @@ static bool same_rows(const slice *p, const slice *q) {
 
 static void attend_task(void *arg, int32_t index, int32_t worker) {
     const call *call = arg;
-    const ca_plan_task *t = &call->plan->tasks.at[index / call->shape->n_kv_heads];
+    const ca_plan_task *t = plan_task(call, index);
     const unsigned fp = ca_fp_enter();
     slice packed = {0}, p = slice_of(call, index, worker, t->begin);
     for (ca_block_at at = t->begin; !ca_block_same(at, t->end);) {
@@ -552,7 +600,7 @@ static void attend_task(void *arg, int32_t index, int32_t worker) {
 static void merge_task(void *arg, int32_t index, int32_t worker) {
     const call *call = arg;
     const unsigned fp = ca_fp_enter();
-    const ca_plan_task *t = &call->plan->tasks.at[index / call->shape->n_kv_heads];
+    const ca_plan_task *t = plan_task(call, index);
     for (ca_block_at at = t->begin; !ca_block_same(at, t->end); at = ca_block_after(call->plan, at)) {
         const slice p = slice_of(call, index, worker, at);
         if (p.block->spread) finish_rows(&p);
@@ -562,10 +610,20 @@ static void merge_task(void *arg, int32_t index, int32_t worker) {
 
 float *ca_attn_rows(const ca_attn *a, int32_t worker) { return a->workers[worker].rows; }
 
+/* KV heads of a task: those that lie together, but not so many that threads would wait for one another. */
+static int32_t choose_heads(const ca_attn *a, const ca_attn_shape *shape, const ca_plan *plan) {
+    enum { TASKS_PER_THREAD = 2 };
+    const int32_t n = (int32_t)plan->tasks.n * shape->n_kv_heads;
+    int32_t heads = a->source ? min32(most_heads(a, shape, plan), a->source->heads_together) : 1;
+    while (heads > 1 && n / heads < TASKS_PER_THREAD * a->n_threads) heads /= 2;
+    return heads;
+}
+
 void ca_attn_run(const ca_attn *a, const ca_plan *plan, int32_t layer, const cattn_view *q, const cattn_view *out, float *lse) {
     const ca_attn_shape *shape = shape_of(a, plan);
-    const int32_t n = (int32_t)plan->tasks.n * shape->n_kv_heads;
-    call call = {a, shape, plan, layer, q, out, lse};
+    const int32_t heads = choose_heads(a, shape, plan), groups = (shape->n_kv_heads + heads - 1) / heads;
+    const int32_t n = (int32_t)plan->tasks.n * groups;
+    call call = {a, shape, plan, layer, heads, groups, q, out, lse};
     a->parallel.run(a->parallel.ctx, n, attend_task, &call);
     if (plan->n_states > 0) a->parallel.run(a->parallel.ctx, n, merge_task, &call);
 }

@@ -50,13 +50,18 @@ typedef struct ca_tile_source {
     /* A chunk that the worker packs soon, after the next one. */
     void (*announce)(const void *ctx, int32_t worker, int32_t head, ca_chunk_id chunk, int32_t n_slots);
     const void *ctx;
+    /* Neighbouring KV heads that lie together in memory, in the layer that is attended: a worker takes a chunk of several of
+     * them, up to CA_MOST_HEADS, before the next chunk. */
+    int32_t heads_together;
 } ca_tile_source;
+
+enum { CA_MOST_HEADS = 8 };
 
 typedef struct ca_attn {
     const ca_kernel *kernel;
     const ca_chunk_layout *layout;
-    const ca_chunk_pool *pool;    /* NULL where there is a source */
-    const ca_tile_source *source; /* set after ca_attn_init; NULL: tiles are in the pool */
+    const ca_chunk_pool *pool;
+    const ca_tile_source *source;
     ca_alloc *alloc;
     cattn_parallel parallel;
     int32_t n_threads;
@@ -68,9 +73,10 @@ typedef struct ca_attn {
     ca_attn_worker *workers; /* [n_threads] */
 } ca_attn;
 
-/* kernel, layout, pool and alloc are borrowed until ca_attn_free; the arrays of options are copied. */
+/* All but parallel and options are borrowed until ca_attn_free. Exactly one of pool and source is set. */
 cattn_status ca_attn_init(ca_attn *attn, const ca_kernel *kernel, const ca_chunk_layout *layout, const ca_chunk_pool *pool,
-                          ca_alloc *alloc, const cattn_parallel *parallel, int32_t n_threads, const ca_attn_options *options);
+                          const ca_tile_source *source, ca_alloc *alloc, const cattn_parallel *parallel, int32_t n_threads,
+                          const ca_attn_options *options);
 void ca_attn_free(ca_attn *attn);
 
 /*

@@ -44,7 +44,6 @@ struct ca_backend {
     const char *choice;    /* what to do to get a handle on it */
     ca_calls steps, pages; /* its public calls */
     int64_t max_tokens;    /* of a sequence */
-    int32_t page_chunk;    /* slots of a chunk in plans over foreign pages; 0: those of a page */
 
     /* ---- Caches and foreign pages ---- */
 

@@ -65,8 +65,9 @@ typedef struct ca_write {
     int32_t d_k, d_v, c;
     int32_t slot, n;              /* to slots [slot, slot + n), n >= 1 */
     uint32_t open;                /* the K tile's open slot groups, layout.h */
-    const float *k, *v;           /* [n][d_k], [n][d_v], with these strides */
-    ptrdiff_t k_stride, v_stride; /* floats from one token to the next */
+    cattn_type type;              /* of k and v: CATTN_F32, or the kernel's own f16 or bf16 */
+    const void *k, *v;            /* [n][d_k], [n][d_v], with these strides */
+    ptrdiff_t k_stride, v_stride; /* elements from one token to the next */
     void *k_tile, *v_tile;
     /* The tiles that this thread writes next, of which the lines of next_slot are prefetched; NULL: none. */
     const void *next_k, *next_v;
@@ -105,8 +106,8 @@ typedef struct ca_kernel {
     void (*merge)(const void *const *states, int32_t n_states, int32_t d_v, float sink, float *out, float *lse);
 
     /*
-     * Write tokens into their slots, rounded to the type: the bits of ca_layout_write on every level. No other thread may
-     * write to the tiles at the same time, since slots share words.
+     * Write tokens into their slots: f32 rounded to the type with the bits of ca_layout_write on every level, the type's own
+     * numbers as they are. No other thread may write to the tiles at the same time, since slots share words.
      */
     void (*write)(const ca_write *w);
 

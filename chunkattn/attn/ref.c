@@ -12,6 +12,7 @@
 
 #include "chunkattn/base/half.h"
 #include "chunkattn/cache/layout.h"
+#include "head_sizes.h"
 
 enum { MAX_CHUNK = 256 };
 
@@ -136,21 +137,32 @@ static void merge(const void *const *states, int32_t n_states, int32_t d_v, floa
     if (lse) *lse = (float)(max + log2(sum));
 }
 
+static void widen(cattn_type type, const void *from, int32_t n, float *to) {
+    const uint16_t *halves = from;
+    for (int32_t i = 0; i < n; i++) to[i] = type == CATTN_BF16 ? ca_f32_from_bf16(halves[i]) : ca_f32_from_f16(halves[i]);
+}
+
+/* The f32 row at an element of rows: themselves, or widened to `room`. */
+static const float *row_at(const ca_write *w, const void *rows, ptrdiff_t element, int32_t d, float *room) {
+    if (w->type == CATTN_F32) return (const float *)rows + element;
+    widen(w->type, (const uint16_t *)rows + element, d, room);
+    return room;
+}
+
 static void write_tokens(const ca_write *w, cattn_type type) {
     ca_layout l;
     ca_layout_init(&l, type, w->d_k, w->d_v, w->c);
-    for (int32_t i = 0; i < w->n; i++)
-        ca_layout_write(&l, w->k_tile, w->v_tile, w->open, w->slot + i, w->k + i * w->k_stride, w->v + i * w->v_stride);
+    for (int32_t i = 0; i < w->n; i++) {
+        float room[2][CA_MAX_HEAD_SIZE];
+        ca_layout_write(&l, w->k_tile, w->v_tile, w->open, w->slot + i, row_at(w, w->k, i * w->k_stride, w->d_k, room[0]),
+                        row_at(w, w->v, i * w->v_stride, w->d_v, room[1]));
+    }
 }
 static void write_f32(const ca_write *w) { write_tokens(w, CATTN_F32); }
 static void write_f16(const ca_write *w) { write_tokens(w, CATTN_F16); }
 static void write_bf16(const ca_write *w) { write_tokens(w, CATTN_BF16); }
 static void write_i8(const ca_write *w) { write_tokens(w, CATTN_I8); }
 
-static void widen(cattn_type type, const void *from, int32_t n, float *to) {
-    const uint16_t *halves = from;
-    for (int32_t i = 0; i < n; i++) to[i] = type == CATTN_BF16 ? ca_f32_from_bf16(halves[i]) : ca_f32_from_f16(halves[i]);
-}
 static void narrow(cattn_type type, const float *from, int32_t n, void *to) {
     uint16_t *halves = to;
     for (int32_t i = 0; i < n; i++) halves[i] = type == CATTN_BF16 ? ca_bf16_from_f32(from[i]) : ca_f16_from_f32(from[i]);

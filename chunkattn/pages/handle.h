@@ -7,11 +7,12 @@
 #include "chunkattn_pages.h"
 #include "page_plan.h"
 
-/* A worker's packed tile, and the page that it will pack next. */
+/* A worker's packed tile, and the chunk that it will pack next. */
 typedef struct ca_page_worker {
     _Alignas(64) char *tile; /* K, with V behind it */
-    int32_t next_head, next_page;
-    int32_t n_next; /* tokens of it; 0: none is announced */
+    int32_t next_head;
+    ca_chunk_id next_chunk;
+    int32_t n_next; /* leading slots of it; 0: none is announced */
 } ca_page_worker;
 
 typedef CA_ARRAY(ca_page_seq) ca_page_seqs;
@@ -20,14 +21,13 @@ struct cattn_pages {
     ca_guard guard;
     ca_alloc alloc;
     ca_compute compute;
-    int64_t most_ids;             /* ids from here on are refused */
-    int32_t most_tokens;          /* of a sequence */
-    ca_chunk_layout layout;       /* of packed tiles; a chunk is a page */
-    ca_chunk_layout chunk_layout; /* of the plan's chunks: the same, but with ca_backend.page_chunk slots where that is set */
-    ca_tile_source source;        /* on the CPU, as the next one */
-    ca_page_worker *workers;      /* [n_threads] */
-    ca_page_seqs seqs;            /* of the batch being planned */
-    int64_t n_rows;               /* of the last plan, as is `plan` */
+    int64_t most_ids;        /* ids from here on are refused */
+    int32_t most_tokens;     /* of a sequence */
+    ca_chunk_layout layout;  /* of the plan's chunks, into which a CPU packs pages */
+    ca_tile_source source;   /* on the CPU, as the next one */
+    ca_page_worker *workers; /* [n_threads] */
+    ca_page_seqs seqs;       /* of the batch being planned */
+    int64_t n_rows;          /* of the last plan, as is `plan` */
     ca_page_plan plan;
     int32_t *layer_plan; /* [n_layers] index in plan.plans */
     /* During an attend, on the CPU. */

@@ -1,11 +1,13 @@
 /* Plans over foreign pages: their sections, which follow from the sorted tables, and what is kept from batch to batch. */
 #include "page_plan.h"
 
+#include "chunkattn/base/fail.h"
 #include "chunkattn/cache/plan_internal.h"
-#include "chunkattn/cuda/work_item.h"
 
-void ca_page_plan_init(ca_page_plan *p, int32_t log2_page, bool numbered, bool apart, ca_alloc *alloc) {
-    *p = (ca_page_plan){.alloc = alloc, .log2_page = log2_page, .numbered = numbered, .apart = apart};
+void ca_page_plan_init(ca_page_plan *p, int32_t page_size, bool apart, ca_alloc *alloc) {
+    const int32_t log2_page = __builtin_ctz((uint32_t)page_size);
+    *p = (ca_page_plan){
+        .alloc = alloc, .log2_page = log2_page, .log2_quarters = log2_page - CA_PAGE_LOG2_QUARTER, .apart = apart};
     ca_tables_init(&p->tables, alloc);
 }
 
@@ -45,11 +47,11 @@ static cattn_status number_chunks(ca_page_plan *p) {
     return numbers_fit(p) ? CATTN_OK : CATTN_ERR_ARG;
 }
 
-int32_t ca_page_plan_find(const ca_page_plan *p, ca_chunk_id chunk, int32_t quarter) {
+int64_t ca_page_plan_find(const ca_page_plan *p, ca_chunk_id chunk, int32_t quarter) {
     const ca_table *t = &p->tables.tables.at[chunk >> p->log2_chunks];
-    const int32_t index = chunk & ((1 << p->log2_chunks) - 1), log2_quarters = p->log2_page - CA_CUDA_LOG2_QUARTER;
-    const int32_t at = (index << (p->plans.at[0].layout->log2_c - CA_CUDA_LOG2_QUARTER)) + quarter, page = at >> log2_quarters;
-    return page < t->n ? (t->ids.at[page] << log2_quarters) + (at & ((1 << log2_quarters) - 1)) : -1;
+    const int32_t index = chunk & ((1 << p->log2_chunks) - 1), at = index * CA_PAGE_QUARTERS + quarter;
+    const int32_t page = at >> p->log2_quarters;
+    return page < t->n ? ((int64_t)t->ids.at[page] << p->log2_quarters) + (at & ((1 << p->log2_quarters) - 1)) : -1;
 }
 
 /* ---- Ranges ---- */
@@ -109,14 +111,12 @@ static int add_rows(ca_plan *plan, ca_section *s, const ca_page_plan *p, const c
 /* The run [start, end) of table i's pages, which the range's tables from i up to j share. Those that end with it come first. */
 static ca_visit visit_of(const ca_plan *plan, const ca_section *s, const ca_page_plan *p, const ca_table_place *places,
                          int32_t i, int32_t j, int32_t start, int32_t end) {
-    const ca_table *t = ca_table_at(&p->tables, places[i]);
     int32_t own = i;
     while (own < j && ca_table_at(&p->tables, places[own])->n_next == end) own++;
     const int32_t n = (int32_t)s->seqs.n, index = (int32_t)(((int64_t)start << p->log2_page) >> plan->layout->log2_c);
     return (ca_visit){.start = (int64_t)start << p->log2_page,
                       .end = (int64_t)end << p->log2_page,
-                      .chunks = p->numbered ? NULL : t->ids.at + start,
-                      .first_chunk = p->numbered ? (places[i].table << p->next_log2) + index : 0,
+                      .first_chunk = (places[i].table << p->next_log2) + index,
                       .row_begin = s->seqs.at[i].row_begin,
                       .row_own_end = own < n ? s->seqs.at[own].row_begin : s->n_rows,
                       .row_end = j < n ? s->seqs.at[j].row_begin : s->n_rows};
@@ -252,12 +252,12 @@ static void commit(ca_page_plan *p, const ca_page_seq *seqs) {
     p->log2_chunks = p->next_log2;
 }
 
-cattn_status ca_page_plan_update(ca_page_plan *p, ca_attn *attn, const ca_page_seq *seqs, int32_t n_seqs) {
+static cattn_status update(ca_page_plan *p, ca_attn *attn, const ca_page_seq *seqs, int32_t n_seqs) {
     bool changed = !p->exists;
     cattn_status status = ca_tables_update(&p->tables, seqs, n_seqs);
     if (status) return status;
-    if (p->numbered) status = number_chunks(p);
-    if (status || (status = find_ranges(p, seqs, &changed)) || (changed && (status = replace_sections(p, attn, seqs)))) {
+    if ((status = number_chunks(p)) || (status = find_ranges(p, seqs, &changed)) ||
+        (changed && (status = replace_sections(p, attn, seqs)))) {
         ca_tables_undo(&p->tables);
         return status;
     }
@@ -270,6 +270,13 @@ cattn_status ca_page_plan_update(ca_page_plan *p, ca_attn *attn, const ca_page_s
     p->n_made++;
     p->n_kept += !changed;
     return CATTN_OK;
+}
+
+cattn_status ca_page_plan_update(ca_page_plan *p, ca_attn *attn, const ca_page_seq *seqs, int32_t n_seqs, cattn_error *error) {
+    const cattn_status s = update(p, attn, seqs, n_seqs);
+    if (s == CATTN_ERR_ARG)
+        return ca_fail(error, s, -1, "the batch has too many sequences for its longest one; divide it into several");
+    return s ? ca_fail(error, s, -1, "no memory for the plan of %d sequences", n_seqs) : s;
 }
 
 /* ---- What is shared ---- */

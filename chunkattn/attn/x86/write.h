@@ -1,6 +1,6 @@
 /*
- * How the x86 levels write K and V of some tokens into a tile. Rows are rounded to the type one by one. Up to eight of them go
- * into K together, transposed in registers, and rows that share words of V are stored at once.
+ * How the x86 levels write K and V of some tokens into a tile. Rows of f32 are rounded to the type one by one. Up to eight rows
+ * go into K together, transposed in registers, and rows that share words of V are stored at once.
  *
  * A single token, as in decode, touches a cache line for each word of its K, unless its slot group is open (layout.h). These
  * lines are rarely in a cache, so the next tile's are prefetched while a token is written.
@@ -29,20 +29,23 @@ X86_INLINE size_t word_bytes(cattn_type type) { return type == CATTN_F16 ? 2 : 4
 /* ---- Rounding a row ---- */
 
 /* Up to WRITE_BLOCK rows as they are stored. */
-typedef struct rounded {
+typedef struct stored {
     const char *row[WRITE_BLOCK];
     char room[WRITE_BLOCK][CA_MAX_HEAD_SIZE * 2];
-} rounded;
+} stored;
 
-X86_INLINE void round_rows(cattn_type type, const float *x, ptrdiff_t stride, int32_t n, int32_t d, rounded *to,
-                           float *scales) {
-    for (int32_t i = 0; i < n; i++, x += stride) {
-        to->row[i] = type == CATTN_F32 ? (const char *)x : to->room[i];
+/* n rows from the first-th on, of f32 or, which stay where they are, of the type itself. */
+X86_INLINE void store_rows(cattn_type type, cattn_type from, const void *rows, ptrdiff_t stride, int32_t first, int32_t n,
+                           int32_t d, stored *to, float *scales) {
+    for (int32_t i = 0; i < n; i++) {
+        const char *row = (const char *)rows + (first + i) * stride * (ptrdiff_t)ca_type_size(from);
+        const float *x = (const float *)row;
+        to->row[i] = from == type ? row : to->room[i];
         if (type == CATTN_I8) {
             float inverse;
             scales[i] = scale_of_row(x, d, &inverse);
             round_i8(x, d, inverse, to->room[i]);
-        } else if (type != CATTN_F32) {
+        } else if (from != type) {
             narrow(type, x, d, to->room[i]);
         }
     }
@@ -51,7 +54,7 @@ X86_INLINE void round_rows(cattn_type type, const float *x, ptrdiff_t stride, in
 /* ---- K: word w of a row goes to line w, at its slot ---- */
 
 /* Eight words of eight rows to eight lines of `line` bytes. */
-X86_INLINE void write_k_block(cattn_type type, const rounded *r, int32_t word, char *to, ptrdiff_t line) {
+X86_INLINE void write_k_block(cattn_type type, const stored *r, int32_t word, char *to, ptrdiff_t line) {
     __m256i x[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++)
@@ -78,7 +81,7 @@ X86_INLINE void prefetch_k(cattn_type type, const ca_write *w) {
     for (int32_t k = together; k < words; k++) __builtin_prefetch(next + k * line + slot * size, 1);
 }
 
-X86_INLINE void write_k(cattn_type type, const ca_write *w, const rounded *r, int32_t slot, int32_t n) {
+X86_INLINE void write_k(cattn_type type, const ca_write *w, const stored *r, int32_t slot, int32_t n) {
     const ptrdiff_t size = (ptrdiff_t)word_bytes(type), line = w->c * size;
     const int32_t words = key_words(type, w->d_k);
     char *tile = w->k_tile;
@@ -102,8 +105,19 @@ X86_INLINE __m256i lanes_of(cattn_type type, const char *from) {
                               : _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));
 }
 
+/* Two rows of halves that fill the words at `to`. */
+X86_INLINE void write_v_pairs(const char *a, const char *b, int32_t d, char *to) {
+    for (int32_t k = 0; k < d; k += 16) {
+        const __m256i x = _mm256_loadu_si256((const __m256i *)(a + 2 * k)),
+                      y = _mm256_loadu_si256((const __m256i *)(b + 2 * k));
+        const __m256i low = _mm256_unpacklo_epi16(x, y), high = _mm256_unpackhi_epi16(x, y);
+        _mm256_storeu_si256((__m256i *)(to + 4 * k), _mm256_permute2x128_si256(low, high, 0x20));
+        _mm256_storeu_si256((__m256i *)(to + 4 * k) + 1, _mm256_permute2x128_si256(low, high, 0x31));
+    }
+}
+
 /* Rows [first, end) of the block, which share the words at `to`; the first one's place in them is `place`. */
-X86_INLINE void write_v_words(cattn_type type, const rounded *r, int32_t first, int32_t end, int32_t place, int32_t d,
+X86_INLINE void write_v_words(cattn_type type, const stored *r, int32_t first, int32_t end, int32_t place, int32_t d,
                               char *to) {
     const int32_t per = word_elements(type), bits = 32 / per;
     const uint32_t one = type == CATTN_BF16 ? 0xffff : 0xff;
@@ -129,7 +143,7 @@ X86_INLINE void prefetch_v(cattn_type type, const ca_write *w) {
     for (size_t i = 0; i < size; i += 64) __builtin_prefetch(next + i, 1);
 }
 
-X86_INLINE void write_v(cattn_type type, const ca_write *w, const rounded *r, int32_t slot, int32_t n) {
+X86_INLINE void write_v(cattn_type type, const ca_write *w, const stored *r, int32_t slot, int32_t n) {
     const int32_t per = word_elements(type);
     const size_t line = word_bytes(type) * (size_t)w->d_v;
     for (int32_t i = 0, end; i < n; i = end) {
@@ -138,6 +152,8 @@ X86_INLINE void write_v(cattn_type type, const ca_write *w, const rounded *r, in
         end = i + (per - place < left ? per - place : left);
         if (per == 1)
             memcpy(to, r->row[i], line);
+        else if (type == CATTN_BF16 && end - i == 2)
+            write_v_pairs(r->row[i], r->row[i + 1], w->d_v, to);
         else
             write_v_words(type, r, i, end, place, w->d_v, to);
     }
@@ -146,14 +162,14 @@ X86_INLINE void write_v(cattn_type type, const ca_write *w, const rounded *r, in
 /* ---- Tokens ---- */
 
 X86_INLINE void write_tokens(cattn_type type, const ca_write *w) {
-    rounded r;
+    stored r;
     float scales[WRITE_BLOCK];
     prefetch_k(type, w);
     prefetch_v(type, w);
     for (int32_t at = 0; at < w->n; at += WRITE_BLOCK) {
         const int32_t n = w->n - at < WRITE_BLOCK ? w->n - at : WRITE_BLOCK, slot = w->slot + at;
         const size_t scale_bytes = (size_t)n * sizeof *scales;
-        round_rows(type, w->k + at * w->k_stride, w->k_stride, n, w->d_k, &r, scales);
+        store_rows(type, w->type, w->k, w->k_stride, at, n, w->d_k, &r, scales);
         if (type == CATTN_I8) {
             memcpy((char *)w->k_tile + ca_layout_scales(w->d_k, w->c) + (size_t)slot * sizeof *scales, scales, scale_bytes);
             for (int32_t i = 0; i < n; i++) /* K is unsigned */
@@ -163,7 +179,7 @@ X86_INLINE void write_tokens(cattn_type type, const ca_write *w) {
                 }
         }
         write_k(type, w, &r, slot, n);
-        round_rows(type, w->v + at * w->v_stride, w->v_stride, n, w->d_v, &r, scales);
+        store_rows(type, w->type, w->v, w->v_stride, at, n, w->d_v, &r, scales);
         if (type == CATTN_I8)
             memcpy((char *)w->v_tile + ca_layout_scales(w->d_v, w->c) + (size_t)slot * sizeof *scales, scales, scale_bytes);
         write_v(type, w, &r, slot, n);

@@ -202,21 +202,15 @@ static int n_levels(void) {
     return n;
 }
 
-/* Most worlds run at the highest level of this CPU, some at each lower one. Sequences of the slow reference are short. */
-static void make_level(plan_shape *s, uint64_t seed, int64_t *longest) {
-    if (seed % 4) return;
-    s->level = (int64_t)(seed / 4) % n_levels();
-    if (s->level == 0) *longest = 40;
-}
+/* Most worlds run at the highest level of this CPU, some at each lower one; -1: the highest. */
+static int64_t choose_level(uint64_t seed) { return seed % 4 ? -1 : (int64_t)(seed / 4) % n_levels(); }
 
 /* Shape and numbers of a world whose kernel level the seed chooses. Returns the length of the longest sequence. */
 static int64_t make_of_level(plan *p, rng *r, uint64_t seed, bool is_long) {
-    int64_t longest = is_long ? 2300 : 72;
-    plan_shape level = {.level = -1};
-    if (!is_long) make_level(&level, seed, &longest);
+    const int64_t level = is_long ? -1 : choose_level(seed), longest = is_long ? 2300 : level == 0 ? 40 : 72;
     make_shape(&p->shape, r);
     make_numbers(p, r, longest);
-    p->shape.level = level.level;
+    p->shape.level = level; /* 0 is the slow reference */
     return longest;
 }
 
@@ -239,9 +233,15 @@ static void make_tiers(plan *p, rng *r, uint64_t seed, bool is_long) {
 }
 
 static void make_pages(plan *p, rng *r, uint64_t seed, bool is_long) {
-    make_of_level(p, r, seed, is_long);
+    const int64_t level = is_long ? -1 : choose_level(seed);
+    make_shape(&p->shape, r);
+    const bool grouped = p->shape.group <= 3 && rng_chance(r, 4); /* KV heads in groups, of which the last is smaller */
+    if (grouped) p->shape.n_kv_heads = rng_chance(r, 2) ? 5 : 9;
+    make_numbers(p, r, is_long ? 2300 : level == 0 ? 100 : 150);
+    p->shape.level = level;
     p->shape.kv_type = rng_below(r, CATTN_I8);
-    p->shape.pages = p->shape.chunk_size = 16 << (rng_chance(r, 2) ? 0 : rng_below(r, 4));
+    p->shape.pages = 16 << (rng_chance(r, 2) ? 0 : rng_below(r, 4));
+    p->shape.chunk_size = 64;
     for (size_t i = 0; i < sizeof paged / sizeof *paged; i++)
         add_round(p, r, &paged[i], is_long ? 6 : 25)->layout = rng_below(r, ENGINE_LAYOUTS);
 }

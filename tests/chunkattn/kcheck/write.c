@@ -1,5 +1,6 @@
 /*
- * Writing K and V: each level stores the bits of ca_layout_write in the row's slots, and changes nothing else. Conversions
+ * Writing K and V, from f32 or from the tile's own type: each level stores the bits of ca_layout_write in the row's slots, and
+ * changes nothing else. Conversions
  * between f32 and f16 or bf16: each level gives the bits of chunkattn/base/half.h, and writes nothing else.
  */
 #include <math.h>
@@ -32,6 +33,16 @@ static float *make_rows(int32_t n, int32_t d, ptrdiff_t stride, rng *r) {
     return x;
 }
 
+/* The rows as the type's halves, which the caller frees; the floats become what these are. */
+static void *to_halves(cattn_type type, float *x, size_t n) {
+    uint16_t *halves = guard_new(n * sizeof *halves);
+    for (size_t i = 0; i < n; i++) {
+        halves[i] = type == CATTN_BF16 ? ca_bf16_from_f32(x[i]) : ca_f16_from_f32(x[i]);
+        x[i] = type == CATTN_BF16 ? ca_f32_from_bf16(halves[i]) : ca_f32_from_f16(halves[i]);
+    }
+    return halves;
+}
+
 static char *make_tile(size_t bytes, rng *r) {
     char *tile = guard_new(bytes);
     for (size_t i = 0; i < bytes; i++) tile[i] = (char)rng_u32(r);
@@ -46,6 +57,9 @@ static bool check_case(const ca_kernel *kernel, rng *r) {
     const int32_t slot = rng_below(r, l.c), most = rng_one_in(r, 2) ? 1 : l.c - slot, n = 1 + rng_below(r, most);
     const ptrdiff_t k_stride = l.d_k + rng_below(r, 3) * 7, v_stride = l.d_v + rng_below(r, 3) * 7;
     float *k = make_rows(n, l.d_k, k_stride, r), *v = make_rows(n, l.d_v, v_stride, r);
+    const bool stored = (l.type == CATTN_F16 || l.type == CATTN_BF16) && rng_one_in(r, 2);
+    void *from_k = stored ? to_halves(l.type, k, (size_t)n * (size_t)k_stride) : k;
+    void *from_v = stored ? to_halves(l.type, v, (size_t)n * (size_t)v_stride) : v;
     char *want_k = make_tile(l.k_bytes, r), *want_v = make_tile(l.v_bytes, r);
     char *got_k = copy_tile(want_k, l.k_bytes), *got_v = copy_tile(want_v, l.v_bytes);
     ca_write w = {.d_k = l.d_k,
@@ -54,8 +68,9 @@ static bool check_case(const ca_kernel *kernel, rng *r) {
                   .slot = slot,
                   .n = n,
                   .open = rng_u32(r),
-                  .k = k,
-                  .v = v,
+                  .type = stored ? l.type : CATTN_F32,
+                  .k = from_k,
+                  .v = from_v,
                   .k_stride = k_stride,
                   .v_stride = v_stride,
                   .k_tile = got_k,
@@ -67,11 +82,12 @@ static bool check_case(const ca_kernel *kernel, rng *r) {
     kernel->write(&w);
     ca_fp_leave(mode);
     const bool same = memcmp(want_k, got_k, l.k_bytes) == 0 && memcmp(want_v, got_v, l.v_bytes) == 0;
-    const bool inside = guard_check(got_k) && guard_check(got_v) && guard_check(k) && guard_check(v);
+    const bool inside = guard_check(got_k) && guard_check(got_v) && guard_check(from_k) && guard_check(from_v);
     if (!same || !inside)
-        printf("FAILED %s %s: write, %s; d_k %d d_v %d chunk %d slots %d..%d strides %td %td\n", kernel->level,
-               type_names[l.type], same ? "out of bounds" : "other bits", l.d_k, l.d_v, l.c, slot, slot + n, k_stride,
-               v_stride);
+        printf("FAILED %s %s: write of %s, %s; d_k %d d_v %d chunk %d slots %d..%d strides %td %td\n", kernel->level,
+               type_names[l.type], type_names[w.type], same ? "out of bounds" : "other bits", l.d_k, l.d_v, l.c, slot, slot + n,
+               k_stride, v_stride);
+    if (stored) guard_free(from_k), guard_free(from_v);
     guard_free(k), guard_free(v), guard_free(want_k), guard_free(want_v), guard_free(got_k), guard_free(got_v);
     return same && inside;
 }

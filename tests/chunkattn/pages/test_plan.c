@@ -71,22 +71,31 @@ static cattn_pages_info count_shared(const fixture *f) {
 
 /* ---- The plan ---- */
 
-/* Check that the row passes over its pages from `at` on in these blocks. */
-static void check_row(const ca_section *s, int32_t row, const table *t) {
+/* Check that the quarters of a table's chunk, which are pages here, are those of the table. */
+static void check_chunk(const fixture *f, ca_chunk_id chunk, const table *t, int32_t at) {
+    for (int32_t i = 0; i < CA_PAGE_QUARTERS; i++) {
+        const int32_t page = at * CA_PAGE_QUARTERS + i;
+        assert_int_equal(ca_page_plan_find(&f->pages->plan, chunk, i), page < n_pages(t) ? t->ids[page] : -1);
+    }
+}
+
+/* Check that the row passes over its chunks from the first on. */
+static void check_row(const fixture *f, const ca_section *s, int32_t row, const table *t) {
+    enum { CHUNK = CA_PAGE_CHUNK };
     int32_t at = 0;
     for (int32_t b = s->first_block.at[row]; b < s->first_block.at[row + 1]; b++) {
         const ca_block *block = &s->blocks.at[s->row_blocks.at[b]];
         for (int32_t k = block->item_begin; k < block->item_end; k++) {
             const ca_item *item = &s->items.at[k];
             if (row < item->row_begin || row >= item->row_end) continue;
-            for (int32_t i = 0; i < item->n_chunks && at * C <= s->position.at[row]; i++, at++) {
+            for (int32_t i = 0; i < item->n_chunks && at * CHUNK <= s->position.at[row]; i++, at++) {
                 assert_int_equal(item->first_chunk + i, at);
-                assert_int_equal(s->chunks.at[item->chunk + i], t->ids[at]);
-                assert_true(item->partial || (at + 1) * C <= s->position.at[row] + 1);
+                check_chunk(f, s->chunks.at[item->chunk + i], t, at);
+                assert_true(item->partial || (at + 1) * CHUNK <= s->position.at[row] + 1);
             }
         }
     }
-    assert_int_equal(at, s->position.at[row] / C + 1);
+    assert_int_equal(at, s->position.at[row] / CHUNK + 1);
 }
 
 static void check_plan(const fixture *f, const ca_plan *plan) {
@@ -105,7 +114,7 @@ static void check_plan(const fixture *f, const ca_plan *plan) {
             for (int32_t r = 0; r < q->n_rows; r++) {
                 assert_int_equal(s->source.at[q->row_begin + r], first_row[q->entry] + r);
                 assert_int_equal(s->position.at[q->row_begin + r], t->length - t->n_rows + r);
-                check_row(s, q->row_begin + r, t);
+                check_row(f, s, q->row_begin + r, t);
             }
         }
     }
@@ -379,8 +388,7 @@ static void test_plan_without_memory(void **state) {
     assert_int_equal(n_lost, 0); /* one failure at a time leaves memory for the old workspace */
 }
 
-/* Decoding allocates nothing after a while, if sequences that end are replaced by others of the same length. */
-/* Chunks of 64 tokens are numbers of 31 bits, by table and index, as on a device: see page_plan.h. */
+/* Chunks of 64 tokens are numbers of 31 bits, by table and index: see page_plan.h. */
 static void test_numbers_of_chunks(void **state) {
     (void)state;
     enum { LONG = 1 << 25, MANY = 3000 }; /* an index of 20 bits leaves numbers for 2048 tables */
@@ -388,7 +396,8 @@ static void test_numbers_of_chunks(void **state) {
     ca_chunk_layout layout;
     small_layout(&layout, 1, 64, 64);
     ca_page_plan plan;
-    ca_page_plan_init(&plan, 4, true, false, &alloc);
+    cattn_error error;
+    ca_page_plan_init(&plan, C, false, &alloc);
     const ca_plan_config config = {
         .together = true, .group = 1, .max_rows = 64, .min_slice = 1, .min_tasks = 1, .task_step = 1, .log2_segment = 9};
     assert_int_equal(ca_page_plan_add(&plan, &config, &layout), 0);
@@ -397,9 +406,10 @@ static void test_numbers_of_chunks(void **state) {
     ca_page_seq *seqs = calloc(MANY + 1, sizeof *seqs);
     for (int32_t i = 0; i < MANY; i++) seqs[i] = (ca_page_seq){.ids = ids + LONG / C + i, .n_pages = 1, .n_rows = 1, .row = i};
     seqs[MANY] = (ca_page_seq){.ids = ids, .n_pages = LONG / C, .first_pos = LONG - 1, .n_rows = 1, .row = MANY};
-    assert_int_equal(ca_page_plan_update(&plan, NULL, &seqs[MANY], 1), CATTN_OK);
-    assert_int_equal(ca_page_plan_update(&plan, NULL, seqs, MANY + 1), CATTN_ERR_ARG);
-    assert_int_equal(ca_page_plan_update(&plan, NULL, seqs, MANY), CATTN_OK);
+    assert_int_equal(ca_page_plan_update(&plan, NULL, &seqs[MANY], 1, &error), CATTN_OK);
+    assert_int_equal(ca_page_plan_update(&plan, NULL, seqs, MANY + 1, &error), CATTN_ERR_ARG);
+    assert_non_null(strstr(error.message, "too many sequences for its longest one; divide it"));
+    assert_int_equal(ca_page_plan_update(&plan, NULL, seqs, MANY, &error), CATTN_OK);
     const ca_plan *p = &plan.plans.at[0];
     assert_int_equal(p->sections.n, MANY);
     for (size_t i = 0; i < MANY; i++) {
@@ -414,6 +424,7 @@ static void test_numbers_of_chunks(void **state) {
     assert_int_equal(alloc.bytes, 0);
 }
 
+/* Decoding allocates nothing after a while, if sequences that end are replaced by others of the same length. */
 static void test_steady_state(void **state) {
     (void)state;
     static fixture f;
