@@ -34,8 +34,8 @@ typedef struct worker_sizes {
 
 static size_t block_heads(const ca_attn_shape *s) { return (size_t)s->max_rows * (size_t)s->group; }
 
-/* KV heads that a task may have. */
-static int32_t max_heads(const ca_attn *a, const ca_attn_shape *s) {
+/* The largest number of KV heads of a task, under any plan. */
+static int32_t max_task_heads(const ca_attn *a, const ca_attn_shape *s) {
     return !a->source ? 1 : s->n_kv_heads < CA_MOST_HEADS ? s->n_kv_heads : CA_MOST_HEADS;
 }
 
@@ -45,7 +45,7 @@ static worker_sizes worker_sizes_of(const ca_attn *a) {
         const ca_attn_shape *s = &a->shapes[i];
         const ca_layout *l = s->tiles;
         n.block_heads = max_size(n.block_heads, block_heads(s));
-        n.queries = max_size(n.queries, (size_t)max_heads(a, s) * block_heads(s) * s->query_bytes);
+        n.queries = max_size(n.queries, (size_t)max_task_heads(a, s) * block_heads(s) * s->query_bytes);
         n.scratch = max_size(n.scratch, a->kernel->scratch_bytes(l->d_k, l->d_v, l->c));
         n.rows = max_size(n.rows, CA_VIEW_ROWS * (size_t)(l->d_k + l->d_v));
     }
@@ -153,10 +153,10 @@ static size_t head_bytes(const ca_attn_shape *s, const ca_plan *plan) {
     return (size_t)plan->n_chain_states * (size_t)s->group * s->state_bytes;
 }
 
-/* KV heads of a task, at most: their states fit into some megabytes. */
-static int32_t most_heads(const ca_attn *a, const ca_attn_shape *s, const ca_plan *plan) {
+/* The largest number of KV heads of a task under a plan: the states of more would take too much memory. */
+static int32_t max_plan_heads(const ca_attn *a, const ca_attn_shape *s, const ca_plan *plan) {
     enum { MOST_BYTES = 4 << 20 };
-    int32_t heads = max_heads(a, s);
+    int32_t heads = max_task_heads(a, s);
     while (heads > 1 && (size_t)heads * head_bytes(s, plan) > MOST_BYTES) heads--;
     return heads;
 }
@@ -170,7 +170,7 @@ static workspace_sizes sizes_for(const ca_attn *a, const ca_plan *plans, size_t 
     workspace_sizes n = {0};
     for (const ca_plan *plan = plans; plan < plans + n_plans; plan++) {
         n.shared = max_size(n.shared, shared_bytes(shape_of(a, plan), plan));
-        n.own = max_size(n.own, (size_t)most_heads(a, shape_of(a, plan), plan) * head_bytes(shape_of(a, plan), plan));
+        n.own = max_size(n.own, (size_t)max_plan_heads(a, shape_of(a, plan), plan) * head_bytes(shape_of(a, plan), plan));
         n.merging = max_size(n.merging, (size_t)plan->max_segments * sizeof(const void *));
     }
     return n;
@@ -470,13 +470,6 @@ static const char *prepare_chunk(const slice *p, const ca_item *item, int32_t i)
     return NULL;
 }
 
-/* The slice for another of its heads. */
-static slice with_head(const slice *p, int32_t head) {
-    slice other = *p;
-    other.head = head;
-    return other;
-}
-
 /*
  * Attend the slice's rows of one item, its heads chunk by chunk in turn. `after` is the item that follows, of slice `next`;
  * NULL if nothing follows.
@@ -484,7 +477,8 @@ static slice with_head(const slice *p, int32_t head) {
 static void attend_item(const slice *p, const ca_item *item, const slice *next, const ca_item *after) {
     for (int32_t i = 0; i < item->n_chunks; i++)
         for (slice at = *p; at.head < p->head_end; at.head++) {
-            const slice beside = with_head(p, at.head + 1);
+            slice beside = at;
+            beside.head++;
             const char *next_k = NULL;
             if (beside.head < p->head_end)
                 next_k = prepare_chunk(&beside, item, i);
@@ -610,11 +604,13 @@ static void merge_task(void *arg, int32_t index, int32_t worker) {
 
 float *ca_attn_rows(const ca_attn *a, int32_t worker) { return a->workers[worker].rows; }
 
-/* KV heads of a task: those that lie together, but not so many that threads would wait for one another. */
+/*
+ * How many KV heads a task has: as many as lie together in memory, unless too few tasks would remain to keep all threads busy.
+ */
 static int32_t choose_heads(const ca_attn *a, const ca_attn_shape *shape, const ca_plan *plan) {
     enum { TASKS_PER_THREAD = 2 };
     const int32_t n = (int32_t)plan->tasks.n * shape->n_kv_heads;
-    int32_t heads = a->source ? min32(most_heads(a, shape, plan), a->source->heads_together) : 1;
+    int32_t heads = a->source ? min32(max_plan_heads(a, shape, plan), a->source->heads_together) : 1;
     while (heads > 1 && n / heads < TASKS_PER_THREAD * a->n_threads) heads /= 2;
     return heads;
 }
