@@ -50,7 +50,8 @@ enum {
     X(Q3_TABLE_K, 3, 32, 128, false, 8, true, false) /* IQ1_S, IQ2_XXS */
 #define LINEAR_LAYOUTS_4_AND_8_BITS(X)                                                                                         \
     X(Q4_MIN, 4, 32, 0, true, 0, false, false)       /* Q4_1 */                                                                \
-    X(Q4_TABLE, 4, 32, 128, false, 0, true, false)   /* Q4_0, IQ4_NL */                                                        \
+    X(Q4, 4, 32, 8, false, 0, false, false)          /* Q4_0 */                                                                \
+    X(Q4_TABLE, 4, 32, 128, false, 0, true, false)   /* IQ4_NL */                                                              \
     X(Q4_TABLE_K, 4, 32, 128, false, 4, true, false) /* IQ3_XXS, IQ3_S, IQ4_XS */                                              \
     X(Q4_POWERS, 4, 32, 128, false, 0, true, true)   /* MXFP4 */                                                               \
     X(Q4_K, 4, 32, 0, true, 1, false, false)         /* Q4_K */                                                                \

@@ -271,7 +271,6 @@ static void decode_iq1_m(const uint8_t *block, cl_quant_block *out) {
 /* ---- The types ---- */
 
 /* The weights of the codes, plus 128; those of IQ1 types are 8 times the codebook's number plus or minus 1. */
-static const uint8_t q4_0_table[16] = {120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135};
 static const uint8_t iq4_nl_table[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 static const uint8_t iq1_table[16] = {121, 129, 137, 0, 119, 127, 135, 0};
 static const uint8_t iq2_table[16] = {136, 153, 171, 0, 120, 103, 85, 0};
@@ -280,7 +279,7 @@ static const uint8_t iq3_s_table[16] = {129, 131, 133, 135, 137, 139, 141, 143, 
 static const uint8_t mxfp4_table[16] = {128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116};
 
 static const cl_quant_type types[] = {
-    {CL_TENSOR_Q4_0, CL_LINEAR_Q4_TABLE, 0, 0, q4_0_table, decode_q4_0},
+    {CL_TENSOR_Q4_0, CL_LINEAR_Q4, 0, 0, NULL, decode_q4_0},
     {CL_TENSOR_Q4_1, CL_LINEAR_Q4_MIN, 0, 2, NULL, decode_q4_1},
     {CL_TENSOR_Q5_0, CL_LINEAR_Q5, 0, 0, NULL, decode_q5_0},
     {CL_TENSOR_Q5_1, CL_LINEAR_Q5_MIN, 0, 2, NULL, decode_q5_1},

@@ -30,6 +30,7 @@ INLINE void dot_scale_group(const int R, const int V, const record_format w, __m
                 const __m512i signed_x = w.f.zero ? _mm512_mask_sub_epi8(x, negative[v], _mm512_setzero_si512(), x) : x;
                 const __m512i products = _mm512_maddubs_epi16(codes[v], signed_x);
                 pairs[r][v] = in_run ? _mm512_add_epi16(pairs[r][v], products) : products;
+                KEEP(pairs[r][v]);
                 if (ends) sum[r][v] = _mm512_add_epi32(sum[r][v], _mm512_madd_epi16(pairs[r][v], _mm512_set1_epi16(1)));
             }
         }

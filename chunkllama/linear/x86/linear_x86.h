@@ -10,6 +10,9 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
 
+/* Keep the order of additions to a vector: gcc 12 would compute all summands of a sum of integers first, and spill them. */
+#define KEEP(sum) __asm__("" : "+v"(sum))
+
 INLINE int32_t load_i32(const uint8_t *p) {
     int32_t v;
     __builtin_memcpy(&v, p, sizeof v);
@@ -40,6 +43,10 @@ INLINE int steps_in_16_bits(int largest) {
 
 void cl_linear_quantize_avx2(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *row_group,
                              int32_t group_rows);
+
+void cl_linear_f32_avx2(const cl_linear_task *t);
+void cl_linear_f16_avx2(const cl_linear_task *t);
+void cl_linear_bf16_avx2(const cl_linear_task *t);
 
 void cl_linear_f32_avx512(const cl_linear_task *t);
 void cl_linear_f16_avx512(const cl_linear_task *t);
