@@ -4,6 +4,7 @@ set(CA_AVX2 -mavx2 -mfma -mf16c)
 set(CA_AVX512 ${CA_AVX2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
 
 set(CA_FLAGS_avx2 ${CA_AVX2})
+set(CA_FLAGS_avx_vnni ${CA_AVX2} -mavxvnni)
 set(CA_FLAGS_avx512 ${CA_AVX512})
 set(CA_FLAGS_avx512_vnni ${CA_AVX512} -mavx512vnni)
 set(CA_FLAGS_avx512_bf16 ${CA_AVX512} -mavx512vnni -mavx512bf16)

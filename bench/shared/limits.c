@@ -19,6 +19,7 @@ const limit_kind limit_kinds[N_LIMITS] = {
     [LIMIT_BF16] = {"bf16_gflops", "bf16 dot", "GFLOP/s"},
     [LIMIT_TILES] = {"tiles_gflops", "bf16 tiles", "GFLOP/s"},
     [LIMIT_INT8] = {"int8_gops", "int8 dot", "GOP/s"},
+    [LIMIT_INT8_AVX_VNNI] = {NULL, "int8 dot, AVX-VNNI", "GOP/s"},
     [LIMIT_INT8_TILES] = {"int8_tiles_gops", "int8 tiles", "GOP/s"},
 };
 

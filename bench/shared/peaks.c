@@ -61,6 +61,20 @@ __attribute__((target("avx2,fma"))) static uint64_t read_avx2(const void *data, 
     return (uint64_t)_mm256_extract_epi64(sum, 0);
 }
 
+/* ---- AVX-VNNI: dot products of four bytes in each 32-bit lane. ---- */
+
+__attribute__((target("avx2,avxvnni"))) static void dot_int8_avx_vnni(int64_t rounds) {
+    __m256i sums[ACCUMULATORS] = {0};
+    const __m256i x = _mm256_set1_epi8(1), y = _mm256_set1_epi8(2);
+    for (int64_t r = 0; r < rounds; r++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < ACCUMULATORS; i++) {
+            sums[i] = _mm256_dpbusd_avx_epi32(sums[i], x, y);
+            __asm__ volatile("" : "+x"(sums[i]));
+        }
+    }
+}
+
 /* ---- AVX-512: f32 FMA, reading by cache lines. ---- */
 
 __attribute__((target("avx512f"))) static void fma_f32_avx512(int64_t rounds) {
@@ -158,6 +172,8 @@ static const peak peaks[] = {
     {LIMIT_FMA_AVX2, CA_CPU_AVX2, 2.0 * 8 * ACCUMULATORS, fma_f32_avx2, NULL},
     {LIMIT_INT8, CA_CPU_AVX2, 2.0 * 32 * ACCUMULATORS, dot_int8_avx2, NULL},
     {LIMIT_READ, CA_CPU_AVX2, 0, NULL, read_avx2},
+    {LIMIT_INT8, CA_CPU_AVX_VNNI, 2.0 * 32 * ACCUMULATORS, dot_int8_avx_vnni, NULL},
+    {LIMIT_INT8_AVX_VNNI, CA_CPU_AVX_VNNI, 2.0 * 32 * ACCUMULATORS, dot_int8_avx_vnni, NULL},
     {LIMIT_FMA, CA_CPU_AVX512, 2.0 * 16 * ACCUMULATORS, fma_f32_avx512, NULL},
     {LIMIT_READ, CA_CPU_AVX512, 0, NULL, read_avx512},
     {LIMIT_INT8, CA_CPU_AVX512_VNNI, 2.0 * 64 * ACCUMULATORS, dot_int8_vnni, NULL},
@@ -184,7 +200,8 @@ limit limit_of_level(const char *level, cattn_type kv_type) {
     } others[] = {{"avx512_bf16", CATTN_BF16, LIMIT_BF16},
                   {"amx", CATTN_BF16, LIMIT_TILES},
                   {"amx", CATTN_I8, LIMIT_INT8_TILES},
-                  {"avx512_vnni", CATTN_I8, LIMIT_INT8}};
+                  {"avx512_vnni", CATTN_I8, LIMIT_INT8},
+                  {"avx_vnni", CATTN_I8, LIMIT_INT8_AVX_VNNI}};
     if (strcmp(level, "ref") == 0) return N_LIMITS;
     if (strcmp(level, "avx2") == 0) return LIMIT_FMA_AVX2;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)

@@ -15,6 +15,7 @@ typedef enum limit {
     LIMIT_BF16,
     LIMIT_TILES,
     LIMIT_INT8,
+    LIMIT_INT8_AVX_VNNI,
     LIMIT_INT8_TILES,
     N_LIMITS
 } limit;

@@ -28,10 +28,12 @@ static int may_use_tiles(void) {
 
 static uint32_t detect(void) {
     enum {
-        XCR0_YMM = 0x06,                        /* xmm and ymm */
-        XCR0_ZMM = 0xe6,                        /* those, mask registers and both halves of zmm */
-        XCR0_TILES = 0x60000,                   /* their shapes and their data */
-        CPUID_AMX = 1 << 22 | 1 << 24 | 1 << 25 /* of leaf 7, in edx: bf16, tiles, int8; clang 14 has no names for them */
+        XCR0_YMM = 0x06,      /* xmm and ymm */
+        XCR0_ZMM = 0xe6,      /* those, mask registers and both halves of zmm */
+        XCR0_TILES = 0x60000, /* their shapes and their data */
+        /* Of leaf 7, clang 14 has no names for them: in edx bf16, tiles, int8; of its first subleaf, in eax. */
+        CPUID_AMX = 1 << 22 | 1 << 24 | 1 << 25,
+        CPUID_AVX_VNNI = 1 << 4
     };
     uint32_t a, b, c, d, features = 0;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
@@ -45,8 +47,10 @@ static uint32_t detect(void) {
     if (has_avx512) features |= CA_CPU_AVX512;
     if (has_avx512 && c & bit_AVX512VNNI) features |= CA_CPU_AVX512_VNNI;
     if ((d & CPUID_AMX) == CPUID_AMX && (saved & XCR0_TILES) == XCR0_TILES && may_use_tiles()) features |= CA_CPU_AMX;
-    if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) /* a: the highest subleaf of leaf 7 */
+    if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) { /* a: the highest subleaf of leaf 7 */
+        if (features & CA_CPU_AVX2 && a & CPUID_AVX_VNNI) features |= CA_CPU_AVX_VNNI;
         if (has_avx512 && a & bit_AVX512BF16) features |= CA_CPU_AVX512_BF16;
+    }
     return features;
 }
 #else

@@ -14,6 +14,7 @@ enum {
     CA_CPU_AVX512_VNNI = 1u << 2,
     CA_CPU_AVX512_BF16 = 1u << 3,
     CA_CPU_AMX = 1u << 4, /* tiles with BF16 and INT8, and the operating system lets this process use them */
+    CA_CPU_AVX_VNNI = 1u << 5,
 };
 
 /* Set of CA_CPU_* that both the processor and the operating system support; 0 on other architectures. */

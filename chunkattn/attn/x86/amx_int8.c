@@ -11,6 +11,8 @@
  * Up to 6 rows are a register tile of avx512_vnni, which is faster: AMX tiles of few rows take as long as tiles of 16, and
  * their sums go through memory. Rows are processed in passes of one row tile, whose scores, sums and states stay in L1.
  */
+#include "vec512.h"
+
 #include "amx_tiles.h"
 #include "int8_level.h"
 #include "int8_quads.h"

@@ -5,7 +5,8 @@
  * is an operand as it is stored, so nothing is unpacked. Whole chunks of 64 slots are one panel of K. Up to 3 rows x 8 vectors
  * make whole lines of V one panel, too.
  */
-enum { TILE_ROWS = 6, TILE_VECS = 4, STREAM_ROWS = 4, WIDE_ROWS = 3, WIDE_VECS = 8, WEIGHT_BYTES = 2, INTEGERS = 0 };
+#define TILE_VECS 4
+enum { TILE_ROWS = 6, STREAM_ROWS = 4, WIDE_ROWS = 3, WIDE_VECS = 8, WEIGHT_BYTES = 2, INTEGERS = 0 };
 
 #include "bf16_rows.h"
 #include "chunkattn.h"

@@ -1,155 +1,19 @@
 /*
  * Level avx512_vnni: int8 K and V through vpdpbusd; q is rounded to 8 bits within its row, weights to 16 within row and chunk.
- *
- * 6 rows x 4 vectors of 32-bit sums, as in avx512_bf16: a line of quads is an operand as it is stored. vpdpbusd multiplies
- * unsigned bytes with signed ones. Scores: the panel is unsigned, n + 128, so a row's sum starts at -128 times the sum of its
- * q. Values: the weights are unsigned, 16 bits in two bytes. The high bytes go over the panel first, then the sum is shifted
- * left by 8 and the low bytes go over the panel, which is in L1 by then. With up to 3 rows both have sums in registers and pass
- * over the panel together.
+ * Tiles of 6 rows x 4 vectors, as in avx512_bf16.
  */
-#include "int8_quads.h"
+#include "vec512.h"
 
-enum { TILE_ROWS = 6, TILE_VECS = 4, STREAM_ROWS = 0, WEIGHT_BYTES = 2, INTEGERS = 1 };
-
-#include "chunkattn.h"
 #include "product.h"
 
-/* Of q 4 bytes a quad; of weights 16, weights_to_quads, which stand just where the scores they come from were. */
-enum { Q_QUAD_BYTES = 4, WEIGHT_QUAD_BYTES = 16, LOW = 4 /* low bytes stand so far behind the high ones */ };
+#define TILE_VECS 4
 
-/* Convert the weights of `groups` vectors of 16 slots to quads, in place. Returns the factor for sums over them. */
-TILE_INLINE __m128 weights_to_integers(float *scores, int groups) {
-    const unit u = unit_of(scores, groups);
-#pragma GCC unroll 4
-    for (int g = 0; g < groups; g++) _mm512_storeu_si512(scores + g * V_LANES, weights_to_quads(scores + g * V_LANES, u.up));
-    return u.down;
-}
-
-/* A row's first n slots, and zeros up to `end`. */
-static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end) {
-    const int groups = (n + V_LANES - 1) / V_LANES, all = (end + V_LANES - 1) / V_LANES;
-    __m128 scale = scale_of_nothing();
-    if (groups == 4) /* whole chunks of the usual size, straight on */
-        scale = weights_to_integers(scores, 4);
-    else if (groups > 0)
-        scale = weights_to_integers(scores, groups);
-    for (int g = groups; g < all; g++) v_store(scores + g * V_LANES, v_set1(0));
-    end_weights(scores, c, scale);
-}
-
-static void pack_query(const float *q, ptrdiff_t row_stride, int32_t n_rows, int32_t d_k, float scale_log2, void *packed) {
-    char *to = packed;
-    for (int32_t r = 0; r < n_rows; r++, q += row_stride, to += query_bytes(d_k))
-        *(factors_end *)(to + query_bytes(d_k) - END_BYTES) = round_query(q, d_k, scale_log2, (signed char *)to);
-}
-
-/* acc + unsigned x times signed y. As assembly, since of the intrinsic gcc 12 makes a tile whose sums live on the stack. */
-TILE_INLINE __m512i dot(__m512i acc, __m512i x, __m512i y) {
+/* As assembly, since of the intrinsic gcc 12 makes a tile whose sums live on the stack. */
+TILE_INLINE veci dot(veci acc, veci x, veci y) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(x), "v"(y));
     return acc;
 }
 
-/*
- * A line of quads times a quad of each row; of K the panel is unsigned, of V the factors. parts: 2 if low bytes have sums of
- * their own, behind those of the high ones.
- */
-TILE_INLINE void multiply_line(__m512i acc[TILE_ROWS][TILE_VECS], int rows, int parts, int vecs, const char *line, bool values,
-                               const char *factors, ptrdiff_t factor_stride) {
-    __m512i x[TILE_VECS];
-#pragma GCC unroll 4
-    for (int j = 0; j < vecs; j++) x[j] = _mm512_loadu_si512(line + (size_t)j * sizeof(vec));
-#pragma GCC unroll 6
-    for (int i = 0; i < rows * parts; i++) {
-        const __m512i w = _mm512_set1_epi32(*(const int32_t *)(factors + i % rows * factor_stride + i / rows * LOW));
-#pragma GCC unroll 4
-        for (int j = 0; j < vecs; j++) acc[i][j] = values ? dot(acc[i][j], w, x[j]) : dot(acc[i][j], x[j], w);
-    }
-}
+#include "int8_quad_tiles.h"
 
-TILE_INLINE void multiply_lines(const product *p, int rows, int vecs, enum product_use use, bool values) {
-    __m512i acc[TILE_ROWS][TILE_VECS];
-    const int parts = values && 2 * rows <= TILE_ROWS ? 2 : 1;
-    const ptrdiff_t stride = p->factor_stride;
-    const char *factors = p->factors, *ends = factors + stride - END_BYTES;
-#pragma GCC unroll 6
-    for (int i = 0; i < rows * parts; i++) {
-        const __m512i start =
-            values ? _mm512_setzero_si512() : _mm512_set1_epi32(((const factors_end *)(ends + i * stride))->start);
-#pragma GCC unroll 4
-        for (int j = 0; j < vecs; j++) acc[i][j] = start;
-    }
-
-    const int ahead = use == USE_FIRST ? vecs : 1, quad_bytes = values ? WEIGHT_QUAD_BYTES : Q_QUAD_BYTES;
-    const char *line = p->panel, *next = p->next;
-    int32_t n = p->n / 4; /* at least one group: such loops leave the sums in their registers */
-    do {
-#pragma GCC unroll 4
-        for (int j = 0; j < ahead; j++) _mm_prefetch(next + j * 64, _MM_HINT_T1);
-        multiply_line(acc, rows, parts, vecs, line, values, factors, stride);
-        factors += quad_bytes;
-        line += p->panel_stride;
-        next += p->next_step;
-    } while (--n > 0);
-    if (values) {
-#pragma GCC unroll 6
-        for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-            for (int j = 0; j < vecs; j++) {
-                acc[i][j] = _mm512_slli_epi32(acc[i][j], 8);
-                if (parts == 2) acc[i][j] = _mm512_add_epi32(acc[i][j], acc[rows + i][j]);
-            }
-    }
-    if (values && parts == 1) {
-        line = p->panel;
-        factors = (const char *)p->factors + LOW;
-        n = p->n / 4;
-        do {
-            multiply_line(acc, rows, parts, vecs, line, values, factors, stride);
-            factors += quad_bytes;
-            line += p->panel_stride;
-        } while (--n > 0);
-    }
-
-#pragma GCC unroll 6
-    for (int i = 0; i < rows; i++) {
-        const vec scale = v_set1(((const factors_end *)(ends + i * stride))->scale);
-#pragma GCC unroll 4
-        for (int j = 0; j < vecs; j++) {
-            float *out = p->out + i * p->out_stride + j * V_LANES;
-            const vec sum = _mm512_cvtepi32_ps(acc[i][j]);
-            v_store(out,
-                    values ? v_fma(sum, scale, v_load(out)) : v_mul(v_mul(sum, scale), v_load(p->lane_scales + j * V_LANES)));
-        }
-    }
-}
-
-TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use use) {
-    if (p->accumulate)
-        multiply_lines(p, rows, vecs, use, true);
-    else
-        multiply_lines(p, rows, vecs, use, false);
-}
-
-#include "dot_tiles.h"
-
-static inline tile_shape shape_of(int32_t n_rows, int32_t vecs) {
-    (void)n_rows, (void)vecs;
-    return (tile_shape){TILE_ROWS, TILE_VECS};
-}
-
-static inline product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs) {
-    (void)type;
-    return find_tiles(use, rows, vecs);
-}
-
-#include "attend.h"
-
-#include "write.h"
-
-static void attend_i8(const ca_tile *t) { attend(t, CATTN_I8); }
-static void write_i8(const ca_write *w) { write_tokens(CATTN_I8, w); }
-
-const ca_kernel ca_kernels_avx512_vnni[CA_N_TYPES] = {
-    [CATTN_I8] = {"avx512_vnni", CATTN_I8, MAX_ROWS, TILE_ROWS, 5.5f, query_bytes, state_bytes, scratch_bytes, pack_query, init,
-                  attend_i8, merge, write_i8, widen_rows, narrow_rows, NULL},
-};
+QUAD_KERNEL(avx512_vnni, 5.5f)

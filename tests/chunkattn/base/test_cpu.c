@@ -38,6 +38,7 @@ static void features_are_the_kernels(void **state) {
     } known[] = {
         {CA_CPU_AVX2, "avx2 fma f16c"},
         {CA_CPU_AVX512, "avx512f avx512bw avx512dq avx512vl"},
+        {CA_CPU_AVX_VNNI, "avx_vnni avx2 fma f16c"},
         {CA_CPU_AVX512_VNNI, "avx512_vnni avx512f"},
         {CA_CPU_AVX512_BF16, "avx512_bf16 avx512f"},
         {CA_CPU_AMX, "amx_tile amx_bf16 amx_int8"},

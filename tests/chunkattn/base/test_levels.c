@@ -16,10 +16,11 @@ static void the_list_ascends(void **state) {
     (void)state;
     assert_string_equal(ca_level_name(CA_LEVEL_ref), "ref");
     assert_int_equal(ca_level_features(CA_LEVEL_ref), 0);
+    uint32_t below = 0;
     for (int level = 0; level < CA_N_LEVELS; level++) {
         assert_int_equal(ca_level_find(ca_level_name(level)), level);
-        if (level > 0) /* a level needs all that the one below needs, so that `highest` may go down one by one */
-            assert_int_equal(ca_level_features(level - 1) & ~ca_level_features(level), 0);
+        assert_int_equal(below & ~ca_level_features(level), 0); /* a level needs what those below it need */
+        below |= ca_level_features(level) & ~CA_CPU_AVX_VNNI;   /* CPUs with AVX-512 may lack this one */
     }
     assert_int_equal(ca_level_find("sse9"), -1);
 }
@@ -49,8 +50,10 @@ static void names_and_environment_lower_it(void **state) {
             continue;
         }
         for (int limit = 0; limit < CA_N_LEVELS; limit++) { /* also levels above this CPU's, which limit nothing */
+            int expected = limit < asked ? limit : asked;
+            while (!ca_level_runs(expected)) expected--;
             setenv("CATTN_LEVEL", ca_level_name(limit), 1);
-            assert_int_equal(chosen(ca_level_name(asked)), limit < asked ? limit : asked);
+            assert_int_equal(chosen(ca_level_name(asked)), expected);
         }
     }
     setenv("CATTN_LEVEL", "sse9", 1);

@@ -43,7 +43,7 @@ ca_layout layout_of(cattn_type type, int32_t d_k, int32_t d_v, int32_t c) {
     return l;
 }
 
-/* If a level has no kernel for a type, ca_kernel_find returns that of the next lower level that has one. */
+/* If a level has no kernel for a type, ca_kernel_find returns that of the next lower level that has one, which its CPUs run. */
 static bool check_find(void) {
     bool ok = true;
     for (int k = 0; k < CA_N_TYPES; k++) {
@@ -52,7 +52,8 @@ static bool check_find(void) {
             const ca_kernel *own = ca_kernel_of_level(level, (cattn_type)k);
             if (own) expected = own;
             if (own) ok &= strcmp(own->level, ca_level_name(level)) == 0 && own->kv_type == (cattn_type)k;
-            ok &= expected && ca_kernel_find(level, (cattn_type)k) == expected;
+            ok &= expected && ca_kernel_find(level, (cattn_type)k) == expected &&
+                  (ca_level_features(ca_level_find(expected->level)) & ~ca_level_features(level)) == 0;
         }
     }
     if (!ok) printf("FAILED ca_kernel_find\n");
@@ -113,7 +114,7 @@ int main(int argc, char **argv) {
     bool ok = check_find();
     printf("%s, seed %llu\n", ca_cpu_name(), (unsigned long long)seed);
     for (int l = 0; l < CA_N_LEVELS; l++) {
-        if (l > highest) {
+        if (l > highest || !ca_level_runs(l)) {
             printf("%s: skipped, not on this CPU or above CATTN_LEVEL\n", ca_level_name(l));
             continue;
         }
