@@ -292,6 +292,7 @@ static void make_faults(plan *p, rng *r, uint64_t seed, bool is_long) {
     p->shape.check_tree = 1;
     if (seed % 5 == 4) {
         p->shape.pages = 16;
+        p->shape.chunk_size = 64;
         p->shape.kv_type %= CATTN_I8;
         add_round(p, r, &paged[0], 10);
     } else {
