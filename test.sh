@@ -128,8 +128,8 @@ all() {
     run_pytest "templates" -n 2 tests/chunkllama/jinja
     local level levels
     levels=$(levels)
-    for level in ${levels% *}; do # the highest is that of the stages above
-        CATTN_LEVEL=$level run_pytest "end to end, level $level" -m "not long" "${e2e[@]}"
+    for level in avx2 avx512_bf16; do # from each of these on, answers have other bits; the stages above have the highest level
+        [[ " ${levels% *} " != *" $level "* ]] || CATTN_LEVEL=$level run_pytest "end to end, level $level" -m "not long" "${e2e[@]}"
     done
     check "aarch64 build" build_strict aarch64
     check "asan build" build_strict asan -DCATTN_HIGHEST_LEVEL="${levels##* }"
