@@ -6,39 +6,45 @@
 
 /* ---- Quantised weights ---- */
 
-INLINE void dot_scale_group(const int R, const cl_linear_format f, __m256i table, const uint8_t *record, const uint8_t *x,
+INLINE bool has_sign(const cl_linear_format f) { return f.table || f.bits == 8; }
+
+INLINE __m256i operand_of(const cl_linear_format f, __m256i codes) {
+    return has_sign(f) ? _mm256_sub_epi8(codes, _mm256_set1_epi8((char)f.zero)) : codes;
+}
+
+INLINE void dot_scale_group(const int R, const record_format w, __m256i table, const uint8_t *record, const uint8_t *x,
                             size_t x_step, const int g, __m256 (*scaled)[2]) {
-    const int first = g * f.scale_group / 4, end = first + f.scale_group / 4;
-    const bool has_sign = f.table || f.bits == 8;
-    const int run = steps_in_16_bits(has_sign ? f.zero : (1 << f.bits) - 1);
+    const int first = g * w.f.scale_group / 4, end = first + w.f.scale_group / 4;
+    const int run = steps_in_16_bits(has_sign(w.f) ? w.f.zero : (1 << w.f.bits) - 1);
     const uint8_t *scales = x + 8 * x_step;
     __m256i sum[ROWS][2], pairs[ROWS][2];
+    row_values zeros;
+    if (w.f.zero && !has_sign(w.f)) zeros = scale_group_zeros(R, w.f, scales, x_step, g);
     UNROLL for (int step = first; step < end; step++) {
-        __m256i w[2], size[2];
+        __m256i operand[2], size[2];
         UNROLL for (int h = 0; h < 2; h++) {
-            w[h] = load_codes(f, table, record + 32 * h, step);
-            if (has_sign) w[h] = _mm256_sub_epi8(w[h], _mm256_set1_epi8((char)f.zero));
-            size[h] = has_sign ? _mm256_abs_epi8(w[h]) : w[h];
+            operand[h] = load_operand(w, table, record + 32 * h, step);
+            size[h] = has_sign(w.f) ? _mm256_abs_epi8(operand[h]) : operand[h];
         }
         const int in_run = (step - first) % run;
         const bool ends = in_run == run - 1 || step == end - 1;
         UNROLL for (int r = 0; r < R; r++) {
             const __m256i xr = _mm256_set1_epi32(load_i32(x + (size_t)step * x_step + 4 * r));
             UNROLL for (int h = 0; h < 2; h++) {
-                const __m256i products = _mm256_maddubs_epi16(size[h], has_sign ? _mm256_sign_epi8(xr, w[h]) : xr);
+                const __m256i products = _mm256_maddubs_epi16(size[h], has_sign(w.f) ? _mm256_sign_epi8(xr, operand[h]) : xr);
                 pairs[r][h] = in_run ? _mm256_add_epi16(pairs[r][h], products) : products;
                 KEEP(pairs[r][h]);
                 if (!ends) continue;
                 const __m256i of_run = _mm256_madd_epi16(pairs[r][h], _mm256_set1_epi16(1));
                 sum[r][h] = step - first < run ? of_run : _mm256_add_epi32(sum[r][h], of_run);
+                KEEP(sum[r][h]);
             }
         }
     }
     UNROLL for (int r = 0; r < R; r++) {
         const __m256 scale = _mm256_set1_ps(load_f32(scales + 4 * r));
-        const int32_t zeros = has_sign ? 0 : f.zero * scale_group_sum(f, scales + 4 * r, x_step, g);
         UNROLL for (int h = 0; h < 2; h++) {
-            if (f.zero && !has_sign) sum[r][h] = _mm256_sub_epi32(sum[r][h], _mm256_set1_epi32(zeros));
+            if (w.f.zero && !has_sign(w.f)) sum[r][h] = _mm256_sub_epi32(sum[r][h], _mm256_set1_epi32(zeros.i[r]));
             scaled[r][h] = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[r][h]), scale);
         }
     }
@@ -87,7 +93,7 @@ INLINE void float_tile(const int R, const cl_linear_layout layout, const cl_line
         }
     }
     if (left) add_input(R, layout, t, panel, 0, x, acc);
-    UNROLL for (int r = 0; r < R; r++) store_outputs(y + (size_t)r * t->y_stride, acc[r][0], acc[r][1], n_outputs);
+    UNROLL for (int r = 0; r < R; r++) store_outputs(y + (size_t)r * t->y_stride, acc[r], n_outputs);
 }
 
 INLINE void multiply_float(const cl_linear_layout layout, const cl_linear_task *t) {

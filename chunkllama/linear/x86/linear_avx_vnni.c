@@ -4,25 +4,26 @@
  */
 #include "linear_avx2_tiles.h"
 
-INLINE void dot_scale_group(const int R, const cl_linear_format f, __m256i table, const uint8_t *record, const uint8_t *x,
+/* Unsigned: the weight plus 128, if the format has a zero. */
+INLINE __m256i operand_of(const cl_linear_format f, __m256i codes) {
+    return f.zero && f.zero != 128 ? _mm256_add_epi8(codes, _mm256_set1_epi8((char)(128 - f.zero))) : codes;
+}
+
+INLINE void dot_scale_group(const int R, const record_format w, __m256i table, const uint8_t *record, const uint8_t *x,
                             size_t x_step, const int g, __m256 (*scaled)[2]) {
-    const int steps = f.scale_group / 4;
+    const int steps = w.f.scale_group / 4;
     const uint8_t *scales = x + 8 * x_step;
     __m256i sum[ROWS][2];
-    UNROLL for (int r = 0; r < R; r++) {
-        const int32_t start = f.zero ? scale_group_start(f, scales + 4 * r, x_step, g) : CL_LINEAR_MAGIC;
-        sum[r][0] = sum[r][1] = _mm256_set1_epi32(start);
-    }
+    row_values start;
+    if (w.f.zero) start = scale_group_starts(R, w.f, scales, x_step, g);
+    UNROLL for (int r = 0; r < R; r++) sum[r][0] = sum[r][1] = _mm256_set1_epi32(w.f.zero ? start.i[r] : CL_LINEAR_MAGIC);
     UNROLL for (int step = g * steps; step < (g + 1) * steps; step++) {
-        __m256i codes[2]; /* the weight plus 128, if the format has a zero */
-        UNROLL for (int h = 0; h < 2; h++) {
-            codes[h] = load_codes(f, table, record + 32 * h, step);
-            if (f.zero && f.zero != 128) codes[h] = _mm256_add_epi8(codes[h], _mm256_set1_epi8((char)(128 - f.zero)));
-        }
+        __m256i operand[2];
+        UNROLL for (int h = 0; h < 2; h++) operand[h] = load_operand(w, table, record + 32 * h, step);
         UNROLL for (int r = 0; r < R; r++) {
             const __m256i xr = _mm256_set1_epi32(load_i32(x + (size_t)step * x_step + 4 * r));
             UNROLL for (int h = 0; h < 2; h++) {
-                sum[r][h] = _mm256_dpbusd_avx_epi32(sum[r][h], codes[h], xr);
+                sum[r][h] = _mm256_dpbusd_avx_epi32(sum[r][h], operand[h], xr);
                 KEEP(sum[r][h]);
             }
         }

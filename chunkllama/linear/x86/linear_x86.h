@@ -2,6 +2,8 @@
 #ifndef CHUNKLLAMA_LINEAR_X86_LINEAR_X86_H
 #define CHUNKLLAMA_LINEAR_X86_LINEAR_X86_H
 
+#include <immintrin.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +40,74 @@ INLINE int steps_in_16_bits(int largest) {
     const int steps = 32767 / (2 * 127 * largest);
     return steps > 1 ? steps : 1;
 }
+
+/* ---- Prefetching ---- */
+
+enum { PREFETCH_BYTES = 3072 /* the distance in the stream of packed weights; 2 to 4 KB perform alike */ };
+
+/*
+ * Prefetches weights while others are multiplied: a short distance ahead, or, if several row groups pass over the same panels,
+ * the next panels, in equal steps over all of these passes. Otherwise the first row group would wait for memory, and memory
+ * would be idle during the others.
+ *
+ * Weights are prefetched into the first-level cache, or (cl_linear_task.prefetch_to_l2) only into the second: an Intel CPU with
+ * AMX has few lines in flight to its first-level cache, and a high memory latency.
+ */
+typedef struct prefetcher {
+    const uint8_t *at;
+    size_t step; /* a multiple of 64 bytes; 0: PREFETCH_BYTES ahead */
+    bool prefetch_to_l2;
+} prefetcher;
+
+INLINE prefetcher prefetch_ahead(const cl_linear_task *t) { return (prefetcher){.prefetch_to_l2 = t->prefetch_to_l2}; }
+
+/* Prefetch `bytes` at `next` in n_steps steps. */
+INLINE prefetcher prefetch_spread(const cl_linear_task *t, const uint8_t *next, size_t bytes, size_t n_steps) {
+    return (prefetcher){next, (bytes / 64 + n_steps - 1) / n_steps * 64, t->prefetch_to_l2};
+}
+
+INLINE void prefetch_lines(const prefetcher *s, const uint8_t *from, size_t bytes) {
+    if (s->prefetch_to_l2) {
+        for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(from + i, _MM_HINT_T1);
+    } else {
+        for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(from + i, _MM_HINT_T0);
+    }
+}
+
+/* Called once in each step, which multiplies `bytes` at `now`. */
+INLINE void prefetch_step(prefetcher *s, const uint8_t *now, size_t bytes) {
+    if (s->step == 0) {
+        prefetch_lines(s, now + PREFETCH_BYTES, bytes);
+        return;
+    }
+    prefetch_lines(s, s->at, s->step);
+    s->at += s->step;
+}
+
+/* ---- Records ---- */
+
+enum {
+    CODES_BYTES = 512, /* codes of an unpacked record, a byte each: [8][16][4]; then f32 d[16] of each scale group, and m[16] */
+    UNPACKED_BYTES = 768 /* at most */
+};
+
+/* The form of a record: that of a layout, or, unpacked, codes of a byte with f32 scales. Constant after inlining. */
+typedef struct record_format {
+    cl_linear_format f;
+    bool unpacked;
+} record_format;
+
+INLINE record_format packed_format(cl_linear_layout layout) { return (record_format){cl_linear_formats[layout], false}; }
+
+INLINE int n_scale_groups(record_format w) { return CL_LINEAR_BLOCK / w.f.scale_group; }
+
+INLINE size_t record_bytes(record_format w) {
+    if (!w.unpacked) return cl_linear_record_bytes(w.f);
+    return CODES_BYTES + (size_t)n_scale_groups(w) * (w.f.min ? 128 : 64);
+}
+
+INLINE size_t d_at(record_format w, int g) { return w.unpacked ? CODES_BYTES + 64 * (size_t)g : cl_linear_d_at(w.f, g); }
+INLINE size_t m_at(record_format w, int g) { return w.unpacked ? d_at(w, n_scale_groups(w) + g) : cl_linear_m_at(w.f, g); }
 
 /* ---- Kernels of more than one level ---- */
 
