@@ -23,26 +23,10 @@ enum { TILE_ROWS = 6, STREAM_ROWS = 0, WEIGHT_BYTES = 2, INTEGERS = 1 };
 /* Of q 4 bytes a quad; of weights 16, weights_to_quads, which stand just where the scores they come from were. */
 enum { Q_QUAD_BYTES = 4, WEIGHT_QUAD_BYTES = 16, LOW = 4 /* low bytes stand so far behind the high ones */ };
 
-/* Convert the weights of `groups` vectors of slots to quads, in place. Returns the factor for sums over them. */
-TILE_INLINE __m128 weights_to_integers(float *scores, int groups) {
-    const unit u = unit_of(scores, groups);
-#pragma GCC unroll 8
-    for (int g = 0; g < groups; g++) vi_store(scores + g * V_LANES, weights_to_quads(scores + g * V_LANES, u.up));
-    return u.down;
-}
+TILE_INLINE void weights_to_factors(float *weights, vec up) { vi_store(weights, weights_to_quads(weights, up)); }
+static inline veci factors_of_nothing(void) { return vi_set1(0); }
 
-/* A row's first n slots, and those up to the end of the slot group of `end`, whose weights are 0. */
-static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end) {
-    enum { USUAL = 64 / V_LANES, GROUP_VECS = CA_SLOT_GROUP / V_LANES };
-    const int groups = (n + V_LANES - 1) / V_LANES, all = (end + CA_SLOT_GROUP - 1) / CA_SLOT_GROUP * GROUP_VECS;
-    __m128 scale = scale_of_nothing();
-    if (groups == USUAL) /* whole chunks of the usual size, straight on */
-        scale = weights_to_integers(scores, USUAL);
-    else if (groups > 0)
-        scale = weights_to_integers(scores, groups);
-    for (int g = groups; g < all; g++) v_store(scores + g * V_LANES, v_set1(0));
-    end_weights(scores, c, scale);
-}
+#include "int8_seal.h"
 
 static void pack_query(const float *q, ptrdiff_t row_stride, int32_t n_rows, int32_t d_k, float scale_log2, void *packed) {
     char *to = packed;

@@ -49,31 +49,15 @@ static void pack_query(const float *q, ptrdiff_t row_stride, int32_t n_rows, int
  * A vector of weights as words, where they were: for each quad 16 bytes, of which the first eight are its words. Adding 2^23
  * rounds to an integer and leaves it in the low bytes; 2^15 is subtracted by flipping its bit.
  */
-static inline void weights_to_words(float *weights, vec up) {
+static inline void weights_to_factors(float *weights, vec up) {
     const __m128i order = _mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
     const veci rounded = v_bits(v_fma(v_load(weights), up, v_set1(0x1p23f)));
     vi_store(weights, vi_xor(vi_shuffle(rounded, order), vi_set1_16(INT16_MIN)));
 }
 
-TILE_INLINE __m128 weights_to_integers(float *scores, int groups) {
-    const unit u = unit_of(scores, groups);
-#pragma GCC unroll 8
-    for (int g = 0; g < groups; g++) weights_to_words(scores + g * V_LANES, u.up);
-    return u.down;
-}
+static inline veci factors_of_nothing(void) { return vi_set1_16(INT16_MIN); }
 
-/* A row's first n slots, and those up to the end of the slot group of `end`, whose weights are 0. */
-static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end) {
-    enum { USUAL = 64 / V_LANES, GROUP_VECS = CA_SLOT_GROUP / V_LANES };
-    const int groups = (n + V_LANES - 1) / V_LANES, all = (end + CA_SLOT_GROUP - 1) / CA_SLOT_GROUP * GROUP_VECS;
-    __m128 scale = scale_of_nothing();
-    if (groups == USUAL) /* whole chunks of the usual size, straight on */
-        scale = weights_to_integers(scores, USUAL);
-    else if (groups > 0)
-        scale = weights_to_integers(scores, groups);
-    for (int g = groups; g < all; g++) vi_store(scores + g * V_LANES, vi_set1_16(INT16_MIN));
-    end_weights(scores, c, scale);
-}
+#include "int8_seal.h"
 
 /* ---- Unpacking ---- */
 
