@@ -32,9 +32,9 @@ INLINE int line_inputs(const cl_linear_layout layout) { return layout == CL_LINE
 INLINE size_t line_bytes(const cl_linear_layout layout) { return layout == CL_LINEAR_F16 ? 32 : 64; }
 
 /*
- * vpmaddubsw saturates its sums of two products at 16 bits. So the largest weight (signed weights are multiplied by magnitude,
- * and their sign goes to the activation) limits how many steps may be summed there: 8 * 2 * 15 * 127 = 30480, 4 * 2 * 32 * 127
- * = 32512, 2 * 128 * 127 = 32512. These sums are then added in 32 bits.
+ * vpmaddubsw saturates its sums of two products at 16 bits. So the largest unsigned factor (a code, or the magnitude of a
+ * weight whose sign goes to the activation) limits how many steps may be summed there: 8 * 2 * 15 * 127 = 30480, 4 * 2 * 32 *
+ * 127 = 32512, 2 * 128 * 127 = 32512. These sums are then added in 32 bits.
  */
 INLINE int steps_in_16_bits(int largest) {
     const int steps = 32767 / (2 * 127 * largest);
