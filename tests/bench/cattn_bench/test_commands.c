@@ -19,7 +19,7 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
-    {"machine", "", 7, {"figure", "one_thread", "all_threads", "unit"}},
+    {"machine", "", 8, {"figure", "one_thread", "all_threads", "unit"}},
     {"kernel", "--steps 2", 5, {"method", "level", "step_us", "gflops", "kv_gbs", "prefix", "shared", "kv_type"}},
     {"kernel",
      "--steps 2 --methods paged,paged_shared,chunk --layers 8x2x32@64,4x2x64,8x2x32@64=0,4x2x64=1",
