@@ -13,7 +13,7 @@ static const option_row options[] = {
     {"steps", OPTION_INT, &compare_given.steps, 0, COMPARE_MAX_STEPS, "steps of each; medians are reported; 0: 15", 0},
     {0}};
 
-typedef enum figure { NONE, OF_PEAK, OF_READ, FASTER, FASTER_THAN_PAGED } figure;
+typedef enum figure { NONE, OF_PEAK, OF_READ, FASTER } figure;
 
 /* Of a method, the figure that this project aims at. */
 typedef struct bar {
@@ -38,7 +38,6 @@ static const bar private_16[] = {{OF_READ, 0.90, METHOD_CHUNK, 0},
                                  {0}};
 static const bar groups_of_256[] = {{OF_PEAK, 0.78, METHOD_CHUNK, 0}, INT8_GAINS, {0}};
 static const bar groups_of_64[] = {{OF_PEAK, 0.72, METHOD_CHUNK, 0}, INT8_GAINS, {0}};
-static const bar little_shared[] = {{FASTER_THAN_PAGED, 0.99, METHOD_CHUNK, 0}, {0}};
 
 /* Sequences with the first `shared` tokens in common, and `own` more each. */
 typedef struct work {
@@ -49,13 +48,9 @@ typedef struct work {
 } work;
 
 static const work works[] = {
-    {32, 4096, 0, 32, 32, 128, shared_32},     {96, 4096, 0, 32, 32, 128, shared_96},
-    {16, 0, 4096, 32, 32, 128, private_16},    {28, 1500, 700, 16, 2, 256, groups_of_256},
-    {48, 1024, 776, 14, 2, 64, groups_of_64},  {2, 16, 1024, 32, 8, 128, little_shared},
-    {2, 64, 1024, 32, 8, 128, little_shared},  {2, 256, 1024, 32, 8, 128, little_shared},
-    {8, 16, 1024, 32, 8, 128, little_shared},  {8, 64, 1024, 32, 8, 128, little_shared},
-    {8, 256, 1024, 32, 8, 128, little_shared}, {32, 16, 1024, 32, 8, 128, little_shared},
-    {32, 64, 1024, 32, 8, 128, little_shared}, {32, 256, 1024, 32, 8, 128, little_shared},
+    {32, 4096, 0, 32, 32, 128, shared_32},    {96, 4096, 0, 32, 32, 128, shared_96},
+    {16, 0, 4096, 32, 32, 128, private_16},   {28, 1500, 700, 16, 2, 256, groups_of_256},
+    {48, 1024, 776, 14, 2, 64, groups_of_64},
 };
 enum { N_WORKS = sizeof works / sizeof *works };
 
@@ -70,24 +65,16 @@ static int place_of(const comparison *c, method_id id) {
 
 static double value_of(const comparison *c, const bar *bar) {
     const int i = place_of(c, bar->method);
-    switch (bar->figure) {
-    case OF_PEAK: return compare_peak_fraction(c, i);
-    case OF_READ: return compare_read_fraction(c, i);
-    case FASTER: return compare_speedup(c, i, place_of(c, bar->other));
-    default: break;
-    }
-    const double a = compare_speedup(c, i, place_of(c, METHOD_PAGED));
-    const double b = compare_speedup(c, i, place_of(c, METHOD_PAGED_SHARED));
-    return a < b ? a : b;
+    if (bar->figure == OF_PEAK) return compare_peak_fraction(c, i);
+    if (bar->figure == OF_READ) return compare_read_fraction(c, i);
+    return compare_speedup(c, i, place_of(c, bar->other));
 }
 
 static void write_figure(const bar *bar, char *text, size_t size) {
-    switch (bar->figure) {
-    case OF_PEAK: snprintf(text, size, "part of the peak"); break;
-    case OF_READ: snprintf(text, size, "part of the read bandwidth"); break;
-    case FASTER: snprintf(text, size, "times faster than %s", method_name(bar->other)); break;
-    default: snprintf(text, size, "times faster than the better paged method"); break;
-    }
+    if (bar->figure == FASTER)
+        snprintf(text, size, "times faster than %s", method_name(bar->other));
+    else
+        snprintf(text, size, "part of the %s", bar->figure == OF_PEAK ? "peak" : "read bandwidth");
 }
 
 static void add_rows(bench *b, const work *w, const comparison *c, const char *level) {
@@ -116,9 +103,6 @@ static void choose_methods(const bar *bars) {
     for (const bar *bar = bars; bar->figure; bar++) {
         add_method(bar->method);
         if (bar->figure == FASTER) add_method(bar->other);
-        if (bar->figure != FASTER_THAN_PAGED) continue;
-        add_method(METHOD_PAGED);
-        add_method(METHOD_PAGED_SHARED);
     }
 }
 

@@ -21,7 +21,7 @@
 static const double precision = 0.01, least_round_seconds = 2e-3;
 
 static const bench_column columns[] = {{"level", "level", -8},
-                                       {"work", "work", -44},
+                                       {"work", "work", -47},
                                        {"shared_ms", "shared ms", 3},
                                        {"private_ms", "private ms", 3},
                                        {"ratio", "shared / private", 4},
@@ -42,7 +42,9 @@ static const bench_plot dots = {.kind = "dots",
 
 static int64_t seconds = 15;
 static const char *model_path;
+static const char *level;
 static const option_row options[] = {
+    {"level", OPTION_TEXT, &level, 0, 0, "highest kernel level of the kernel rows; without it, the best of this CPU", 0},
     {"model", OPTION_TEXT, &model_path, 0, 0, "GGUF file for the model level; without it, the kernel level alone", 0},
     {"seconds", OPTION_INT, &seconds, 1, 3600, "most seconds for the rounds of a row", 0},
     {0}};
@@ -85,6 +87,7 @@ static const int64_t contexts[] = {16, 1024, 4096};
 
 /* Both methods, and the number of steps of each in a round. */
 typedef struct kernel_pair {
+    method_id other; /* which the method chunk is compared with */
     method *methods[2];
     int32_t next_layer[2];
     int n_steps;
@@ -110,10 +113,9 @@ static void destroy_methods(kernel_pair *k) {
 
 /* `first` is created first. */
 static bool create_methods(kernel_pair *k, const shape *s, ca_pool *pool, int first) {
-    static const method_id ids[] = {[SHARED] = METHOD_CHUNK, [PRIVATE] = METHOD_PAGED};
     for (int i = 0; i < 2; i++) {
         const int way = i ? !first : first;
-        k->methods[way] = method_create(ids[way], s, pool);
+        k->methods[way] = method_create(way == SHARED ? METHOD_CHUNK : k->other, s, pool);
         k->next_layer[way] = 0;
     }
     return k->methods[SHARED] && k->methods[PRIVATE];
@@ -134,7 +136,7 @@ static bool run_kernel(const shape *s, kernel_pair *k, const char *work) {
     const int n = the->quick ? 1 : N_CREATIONS;
     bool ok = true;
     for (int i = 0; ok && i < n; i++) {
-        *k = (kernel_pair){.n_steps = k->n_steps, .q = k->q, .out = k->out};
+        *k = (kernel_pair){.other = k->other, .n_steps = k->n_steps, .q = k->q, .out = k->out};
         ok = create_methods(k, s, the->pool, i % 2);
         if (ok && i == 0) choose_n_steps(k);
         const paired_goal goal = goal_of(), part = paired_goal_of_part(&goal, &pairs, i, n);
@@ -152,21 +154,13 @@ static size_t cold_bytes_of(const shape *s, bool quick) {
     return quick ? 1 : (size_t)(cache < most ? cache : most);
 }
 
-static bool run_kernel_shape(int h, int32_t batch, int64_t context) {
-    shape s = {
-        .heads = head_shapes[h].heads,
-        .kv_heads = head_shapes[h].kv_heads,
-        .head_dim = head_shapes[h].head_dim,
-        .chunk = 64,
-        .batch = batch,
-        .prefix = context - 1,
-        .kv_type = CATTN_BF16,
-    };
+static bool run_kernel_shape(shape s, method_id other, const char *work) {
+    s.chunk = 64;
+    s.kv_type = CATTN_BF16;
+    s.level = level;
     s.cold_bytes = cold_bytes_of(&s, the->quick);
-    kernel_pair k = {.q = method_queries(&s)};
-    k.out = malloc((size_t)(batch * s.heads * s.head_dim) * sizeof(float));
-    char work[64];
-    snprintf(work, sizeof work, "%d x %d tokens, heads %d/%d of %d", batch, (int)context, s.heads, s.kv_heads, s.head_dim);
+    kernel_pair k = {.other = other, .q = method_queries(&s)};
+    k.out = malloc((size_t)(s.batch * s.heads * s.head_dim) * sizeof(float));
     bool ok = (k.q && k.out) || report("no memory for queries");
     ok = ok && run_kernel(&s, &k, work);
     free(k.q);
@@ -174,11 +168,44 @@ static bool run_kernel_shape(int h, int32_t batch, int64_t context) {
     return ok;
 }
 
+static bool run_private(int h, int32_t batch, int64_t context) {
+    const shape s = {.heads = head_shapes[h].heads,
+                     .kv_heads = head_shapes[h].kv_heads,
+                     .head_dim = head_shapes[h].head_dim,
+                     .batch = batch,
+                     .prefix = context - 1};
+    char work[64];
+    snprintf(work, sizeof work, "%d x %d tokens, heads %d/%d of %d", batch, (int)context, s.heads, s.kv_heads, s.head_dim);
+    return run_kernel_shape(s, METHOD_PAGED, work);
+}
+
+/* So little in common that sharing saves next to nothing. */
+static bool run_little_shared(int32_t batch, int64_t shared) {
+    const shape s = {.heads = 32,
+                     .kv_heads = 8,
+                     .head_dim = 128,
+                     .batch = batch,
+                     .shared = the->quick ? shared / 16 : shared,
+                     .prefix = the->quick ? 32 : shared + 1023};
+    for (int i = 0; i < 2; i++) {
+        const method_id other = i ? METHOD_PAGED_SHARED : METHOD_PAGED;
+        char work[64];
+        snprintf(work, sizeof work, "%d x (%d shared + 1024), 32/8, over %s", batch, (int)shared, method_name(other));
+        if (!run_kernel_shape(s, other, work)) return false;
+    }
+    return true;
+}
+
 static bool run_kernels(void) {
+    static const int32_t some[] = {2, 8, 32};
+    static const int64_t few[] = {16, 64, 256};
     for (int h = 0; h < N_OF(head_shapes); h++)
         for (int b = 0; b < N_OF(batches); b++)
             for (int c = 0; c < N_OF(contexts); c++)
-                if (!run_kernel_shape(h, batches[b], the->quick ? 16 : contexts[c])) return false;
+                if (!run_private(h, batches[b], the->quick ? 16 : contexts[c])) return false;
+    for (int b = 0; b < N_OF(some); b++)
+        for (int c = 0; c < N_OF(few); c++)
+            if (!run_little_shared(some[b], few[c])) return false;
     return true;
 }
 
@@ -367,13 +394,14 @@ const bench_command command_never_worse = {
     .name = "never_worse",
     .about = "what sharing costs where nothing is shared, with confidence intervals",
     .options = {options},
-    .title = "Time with sharing on over time with sharing off, for sequences that have nothing in common",
+    .title = "Time with sharing on over time with sharing off, for sequences that have nothing in common, or next to nothing",
     .columns = columns,
     .note =
         "Each round times both modes in random order, one directly after the other; ratio: the median of the rounds' ratios; "
         "95 %: the interval of the sign test. Rounds are added until both ends of the interval are within 0.01 of the ratio, "
         "or the time for the row is over. Flags: worse, the interval lies above 1.01; interval too wide, an end is more than "
-        "0.01 from the ratio; too few rounds, fewer than six. kernel: attention of one layer; model: a step through "
+        "0.01 from the ratio; too few rounds, fewer than six. kernel: attention of one layer, over that of pages, or of pages "
+        "whose sequences are grouped where they share; model: a step through "
         "all layers, with joining or appending, planning and writing.\n",
     .plot = &dots,
     .measure = measure,
