@@ -1,7 +1,7 @@
 /*
- * Work item lines against the plan: each row passes over each chunk that it sees exactly once, in ascending order; thread
- * blocks have about the same cost; a copy that only the reported changes keep up to date is the image; and failures of each
- * allocation. tests/chunkattn/cuda/device/ runs the work items.
+ * Work item lines against the plan: each row passes over each chunk that it sees exactly once, in ascending order, and its
+ * states are merged in that order; thread blocks have about the same cost; a copy that only the reported changes keep up to
+ * date is the image; and failures of each allocation. tests/chunkattn/cuda/device/ runs the work items.
  */
 #include "tests/support/testing.h"
 
@@ -42,7 +42,7 @@ typedef struct player {
 } player;
 
 /* How often each case occurred; the test fails if one is too rare. */
-static int n_kept, n_carried, n_merged, n_moved;
+static int n_kept, n_kept_beside, n_carried, n_merged, n_merged_many, n_moved;
 
 static size_t array_bytes(const ca_device_plan *dp, int array) {
     const size_t items = sizeof(ca_work_item), pages = sizeof(ca_work_item_pages);
@@ -60,7 +60,17 @@ typedef struct seen {
     int n_states, n_outputs;
 } seen;
 
-static void follow_work(const ca_work_item *work, seen *rows) {
+/* What a state holds: the sums of a row up to a segment, or of that segment alone. */
+typedef struct held {
+    int32_t row, segment;
+    bool folded; /* onto those of earlier segments, from the row's first one on */
+} held;
+
+static bool is_merged(const ca_work_item *work) {
+    return work->carry_out < 0 && !(work->flags & (CA_WORK_ITEM_OUTPUT | CA_WORK_ITEM_KEEP));
+}
+
+static void follow_work(const ca_work_item *work, seen *rows, held *states) {
     for (int t = 0; t < work->n_tokens; t++) {
         seen *row = &rows[work->row + t];
         for (int i = 0; i < work->n_chunks; i++) {
@@ -70,8 +80,25 @@ static void follow_work(const ca_work_item *work, seen *rows) {
             row->id[at] = work->chunk[i];
         }
         row->n_outputs += (work->flags & CA_WORK_ITEM_OUTPUT) != 0;
-        row->n_states += work->carry_out < 0 && !(work->flags & (CA_WORK_ITEM_OUTPUT | CA_WORK_ITEM_KEEP));
+        if (!is_merged(work)) continue;
+        row->n_states++;
+        states[work->state + t] = (held){work->row + t, work->segment, work->fold >= 0};
     }
+}
+
+/* Sums are added from left to right, so segments ascend, and only a row's first state may hold several. */
+static void check_merge(const player *p, const held *states, int32_t row) {
+    const int32_t *begin = p->copy + p->dp.at[CA_IMAGE_MERGE_BEGIN] + row, *merge = p->copy + p->dp.at[CA_IMAGE_MERGE];
+    for (int32_t k = begin[0]; k < begin[1]; k++) {
+        assert_in_range(merge[k], 0, p->dp.n_states - 1);
+        const held *of = &states[merge[k]];
+        assert_int_equal(of->row, row);
+        if (k == begin[0]) continue;
+        assert_true(of->segment > states[merge[k - 1]].segment);
+        assert_false(of->folded);
+    }
+    n_merged += begin[1] - begin[0] > 1;
+    n_merged_many += begin[1] - begin[0] > 2;
 }
 
 /* The chunks that a row must see, from the tree; those that it may pass over without seeing them are left out. */
@@ -117,15 +144,35 @@ static void check_balance(const player *p, int list) {
     assert_true(most_block <= total / n_blocks + most_unit + 1);
 }
 
+/* Thread blocks run at the same time, so what a work item keeps for the next one is in states that no other block has. */
+static void check_kept(const player *p, int list) {
+    const int n_blocks = ca_list_decodes(list) ? DECODE_BLOCKS : PREFILL_BLOCKS;
+    const int32_t *parts = p->copy + p->dp.at[CA_IMAGE_PARTS + list];
+    const size_t n_merged_states = p->dp.n[CA_IMAGE_MERGE], n_states = (size_t)p->dp.n_states;
+    int *owner = calloc(N_HEADS * n_states + 1, sizeof *owner); /* a block's number plus 1; 0: none */
+    for (int b = 0; b < n_blocks; b++)
+        for (const ca_work_item *j = items_of(p, list) + parts[b]; j < items_of(p, list) + parts[b + 1]; j++)
+            for (int t = 0; j->flags & CA_WORK_ITEM_KEEP && t < j->n_tokens; t++) {
+                const size_t state = (size_t)(j->state + t);
+                assert_in_range(state, n_merged_states, n_states - 1);
+                int *of = &owner[(size_t)j->head * n_states + state];
+                assert_true(*of == 0 || *of == b + 1);
+                n_kept_beside += state >= n_merged_states + 2 * (size_t)p->dp.config.prefill_tokens;
+                *of = b + 1;
+            }
+    free(owner);
+}
+
 static void check_items(const player *p) {
     const size_t n_rows = p->dp.n[CA_IMAGE_POSITION];
     seen *rows = malloc((n_rows + 1) * sizeof *rows);
+    held *states = malloc(((size_t)p->dp.n_states + 1) * sizeof *states);
     for (int head = 0; head < N_HEADS; head++) {
         memset(rows, 0xff, n_rows * sizeof *rows);
         for (size_t r = 0; r < n_rows; r++) rows[r].n_states = rows[r].n_outputs = 0;
         for (int l = 0; l < CA_N_LISTS; l++)
             for (size_t j = 0; j < p->dp.n[CA_IMAGE_ITEMS + l]; j++)
-                if (items_of(p, l)[j].head == head) follow_work(&items_of(p, l)[j], rows);
+                if (items_of(p, l)[j].head == head) follow_work(&items_of(p, l)[j], rows, states);
         size_t row = 0;
         for (size_t i = 0; i < p->plan.sections.n; i++)
             for (int32_t r = 0; r < p->plan.sections.at[i]->n_rows; r++, row++) {
@@ -133,14 +180,16 @@ static void check_items(const player *p) {
                 assert_int_equal(p->copy[p->dp.at[CA_IMAGE_POSITION] + row], p->plan.sections.at[i]->position.at[r]);
                 assert_int_equal(begin[1] - begin[0], rows[row].n_states);
                 assert_int_equal(rows[row].n_outputs, rows[row].n_states == 0);
-                for (int k = begin[0]; k < begin[1]; k++)
-                    assert_in_range(p->copy[p->dp.at[CA_IMAGE_MERGE] + (size_t)k], 0, p->dp.n_states - 1);
-                n_merged += rows[row].n_states > 1;
+                check_merge(p, states, (int32_t)row);
                 check_row(p, p->plan.sections.at[i], r, &rows[row]);
             }
     }
+    free(states);
     free(rows);
-    for (int l = 0; l < CA_N_LISTS; l++) check_balance(p, l);
+    for (int l = 0; l < CA_N_LISTS; l++) {
+        check_balance(p, l);
+        check_kept(p, l);
+    }
 }
 
 /* Apply the changes to the copy, which must then be the image. */
@@ -246,7 +295,8 @@ static void play(uint64_t seed, int64_t longest, int n_steps) {
 static void items_are_the_plan(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 60; seed++) play(seed, seed % 3 ? 300 : 2500, 30);
-    assert_true(n_kept > 100 && n_carried > 100 && n_merged > 100 && n_moved > 100);
+    assert_true(n_kept > 100 && n_kept_beside > 100 && n_carried > 100 && n_merged > 100 && n_merged_many > 100 &&
+                n_moved > 100);
 }
 
 /* Two images are equal except in the array that the caller fills. */
