@@ -33,8 +33,9 @@ struct machine {
     std::set<const void *> own; /* device memory that the library has allocated */
     std::set<int> prepared;
     int errors = 0, n_live = 0, fail_at = -1, fail_copy_at = -1, current = 0, n_processors = 2;
-    bool by_wgmma = false, capturing = false;
+    bool by_wgmma = false, capturing = false, entered = false;
     std::vector<noted_launch> noted;
+    std::map<uint64_t, std::vector<noted_launch>> graphs;
     emu_totals totals = {};
 };
 
@@ -263,12 +264,17 @@ void emu_begin_capture(void) {
     m().noted.clear();
     m().capturing = true;
 }
-int emu_end_capture(void) {
+int emu_end_capture(uint64_t graph) {
     m().capturing = false;
+    m().graphs[graph] = m().noted;
     return (int)m().noted.size();
 }
-void emu_replay(ca_cuda_stream stream) {
-    for (const noted_launch &l : m().noted) queue_work(stream, [l] { run_kernel(l); });
+bool emu_replay(uint64_t graph, ca_cuda_stream stream) {
+    const auto found = m().graphs.find(graph);
+    if (found == m().graphs.end()) return false;
+    for (const noted_launch &l : found->second) queue_work(stream, [l] { run_kernel(l); });
+    return true;
 }
+void emu_drop_graphs(void) { m().graphs.clear(); }
 
 } // extern "C"

@@ -56,11 +56,14 @@ int emu_n_live(void);
 /* Launches are noted and not run, until emu_end_capture. Any other call on a stream meanwhile is an error. */
 void emu_begin_capture(void);
 
-/* The number of launches noted. */
-int emu_end_capture(void);
+/* The launches noted are the graph of that number from now on; returns how many they are. */
+int emu_end_capture(uint64_t graph);
 
-/* Queue the noted launches. */
-void emu_replay(ca_cuda_stream stream);
+/* Queue the launches of a graph; false if there is none of that number. */
+bool emu_replay(uint64_t graph, ca_cuda_stream stream);
+
+/* Numbers of graphs are those of one cache. */
+void emu_drop_graphs(void);
 
 /* ---- What ran ---- */
 

@@ -6,12 +6,14 @@
  */
 #include "state.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 
 namespace emu {
 namespace {
 
-enum { GAP = 4096 };
+enum : size_t { GAP = 4096, LARGE = (size_t)1 << 32 };
 
 u64 stamp() { return (u64)(self->block + 1) << 42 | (u64)self->thread << 32 | self->clock; }
 int stamp_block(u64 s) { return (int)(s >> 42) - 1; }
@@ -131,22 +133,42 @@ u32 atomic_add(u32 *p, u32 v, bool acq_rel, place at) {
     return old;
 }
 
-device::device() : own(std::make_unique<memory>()) {}
-device::~device() {
-    for (auto &a : own->by_address) ::free(a.second.base);
-}
-
-void *device::alloc(size_t bytes, const std::string &name) {
+/* Memory filled with NaN. A large piece is all zeros instead, and only what is used of it takes memory of the machine. */
+static unsigned char *allocate(size_t bytes) {
+    if (bytes >= LARGE) {
+        void *p = mmap(nullptr, bytes + GAP, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED) abort();
+        return static_cast<unsigned char *>(p);
+    }
     unsigned char *p = static_cast<unsigned char *>(aligned_alloc(4096, (bytes + 4095) / 4096 * 4096 + GAP));
     if (!p) abort();
     memset(p, 0xff, bytes);
+    return p;
+}
+
+static void release(const allocation &a) {
+    if (a.bytes >= LARGE)
+        munmap(a.base, a.bytes + GAP);
+    else
+        ::free(a.base);
+}
+
+device::device() : own(std::make_unique<memory>()) {}
+device::~device() {
+    for (auto &a : own->by_address) release(a.second);
+}
+
+void *device::alloc(size_t bytes, const std::string &name) {
+    unsigned char *p = allocate(bytes);
     own->by_address[p] = {p, bytes, name, own->next_id++};
     return p;
 }
 
 void device::free(void *p) {
-    own->by_address.erase(static_cast<unsigned char *>(p));
-    ::free(p);
+    const auto found = own->by_address.find(static_cast<unsigned char *>(p));
+    if (found == own->by_address.end()) return;
+    release(found->second);
+    own->by_address.erase(found);
 }
 
 bool device::owns(const void *p, size_t bytes) const { return find(*own, static_cast<const unsigned char *>(p), bytes); }

@@ -335,48 +335,97 @@ static cattn_cache *start_decoding(tensors *t, cattn_entry *entries) {
     return cache;
 }
 
-static void a_captured_step_is_replayed(void **state) {
-    (void)state;
-    enum { STEPS = 30 };
-    static float want[STEPS][4 * HEADS * DIM];
-    cattn_entry entries[4];
+/* Capture all layers of the open step as its graph, and queue it. */
+static void capture(cattn_cache *cache, tensors *t, uint64_t graph) {
+    emu_begin_capture();
+    run_layers(cache, t);
+    assert_true(emu_end_capture(graph) >= 2 * LAYERS && emu_replay(graph, NULL));
+}
+
+/* Sequences that join, decode and leave at random, behind parts of one prompt. */
+typedef struct traffic_kind {
+    int n_steps;
+    int most, prompt;          /* sequences at once, tokens of the prompt */
+    int one_joins, one_leaves; /* in so many steps */
+} traffic_kind;
+
+enum { TRAFFIC_STEPS = 30, TRAFFIC_SEQS = 20, TRAFFIC_ROWS = 25 };
+
+typedef struct traffic {
+    traffic_kind is;
+    rng r;
+    cattn_cache *cache;
+    cattn_entry entries[TRAFFIC_SEQS];
+    int n, n_joined;
+    int n_tokens; /* appended so far */
+} traffic;
+
+static void add_sequence(traffic *w) {
+    const int n_shared = (int)rng_range(&w->r, 0, rng_chance(&w->r, 4) ? w->is.prompt : w->is.prompt / 4);
+    const int n_own = (int)rng_range(&w->r, 1, TRAFFIC_ROWS);
+    w->entries[w->n++] = (cattn_entry){.seq = join(w->cache, n_shared, n_own, ++w->n_joined), .max_rows = TRAFFIC_ROWS};
+}
+
+static void change_sequences(traffic *w) {
+    for (int i = 0; i < w->n; i++) append(w->cache, w->entries[i].seq, 7000 + ++w->n_tokens);
+    if (w->n > 1 && rng_chance(&w->r, w->is.one_leaves)) {
+        cattn_entry *leaves = &w->entries[rng_range(&w->r, 1, w->n - 1)];
+        assert_int_equal(cattn_seq_leave(w->cache, &leaves->seq, NULL), CATTN_OK);
+        *leaves = w->entries[--w->n];
+    }
+    if (w->n < w->is.most && rng_chance(&w->r, w->is.one_joins)) add_sequence(w);
+}
+
+/* The prompt is written in pieces, so that the device's memory grows with the traffic. */
+static void start_traffic(traffic *w, const traffic_kind *is, tensors *t) {
+    const cattn_config config = config_of(24);
+    *w = (traffic){.is = *is, .r = {3}, .cache = create(&config), .n = 1};
+    w->entries[0] = (cattn_entry){.seq = join(w->cache, is->prompt, 1, 0), .max_rows = TRAFFIC_ROWS};
+    for (int i = 0; i <= is->prompt / TRAFFIC_ROWS; i++) write_prompt(w->cache, t, w->entries);
+}
+
+/* Whatever else happens between two steps of the same number, the launches of one are right for the other. */
+static void replay_traffic(const traffic_kind *is, int *n_replayed, int *n_captured) {
+    float *want[TRAFFIC_STEPS];
     tensors t = new_tensors();
     for (int replays = 0; replays < 2; replays++) {
-        emu_set_streams(replays ? EMU_DEFERRED : EMU_IMMEDIATE, 7);
-        cattn_cache *cache = start_decoding(&t, entries);
-        uint64_t captured = 0;
-        int n_replayed = 0, n_launches = 0;
-        for (int s = 0; s < STEPS; s++) {
+        traffic w;
+        emu_set_streams(replays ? EMU_DEFERRED : EMU_IMMEDIATE, 5);
+        emu_drop_graphs();
+        start_traffic(&w, is, &t);
+        for (int s = 0; s < is->n_steps; s++) {
             cattn_error error = {0};
             uint64_t graph;
-            for (int i = 0; i < 4; i++) append(cache, entries[i].seq, 7000 + 10 * s + i);
-            check(cattn_cuda_step_begin(cache, entries, 4, 0, NULL, &graph, &error), &error);
-            fill_tensors(cache, &t, entries, 4);
-            if (!replays) {
-                run_layers(cache, &t);
-            } else {
-                if (graph != captured) {
-                    emu_begin_capture();
-                    run_layers(cache, &t);
-                    n_launches = emu_end_capture();
-                    captured = graph;
-                } else {
-                    n_replayed++;
-                }
-                emu_replay(NULL);
-            }
-            assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
+            change_sequences(&w);
+            check(cattn_cuda_step_begin(w.cache, w.entries, w.n, 0, NULL, &graph, &error), &error);
+            fill_tensors(w.cache, &t, w.entries, w.n);
+            const bool known = replays && emu_replay(graph, NULL);
+            if (!replays) run_layers(w.cache, &t);
+            if (replays && !known) capture(w.cache, &t, graph);
+            *n_replayed += known;
+            *n_captured += replays && !known;
+            assert_int_equal(cattn_step_end(w.cache, NULL), CATTN_OK);
             emu_finish();
-            if (!replays)
-                memcpy(want[s], t.out, sizeof want[s]);
-            else
-                assert_memory_equal(want[s], t.out, sizeof want[s]);
+            size_t bytes = 0;
+            for (int i = 0; i < w.n; i++) bytes += (size_t)w.entries[i].n_rows * HEADS * DIM * sizeof(float);
+            if (!replays) memcpy(want[s] = malloc(bytes), t.out, bytes);
+            if (!replays) continue;
+            assert_memory_equal(want[s], t.out, bytes);
+            free(want[s]);
         }
-        if (replays) assert_true(n_replayed >= STEPS - 4 && n_launches >= 2 * LAYERS);
-        cattn_cache_destroy(&cache);
+        cattn_cache_destroy(&w.cache);
     }
     free_tensors(&t);
     emu_set_streams(EMU_IMMEDIATE, 1);
+}
+
+static void steps_of_one_number_have_one_graph(void **state) {
+    (void)state;
+    /* The second kind grows without states, whose memory would move at the same time as the arrays of a plan within theirs. */
+    static const traffic_kind kinds[] = {{30, 5, 1100, 4, 8}, {24, TRAFFIC_SEQS, 10, 1, 1000}};
+    int n_replayed = 0, n_captured = 0;
+    for (int i = 0; i < 2; i++) replay_traffic(&kinds[i], &n_replayed, &n_captured);
+    assert_true(n_replayed > 20 && n_captured > 8);
 }
 
 /* A prefill step between decode steps has another number and leaves that of the decode steps alone. */
@@ -456,6 +505,86 @@ static void shared_chunks_are_read_once(void **state) {
     }
 }
 
+/* ---- Sums of several segments ---- */
+
+/* Prefill folds segments one onto the other, in several thread blocks at once; decode steps merge them from a list. */
+static void segments_are_summed_in_one_order(void **state) {
+    (void)state;
+    enum { BEFORE = 1030, ROWS = 130, EVERY = 26, ROW = HEADS * DIM };
+    static float want[ROWS * ROW];
+    const cattn_config config = config_of(24);
+    tensors t = new_tensors();
+    for (uint64_t processors = 1; processors <= 3; processors++) {
+        emu_set_streams(EMU_IMMEDIATE, processors + 2); /* which sets their number */
+        for (int decodes = 0; decodes < 2; decodes++) {
+            cattn_cache *cache = create(&config);
+            cattn_entry entry = {.seq = join(cache, BEFORE + ROWS, 0, 0), .max_rows = BEFORE};
+            write_prompt(cache, &t, &entry);
+            entry.max_rows = ROWS;
+            if (!decodes) {
+                step(cache, &t, &entry, 1);
+                memcpy(want, t.out, sizeof want);
+            }
+            for (int row = EVERY - 1; decodes && row < ROWS; row += EVERY) {
+                entry.max_rows = EVERY - 1;
+                write_prompt(cache, &t, &entry);
+                entry.max_rows = 1;
+                step(cache, &t, &entry, 1);
+                assert_memory_equal(want + row * ROW, t.out, ROW * sizeof *want);
+            }
+            cattn_cache_destroy(&cache);
+        }
+    }
+    free_tensors(&t);
+    emu_set_streams(EMU_IMMEDIATE, 1);
+}
+
+/* ---- Large devices ---- */
+
+/* Prefill three sequences together that part within a chunk, decode them, and return the outputs in a layer. */
+static void run_in_layer(cattn_cache *cache, int layer, tensors *t, float *out) {
+    cattn_entry entries[3];
+    size_t n_out = 0;
+    for (int i = 0; i < 3; i++) entries[i] = (cattn_entry){.seq = join(cache, 70, 80, i), .max_rows = 200};
+    for (int s = 0; s < 3; s++) {
+        cattn_error error = {0};
+        check(cattn_cuda_step_begin(cache, entries, 3, 0, NULL, NULL, &error), &error);
+        fill_tensors(cache, t, entries, 3);
+        run_layer(cache, layer, t);
+        assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
+        const size_t n = (size_t)(entries[0].n_rows + entries[1].n_rows + entries[2].n_rows) * HEADS * DIM;
+        memcpy(out + n_out, t->out, n * sizeof *out);
+        n_out += n;
+        for (int i = 0; i < 3; i++) append(cache, entries[i].seq, 7000 + i);
+    }
+    cattn_cache_destroy(&cache);
+}
+
+/* Chunks behind the first 4 GB: no offset into K and V has 32 bits. */
+static void compare_far_apart(cattn_type type, bool by_wgmma) {
+    enum { FAR_LAYERS = 4096, FILLED = 1152, N_OUT = (70 + 3 * (80 + 2)) * HEADS * DIM };
+    static float near[N_OUT], far[N_OUT];
+    emu_set_wgmma(by_wgmma);
+    cattn_config config = config_of(8);
+    config.kv_type = type;
+    tensors t = new_tensors();
+    const uint64_t chunk = chunk_bytes(&config) / LAYERS * FAR_LAYERS;
+    run_in_layer(create(&config), LAYERS - 1, &t, near);
+    config.n_layers = FAR_LAYERS;
+    config.budget_bytes = UINT64_C(12) << 30;
+    cattn_cache *cache = create(&config);
+    for (uint64_t n = 0; n * FILLED / 64 * chunk <= UINT32_MAX; n++) join(cache, 0, FILLED, 100 + (int)n); /* never computed */
+    run_in_layer(cache, FAR_LAYERS - 1, &t, far);
+    assert_memory_equal(near, far, sizeof near);
+    free_tensors(&t);
+}
+
+static void chunks_may_lie_far_apart(void **state) {
+    (void)state;
+    compare_far_apart(CATTN_E4M3, false);
+    for (int by_wgmma = 1; by_wgmma >= 0; by_wgmma--) compare_far_apart(CATTN_BF16, by_wgmma);
+}
+
 /* ---- Sink logits ---- */
 
 /* Layers have the same input, and only the last one has sink logits. */
@@ -523,10 +652,12 @@ int main(void) {
         EMU_TEST(the_budget_is_of_device_memory),
         EMU_TEST(a_step_whose_workspace_is_too_large_is_refused),
         EMU_TEST(a_failed_copy_ends_all_steps),
-        EMU_TEST(a_captured_step_is_replayed),
+        EMU_TEST(steps_of_one_number_have_one_graph),
         EMU_TEST(prefill_leaves_the_graphs_of_decode_steps_valid),
         EMU_TEST(a_step_without_structural_change_copies_positions),
         EMU_TEST(shared_chunks_are_read_once),
+        EMU_TEST(segments_are_summed_in_one_order),
+        EMU_TEST(chunks_may_lie_far_apart),
         EMU_TEST(each_layer_has_its_sink_logits),
         EMU_TEST(forks_are_copied_in_order),
     };
