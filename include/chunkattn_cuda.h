@@ -35,15 +35,17 @@
  *
  * Streams: a call of this header queues its work on its stream and returns without waiting. The calls of one cache must be
  * ordered on the device as they are on the host: pass one stream, or order the streams by events. Device memory that a call
- * borrows must stay until the queued work has run. A call of chunkattn.h waits for the device only where it must: create,
- * destroy, and calls that copy K and V of more than 64 chunks between two steps (cattn_seq_fork with CATTN_PRIVATE) or drop
- * retained tokens while copies are pending. A begin may wait inside the CUDA runtime if it must allocate workspace.
+ * borrows must stay until the queued work has run, and so must the cache: before cattn_cache_destroy or cattn_pages_destroy,
+ * wait for the streams, also for graphs that were replayed. No call waits for the device, but create and begin may wait inside
+ * the CUDA runtime where they allocate memory. K and V that calls of chunkattn.h copy (cattn_seq_fork with CATTN_PRIVATE, for
+ * example) are copied when the next step begins. If more copies wait than the cache has chunks, and 512, such a call fails with
+ * CATTN_ERR_STATE: run a step first.
  *
- * Graphs: cattn_cuda_step_write and cattn_cuda_step_attend can be captured and replayed: they read everything that changes
- * from step to step from device memory, which cattn_cuda_step_begin updates; begin itself must not be captured. It reports a
- * number for the work that the two calls will queue. A graph that was captured in one step may be replayed in each later step
- * with the same number and the same views. Decode steps of a steady batch have the same number; a step that prefills has
- * another one.
+ * Graphs: any call may be made while another thread captures. cattn_cuda_step_write and cattn_cuda_step_attend can be captured
+ * and replayed: they read everything that changes from step to step from device memory, which cattn_cuda_step_begin updates;
+ * begin itself must not be captured. It reports a number for the work that the two calls will queue. A graph that was captured
+ * in one step may be replayed in each later step with the same number and the same views. Decode steps of a steady batch have
+ * the same number; a step that prefills has another one.
  *
  * Errors of the CUDA runtime other than missing memory are CATTN_ERR_STATE, with its text; only destroy is useful then.
  *

@@ -39,11 +39,6 @@ static cattn_status create_cache(cattn_cache *c, const cattn_config *config, cat
 
 static uint64_t other_bytes(const cattn_cache *c) { return c->compute.device->bytes; }
 
-static void execute(void *ctx, const ca_kv_command *commands, size_t n) {
-    const cattn_cache *c = ctx;
-    ca_device_execute(c->compute.device, commands, n);
-}
-
 /* The host's memory counts against no budget, and chunks never take the device memory that is for steps, so none exceeds it. */
 static cattn_status reserve(cattn_cache *c, size_t bytes_before, size_t n_after, bool may_exceed, cattn_error *error) {
     (void)bytes_before, (void)may_exceed;
@@ -61,22 +56,22 @@ static void release(ca_compute *compute) { ca_device_release(compute->device); }
 static cattn_status write(cattn_cache *c, int32_t layer, const cattn_view *k, const cattn_view *v, void *stream,
                           cattn_error *error) {
     ca_device *d = c->compute.device;
-    int32_t before;
+    ca_cuda_caller before;
     cattn_status s = ca_device_enter(d, &before, error);
     if (s) return s;
     s = ca_device_write(d, layer, k, v, stream, error);
-    ca_device_leave(d, before);
+    ca_device_leave(d, &before);
     return s;
 }
 
 /* plan: the layer's, which the device knows by its index; pages: foreign ones, or NULL. */
 static cattn_status attend_plan(ca_device *d, int32_t layer, const ca_plan *plan, int32_t index, const ca_cuda_pages *pages,
                                 const cattn_view *q, const cattn_view *out, float *lse, void *stream, cattn_error *error) {
-    int32_t before;
+    ca_cuda_caller before;
     cattn_status s = ca_device_enter(d, &before, error);
     if (s) return s;
     s = ca_device_attend(d, layer, index, &plan->config, pages, q, out, lse, stream, error);
-    ca_device_leave(d, before);
+    ca_device_leave(d, &before);
     return s;
 }
 
@@ -144,7 +139,6 @@ const ca_backend ca_backend_cuda = {
     .chunk_budget = ca_device_chunk_budget,
     .create_cache = create_cache,
     .other_bytes = other_bytes,
-    .execute = execute,
     .reserve = reserve,
     .begin = begin,
     .write = write,

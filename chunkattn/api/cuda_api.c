@@ -63,12 +63,12 @@ cattn_status cattn_cuda_device_get_info(int32_t device, cattn_cuda_device_info *
 cattn_status cattn_cuda_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit,
                                    cattn_cuda_stream stream, uint64_t *graph, cattn_error *error) {
     CA_CALL(c, "cache", error);
-    int32_t before;
+    ca_cuda_caller before;
     cattn_status s = ca_step_check_begin(c, &ca_backend_cuda, entries, n_entries, row_limit, error);
     if (s || (s = ca_device_enter(c->compute.device, &before, error))) return s;
     c->compute.device->stream = stream;
     s = ca_step_begin(c, entries, n_entries, row_limit, error);
-    ca_device_leave(c->compute.device, before);
+    ca_device_leave(c->compute.device, &before);
     if (s == CATTN_OK && graph) *graph = ca_device_graph(c->compute.device);
     return s;
 }
@@ -111,12 +111,12 @@ cattn_status cattn_cuda_pages_plan(cattn_pages *p, const cattn_pages_batch *batc
                                    cattn_error *error) {
     CA_CALL(p, "pages", error);
     int64_t n_rows;
-    int32_t before;
+    ca_cuda_caller before;
     cattn_status s = ca_pages_read_batch(p, &ca_backend_cuda, batch, &n_rows, error);
     if (s || (s = ca_device_enter(p->compute.device, &before, error))) return s;
     p->compute.device->stream = stream;
     s = update_plan(p, n_rows, error);
-    ca_device_leave(p->compute.device, before);
+    ca_device_leave(p->compute.device, &before);
     if (s == CATTN_OK && graph) *graph = ca_device_graph(p->compute.device);
     return s;
 }

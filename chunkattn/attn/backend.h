@@ -79,7 +79,7 @@ struct ca_backend {
     /* Bytes beside the chunks that count against the budget. */
     uint64_t (*other_bytes)(const cattn_cache *cache);
 
-    /* A ca_kv_executor's `run`; ctx is the cache. */
+    /* A ca_kv_executor's `run`; ctx is the cache. NULL: K/V commands wait for a step. */
     void (*execute)(void *ctx, const ca_kv_command *commands, size_t n);
 
     /*

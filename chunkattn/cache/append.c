@@ -48,6 +48,7 @@ static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tok
                               .branch = &branch,
                               .n_chunks = ca_branch_chunks(tree, &branch, n_odd + n_tokens, seq),
                               .n_reserved = ca_reservation(tree, n_after, seq->reserve_to, true) - seq->n_reserved,
+                              .n_copies = n_odd,
                               .unreserved = n_after > seq->reserve_to};
     int64_t n_needed;
     const cattn_status status = ca_budget_secure(tree, &demand, &n_needed, error);

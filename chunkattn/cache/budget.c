@@ -68,6 +68,19 @@ static cattn_status check_chunks(const ca_tree *tree, const ca_demand *demand, i
         demand->call, (long long)needed, (long long)ca_max(available, 0), (long long)reserved);
 }
 
+/*
+ * Make room for the call's K/V copies. Where all wait for a step, they are so few that a step can take them: no more than the
+ * chunks that can be live, and some.
+ */
+static cattn_status reserve_copies(ca_tree *tree, const ca_demand *demand, cattn_error *error) {
+    const size_t n = (size_t)demand->n_copies, most = ca_chunk_pool_capacity(tree->pool) + CA_KV_PENDING;
+    if (n > 0 && !tree->commands.executor.run && tree->commands.n + n > most)
+        return ca_fail(error, CATTN_ERR_STATE, -1,
+                       "%s: %zu copies of K and V wait for the next step, of at most %zu; run a step first", demand->call,
+                       tree->commands.n, most);
+    return ca_kv_reserve(&tree->commands, &tree->beside_budget, n) == 0 ? CATTN_OK : ca_no_memory(error, demand->call);
+}
+
 static int allocate_growth(ca_tree *tree, const ca_demand *demand) {
     if (demand->branch && ca_branch_reserve(tree, demand->branch) != 0) return -1;
     return demand->grows ? ca_node_reserve_tokens(tree, demand->grows, demand->grows_to) : 0;
@@ -81,6 +94,8 @@ static cattn_status secure(ca_tree *tree, const ca_demand *demand, int64_t *n_ne
         if (status == CATTN_OK) status = check_chunks(tree, demand, unreserved, error);
         if (status != CATTN_OK) return status;
     }
+    const cattn_status status = reserve_copies(tree, demand, error);
+    if (status != CATTN_OK) return status;
     if (allocate_growth(tree, demand) != 0) return ca_no_memory(error, demand->call);
     /* Commit slabs to back reservations, and for the chunks to take if the budget allows it, since that is better than to
      * evict. */

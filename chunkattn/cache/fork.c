@@ -63,6 +63,7 @@ static cattn_status fork_copy(ca_tree *tree, const ca_seq *seq, ca_seq *fork, ca
                               .branch = &branch,
                               .n_chunks = ca_branch_chunks(tree, &branch, node->n_tokens, NULL),
                               .n_reserved = ca_reservation(tree, node->n_tokens, fork->reserve_to, true),
+                              .n_copies = ca_chunks_for(tree, node->n_ready),
                               .unreserved = true};
     int64_t n_needed;
     const cattn_status status = ca_budget_secure(tree, &demand, &n_needed, error);

@@ -4,10 +4,15 @@
 #include <assert.h>
 #include <string.h>
 
+int ca_kv_reserve(ca_kv_pending *pending, ca_alloc *alloc, size_t n) {
+    return n == 0 ? 0 : CA_RESERVE(alloc, pending, pending->executor.run ? CA_KV_PENDING : pending->n + n);
+}
+
 void ca_kv_note_copy(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id to, ca_chunk_id from, int32_t begin,
                      int32_t end) {
     assert(begin < end && to != from);
     if (pending->n == CA_KV_PENDING) ca_kv_carry_out(pending);
+    assert(pending->n < pending->capacity);
     pending->at[pending->n++] =
         (ca_kv_command){CA_KV_COPY, from, to, begin, end, ca_chunk_open(pool, from), ca_chunk_open(pool, to)};
 }
@@ -20,8 +25,9 @@ bool ca_kv_touches(const ca_kv_pending *pending, ca_chunk_id id) {
 
 void ca_kv_carry_out(ca_kv_pending *pending) {
     const size_t n = pending->n;
+    if (n == 0 || !pending->executor.run) return;
     pending->n = 0;
-    if (n > 0 && pending->executor.run) pending->executor.run(pending->executor.ctx, pending->at, n);
+    pending->executor.run(pending->executor.ctx, pending->at, n);
 }
 
 void ca_kv_take(ca_kv_pending *pending, ca_kv_commands *commands) {

@@ -25,18 +25,20 @@
  *      owners fill it by later commands or by a step's rows. A pending copy to it is useless but harmless, because its next
  *      owners overwrite it before anything reads it. Hence a sequence may leave, or its chunks may be evicted, before its
  * copies have been made.
- *   4. Before memory returns to the system (ca_chunk_pool_trim), all pending commands are carried out.
+ *   4. Before memory returns to the system (ca_chunk_pool_trim), all pending commands are carried out. Memory of a device does
+ *      not return.
  *   5. A command itself says which slot groups are open (layout.h) in its chunks at its place in the order. ca_chunk.open is
  * the state after the last command noted.
- *   6. Noting neither fails nor allocates. At most CA_KV_PENDING commands of kind (a) are pending; before one more is
- *      noted, all of them are carried out. Commands (b) and (c) go to a list for which a step makes room before it changes
- *      anything.
+ *   6. Noting neither fails nor allocates. A call makes room for its commands of kind (a) before it changes anything, and a
+ * step for (b) and (c). At most CA_KV_PENDING commands (a) are pending where an executor can carry them out; before one more is
+ *      noted, it does.
  *
  * An aborted step carries out (a) and (b), which do not depend on its rows, and undoes the noting of (c): the next step that
  * computes these rows notes them again. A step that fails to begin leaves (a) pending.
  *
  * On a device (chunkattn/cuda/device_step.c) commands (a) are carried out when the next step begins, for all layers, and (c) in
- * each layer behind its rows, all in stream order. It has no open groups, hence no (b).
+ * each layer behind its rows, all in stream order. It has no open groups, hence no (b), and no executor, which would have to
+ * wait for work whose streams it does not know.
  *
  * One thread at a time may use a list of commands.
  */
@@ -64,7 +66,7 @@ typedef CA_ARRAY(ca_kv_command) ca_kv_commands;
 
 /*
  * Carries out commands that cannot wait for a step. `run` returns when the n commands have been carried out in their order, for
- * all layers and KV heads; it must not call the tree. If `run` is NULL, commands are dropped, as in tests that have no K/V.
+ * all layers and KV heads; it must not call the tree. If `run` is NULL, all commands wait for a step.
  */
 typedef struct ca_kv_executor {
     void (*run)(void *ctx, const ca_kv_command *commands, size_t n);
@@ -73,20 +75,26 @@ typedef struct ca_kv_executor {
 
 enum { CA_KV_PENDING = 512 };
 
-/* Commands of kind (a) that have been noted and not carried out, in order. */
+/* Commands of kind (a) that have been noted and not carried out, in order. An array as CA_ARRAY makes it. */
 typedef struct ca_kv_pending {
+    ca_kv_command *at;
+    size_t n, capacity;
     ca_kv_executor executor;
-    size_t n;
-    ca_kv_command at[CA_KV_PENDING];
 } ca_kv_pending;
 
-/* Note a copy of slots [begin, end). The slot groups that are open now, in both chunks, are noted in the command. */
+/* Make room to note n more. Returns 0, or -1 without memory. */
+int ca_kv_reserve(ca_kv_pending *pending, ca_alloc *alloc, size_t n);
+
+/*
+ * Note a copy of slots [begin, end), for which there is room. The slot groups that are open now, in both chunks, are noted in
+ * the command.
+ */
 void ca_kv_note_copy(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id to, ca_chunk_id from, int32_t begin, int32_t end);
 
 /* Whether a pending command reads or writes slots of a chunk. */
 bool ca_kv_touches(const ca_kv_pending *pending, ca_chunk_id id);
 
-/* Carry out all pending commands. */
+/* Carry out all pending commands, if there is an executor. */
 void ca_kv_carry_out(ca_kv_pending *pending);
 
 /* Move all pending commands to the end of a step's list, which must have room for them. */

@@ -61,6 +61,7 @@ void ca_tree_destroy(ca_tree **tree) {
     ca_node_free(t, t->root);
     CA_ARRAY_FREE(t->alloc, &t->restores);
     CA_ARRAY_FREE(&t->beside_budget, &t->accounts);
+    CA_ARRAY_FREE(&t->beside_budget, &t->commands);
     ca_reuse_free(&t->reuse, t->alloc);
     ca_extras_free(&t->extras, t->alloc);
     ca_delete(t->alloc, t->seqs, t->seqs_capacity, sizeof *t->seqs);

@@ -374,15 +374,16 @@ typedef struct ca_demand {
     ca_branch *branch;  /* will be added; NULL: none */
     ca_node *grows;     /* a node that must have room for grows_to tokens; NULL: none */
     int64_t grows_to;
-    bool unreserved; /* no reservation covers the call's metadata, which must be in the budget even if it takes no chunk */
-    size_t headroom; /* bytes that must stay for other memory, beside the chunks that are live or reserved after the call */
+    int64_t n_copies; /* of K/V, that will be noted */
+    bool unreserved;  /* no reservation covers the call's metadata, which must be in the budget even if it takes no chunk */
+    size_t headroom;  /* bytes that must stay for other memory, beside the chunks that are live or reserved after the call */
 } ca_demand;
 
 /*
- * Check that the budget holds the demand, commit slabs for it, and make room for the branch and in the node that grows. Called
- * when the call has allocated its other memory; from here on it cannot fail. Errors are those of the public calls; they
- * abandon the branch, and leave the tree unchanged. *n_needed gets the number of chunks that the call takes or that are
- * reserved after it.
+ * Check that the budget holds the demand, commit slabs for it, and make room for the branch, the copies and in the node that
+ * grows. Called when the call has allocated its other memory; from here on it cannot fail. Errors are those of the public
+ * calls; they abandon the branch, and leave the tree unchanged. *n_needed gets the number of chunks that the call takes or that
+ * are reserved after it.
  */
 cattn_status ca_budget_secure(ca_tree *tree, const ca_demand *demand, int64_t *n_needed, cattn_error *error);
 

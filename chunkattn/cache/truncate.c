@@ -79,7 +79,8 @@ cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, catt
                               .branch = cuts ? &branch : NULL,
                               .n_chunks = t.copies ? ca_branch_chunks(tree, &branch, 1, NULL) : 0,
                               .n_reserved = reservation_change(tree, seq, &t, n_tokens),
-                              .n_released = n_released(tree, seq, &t)};
+                              .n_released = n_released(tree, seq, &t),
+                              .n_copies = t.copies};
     int64_t n_needed;
     const cattn_status status = ca_budget_secure(tree, &demand, &n_needed, error);
     if (status != CATTN_OK) return status;

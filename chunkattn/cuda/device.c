@@ -25,14 +25,15 @@ cattn_status ca_device_failed(ca_device *d, const char *failure, cattn_error *er
                    d->source ? "handle" : "cache");
 }
 
-cattn_status ca_device_enter(ca_device *d, int32_t *before, cattn_error *error) {
-    const char *failure = d->failure ? d->failure : d->runtime->use_device(d->id, before);
-    return failure ? ca_device_failed(d, failure, error) : CATTN_OK;
+cattn_status ca_device_enter(ca_device *d, ca_cuda_caller *before, cattn_error *error) {
+    if (d->failure) return ca_device_failed(d, d->failure, error);
+    const char *failure = d->runtime->enter(d->id, before);
+    if (!failure) return CATTN_OK;
+    d->runtime->leave(before);
+    return ca_device_failed(d, failure, error);
 }
 
-void ca_device_leave(const ca_device *d, int32_t before) {
-    if (before != d->id) d->runtime->use_device(before, NULL);
-}
+void ca_device_leave(const ca_device *d, const ca_cuda_caller *before) { d->runtime->leave(before); }
 
 /* ---- Kernels ---- */
 
@@ -158,7 +159,7 @@ static cattn_status no_device_memory(const ca_device *d, size_t bytes, const cha
                    d->source ? "" : "; lower budget_bytes");
 }
 
-/* Convert n numbers to base 2, copy them to new device memory *to, and wait. Does nothing if `from` is NULL. */
+/* Convert n numbers to base 2 and copy them to new device memory *to. Does nothing if `from` is NULL. */
 static cattn_status copy_to_base_2(ca_device *d, const float *from, size_t n, float **to, cattn_error *error) {
     if (!from) return CATTN_OK;
     const size_t bytes = n * sizeof **to;
@@ -168,10 +169,9 @@ static cattn_status copy_to_base_2(ca_device *d, const float *from, size_t n, fl
     float *values = ca_new(d->alloc, n, sizeof *values);
     if (!values) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the options of %zu heads", n);
     for (size_t i = 0; i < n; i++) values[i] = (float)(from[i] * 1.4426950408889634);
-    failure = d->runtime->copy(*to, values, bytes, NULL);
-    const char *second = d->runtime->synchronize();
+    failure = d->runtime->copy_now(*to, values, bytes);
     ca_delete(d->alloc, values, n, sizeof *values);
-    return failure || second ? ca_device_failed(d, failure ? failure : second, error) : CATTN_OK;
+    return failure ? ca_device_failed(d, failure, error) : CATTN_OK;
 }
 
 static cattn_status prepare_kernels(ca_device *d, const ca_layout *l, ca_device_shape *s, cattn_error *error) {
@@ -204,12 +204,7 @@ static cattn_status create_shapes(ca_device *d, cattn_error *error) {
 static cattn_status allocate_chunks(ca_device *d, size_t n_chunks, cattn_error *error) {
     const size_t kv_bytes = n_chunks * d->layout->chunk_bytes;
     const char *failure = d->runtime->allocate(&d->kv, kv_bytes);
-    if (failure) return no_device_memory(d, kv_bytes, failure, error);
-    if ((failure = d->runtime->allocate((void **)&d->now, CA_NOW_BYTES)) ||
-        (failure = d->runtime->allocate_host((void **)&d->now_host, CA_NOW_BYTES)))
-        return no_device_memory(d, CA_NOW_BYTES, failure, error);
-    d->bytes += CA_NOW_BYTES;
-    return CATTN_OK;
+    return failure ? no_device_memory(d, kv_bytes, failure, error) : CATTN_OK;
 }
 
 static cattn_status allocate_parts(ca_device *d, const cattn_config *config, size_t n_chunks, cattn_error *error) {
@@ -238,14 +233,14 @@ cattn_status ca_device_create(ca_device **device, ca_alloc *alloc, const ca_chun
                      .softcap = (float)(config->softcap * 1.4426950408889634),
                      .most_bytes = source ? SIZE_MAX : (size_t)workspace};
     if (source) d->pages = *source, d->source = &d->pages;
-    int32_t before;
+    ca_cuda_caller before;
     s = ca_device_enter(d, &before, error);
     if (s) {
         ca_delete(alloc, d, 1, sizeof *d);
         return s;
     }
     s = allocate_parts(d, config, n_chunks, error);
-    ca_device_leave(d, before);
+    ca_device_leave(d, &before);
     if (s) ca_device_destroy(&d);
     *device = d;
     return s;
@@ -278,18 +273,15 @@ void ca_device_destroy(ca_device **device) {
     ca_device *d = *device;
     if (!d) return;
     const ca_cuda_runtime *b = d->runtime;
-    int32_t before = d->id;
-    b->use_device(d->id, &before);
-    b->synchronize();
+    ca_cuda_caller before;
+    b->enter(d->id, &before);
     b->free_memory(d->kv);
-    b->free_memory(d->now);
-    b->free_host(d->now_host);
     b->free_memory(d->slopes);
     b->free_memory(d->sinks);
     for (int i = 0; i < CA_N_WORK; i++) b->free_memory(d->work[i].at);
     for (size_t i = 0; i < d->images.n; i++) b->free_memory(d->images.at[i].at);
     free_staging(d);
-    ca_device_leave(d, before);
+    ca_device_leave(d, &before);
     free_host(device);
 }
 

@@ -5,8 +5,8 @@
  * Device memory is budgeted apart from the host's. The budget's chunks are allocated when the cache is created, as one piece;
  * what is left, a sixteenth, is for the workspace. The host's memory does not count.
  *
- * What a step changes is copied from staging memory, which no later step overwrites before the copy has run. Hence a call
- * waits for the device only where its comment says so.
+ * What a step changes is copied from staging memory, which no later step overwrites before the copy has run, and K/V copies
+ * wait for a step. Hence no call waits for the device.
  *
  * One thread at a time may use a ca_device. Functions that take one expect its device to be current (ca_device_enter).
  */
@@ -30,7 +30,7 @@ typedef enum ca_workspace {
 } ca_workspace;
 
 /* The header of K/V copies in memory: how many come before the rows, and how many after them, 4 bytes each. */
-enum { CA_COPIES_HEADER = 16, CA_NOW_BYTES = CA_COPIES_HEADER + CA_KV_PENDING * (int)sizeof(ca_cuda_copy) };
+enum { CA_COPIES_HEADER = 16 };
 
 typedef struct ca_device_buffer {
     void *at; /* device memory; NULL if bytes is 0 */
@@ -78,7 +78,6 @@ typedef struct ca_device {
     size_t after_capacity; /* K/V copies after the rows for which CA_WORK_COMMANDS has memory */
     CA_ARRAY(ca_staging) staging;
     ca_staging *free_staging; /* for the step that begins */
-    char *now_host, *now;     /* memory of the host and of the device for K/V copies outside of a step */
     ca_cuda_stream stream;    /* of the step that begins */
     uint64_t generation;      /* changes whenever workspace moves */
     uint32_t lists;           /* bit i: the open step launches list i */
@@ -103,7 +102,7 @@ uint64_t ca_device_chunk_budget(uint64_t budget_bytes);
 cattn_status ca_device_create(ca_device **device, ca_alloc *alloc, const ca_chunk_layout *layout, const cattn_config *config,
                               size_t n_chunks, const ca_page_source *source, cattn_error *error);
 
-/* Waits until the device is idle, and sets *device to NULL, which it may be already. */
+/* The work that was queued must have finished. Sets *device to NULL, which it may be already. */
 void ca_device_destroy(ca_device **device);
 
 /* The same in a child of the process that has created it, which cannot use the device: frees what is the allocator's. */
@@ -115,9 +114,9 @@ int ca_device_add_plan(ca_device *device, int32_t shape);
 /* How plans for this device are made, without a window. */
 ca_plan_config ca_device_plan_for(const ca_device *device, int32_t shape, int32_t n_sink_tokens);
 
-/* Make the device current, and the one before it again. */
-cattn_status ca_device_enter(ca_device *device, int32_t *before, cattn_error *error);
-void ca_device_leave(const ca_device *device, int32_t before);
+/* Make the device current (ca_cuda_runtime.enter), and the one before it again. After an error there is nothing to leave. */
+cattn_status ca_device_enter(ca_device *device, ca_cuda_caller *before, cattn_error *error);
+void ca_device_leave(const ca_device *device, const ca_cuda_caller *before);
 
 /*
  * What the CUDA runtime reports of a call, as a status: CATTN_ERR_STATE. From now on ca_device_enter reports it, too: work of a
@@ -155,8 +154,5 @@ cattn_status ca_device_attend(ca_device *device, int32_t layer, int32_t plan, co
 
 /* Free, in the order of the stream of the step that begins, what steps keep for the next one. */
 void ca_device_release(ca_device *device);
-
-/* Execute n <= CA_KV_PENDING K/V commands, outside of a step: waits for the device before and after. Failures are kept. */
-void ca_device_execute(ca_device *device, const ca_kv_command *commands, size_t n);
 
 #endif

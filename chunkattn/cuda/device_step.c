@@ -247,21 +247,6 @@ cattn_status ca_device_begin(ca_device *d, const ca_device_rows *rows, const ca_
 
 uint64_t ca_device_graph(const ca_device *d) { return d->generation << (CA_N_LISTS + 1) | d->lists << 1 | d->copies_after; }
 
-void ca_device_execute(ca_device *d, const ca_kv_command *commands, size_t n) {
-    const ca_cuda_runtime *b = d->runtime;
-    int32_t before = d->id;
-    const int32_t header[CA_COPIES_HEADER / 4] = {(int32_t)n};
-    const char *failure = b->use_device(d->id, &before);
-    if (!failure) failure = b->synchronize();
-    memcpy(d->now_host, header, sizeof header);
-    const size_t bytes = sizeof header + write_copies(d->now_host + sizeof header, commands, n);
-    if (!failure) failure = b->copy(d->now, d->now_host, bytes, NULL);
-    if (!failure) failure = launch_all_copies(d, d->now, 0, d->now + CA_COPIES_HEADER, NULL);
-    if (!failure) failure = b->synchronize();
-    if (failure && !d->failure) d->failure = failure;
-    ca_device_leave(d, before);
-}
-
 /* ---- Launches ---- */
 
 static ca_cuda_view view_of(const cattn_view *v) {

@@ -33,12 +33,26 @@ static const char *get_device(int32_t device, ca_cuda_device *info) {
     return NULL;
 }
 
-static const char *use_device(int32_t device, int32_t *before) {
+/*
+ * While any thread captures in CUDA's default mode, another thread that allocates or asks whether an event has passed would end
+ * that capture with an error. What this library does then concerns no captured work, so it may.
+ */
+static const char *enter(int32_t device, ca_cuda_caller *before) {
     int current = 0;
-    cudaError_t e = cudaGetDevice(&current);
-    if (before) *before = current;
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaError_t e = cudaThreadExchangeStreamCaptureMode(&mode);
+    before->capture_mode = e == cudaSuccess ? (int32_t)mode : (int32_t)cudaStreamCaptureModeGlobal;
+    if (e == cudaSuccess) e = cudaGetDevice(&current);
+    before->device = current;
     if (e == cudaSuccess && current != device) e = cudaSetDevice(device);
     return why(e);
+}
+
+static void leave(const ca_cuda_caller *before) {
+    cudaStreamCaptureMode mode = (cudaStreamCaptureMode)before->capture_mode;
+    int current = 0;
+    if (cudaGetDevice(&current) == cudaSuccess && current != before->device) cudaSetDevice(before->device);
+    cudaThreadExchangeStreamCaptureMode(&mode);
 }
 
 /* ---- Memory ---- */
@@ -71,6 +85,17 @@ static const char *copy(void *to, const void *from, size_t bytes, ca_cuda_stream
 
 static const char *zero(void *p, size_t bytes, ca_cuda_stream stream) { return why(cudaMemsetAsync(p, 0, bytes, stream)); }
 
+/* In a stream of its own: the default stream would wait for others, and another thread's capture forbids it. */
+static const char *copy_now(void *to, const void *from, size_t bytes) {
+    cudaStream_t stream;
+    cudaError_t e = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    if (e != cudaSuccess) return why(e);
+    e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream);
+    if (e == cudaSuccess) e = cudaStreamSynchronize(stream);
+    cudaStreamDestroy(stream);
+    return why(e);
+}
+
 /* ---- Launches ---- */
 
 struct kernel {
@@ -90,11 +115,17 @@ static const struct kernel kernels[] = {
 #undef CA_CUDA_KERNEL
 };
 
-/* Dynamic shared memory beyond what every device has must be allowed once for each kernel and device. */
+/*
+ * Asking for its attributes loads a kernel, which would otherwise happen at its first launch. Dynamic shared memory beyond what
+ * every device has must be allowed once for each kernel and device.
+ */
 static const char *prepare(int32_t kernel) {
     const struct kernel *k = &kernels[kernel];
-    if (k->shared == 0) return NULL;
-    return why(cudaFuncSetAttribute(k->function, cudaFuncAttributeMaxDynamicSharedMemorySize, k->shared));
+    cudaFuncAttributes attributes;
+    cudaError_t e = cudaFuncGetAttributes(&attributes, k->function);
+    if (e == cudaSuccess && k->shared > 0)
+        e = cudaFuncSetAttribute(k->function, cudaFuncAttributeMaxDynamicSharedMemorySize, k->shared);
+    return why(e);
 }
 
 static const char *launch(int32_t kernel, int32_t blocks, const void *args, ca_cuda_stream stream) {
@@ -121,11 +152,9 @@ static const char *record(ca_cuda_event *event, ca_cuda_stream stream) {
 
 static bool passed(ca_cuda_event *event) { return cudaEventQuery((cudaEvent_t)event) == cudaSuccess; }
 
-static const char *synchronize(void) { return why(cudaDeviceSynchronize()); }
-
 static const ca_cuda_runtime runtime = {
-    count_devices, get_device, use_device, allocate, free_memory,  acquire,       release, allocate_host, free_host,
-    copy,          zero,       prepare,    launch,   create_event, destroy_event, record,  passed,        synchronize,
+    count_devices, get_device, enter,    leave,   allocate, free_memory,  acquire,       release, allocate_host, free_host,
+    copy,          zero,       copy_now, prepare, launch,   create_event, destroy_event, record,  passed,
 };
 
 extern "C" const ca_cuda_runtime *ca_cuda_linked(void) { return &runtime; }

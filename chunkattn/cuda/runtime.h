@@ -6,8 +6,8 @@
  * in the emulation (tests/chunkattn/cuda/device/).
  *
  * Functions may be called from any thread and do not print. Those that take a stream queue their work there and return without
- * waiting for it. All others except use_device and `passed` may wait. Steps call those only while the workspace grows; creating
- * and destroying a cache, and K/V copies outside of a step, call them, too.
+ * waiting for it. No function waits for work of other streams, except that CUDA's own functions may where they allocate and
+ * free memory. Between enter and leave another thread may capture a graph, in any mode.
  */
 #ifndef CHUNKATTN_CUDA_RUNTIME_H
 #define CHUNKATTN_CUDA_RUNTIME_H
@@ -40,6 +40,11 @@ typedef enum ca_cuda_kernel_id {
 typedef struct CUstream_st *ca_cuda_stream; /* NULL: the default stream */
 typedef struct ca_cuda_event ca_cuda_event;
 
+/* What a thread's own device is, and which calls it may make while another one captures a graph. */
+typedef struct ca_cuda_caller {
+    int32_t device, capture_mode;
+} ca_cuda_caller;
+
 /* Functions return NULL, or the CUDA runtime's description of the error, in static storage. */
 typedef struct ca_cuda_runtime {
     /* *n gets the number of devices, 0 on an error. */
@@ -48,11 +53,13 @@ typedef struct ca_cuda_runtime {
     /* 0 <= device < the number of devices. On an error *info is undefined. */
     const char *(*get_device)(int32_t device, ca_cuda_device *info);
 
-    /* Make a device the calling thread's current one, to which all functions below refer. *before (unless NULL) gets the one
-     * that was current. */
-    const char *(*use_device)(int32_t device, int32_t *before);
+    /* Make a device the calling thread's current one, to which all functions below refer, and allow the thread to make any of
+     * their calls. *before gets what held for it, even on an error, and leave restores that. */
+    const char *(*enter)(int32_t device, ca_cuda_caller *before);
+    void (*leave)(const ca_cuda_caller *before);
 
-    /* Device memory, aligned to 256 bytes and not cleared. *p is NULL on an error. Freeing waits; NULL is ignored. */
+    /* Device memory, aligned to 256 bytes and not cleared. *p is NULL on an error. No queued work may use what is freed; NULL
+     * is ignored. */
     const char *(*allocate)(void **p, size_t bytes);
     const char *(*free_memory)(void *p);
 
@@ -69,7 +76,11 @@ typedef struct ca_cuda_runtime {
     const char *(*copy)(void *to, const void *from, size_t bytes, ca_cuda_stream stream);
     const char *(*zero)(void *p, size_t bytes, ca_cuda_stream stream);
 
-    /* To be called for each kernel on the current device before it is launched there. */
+    /* Copy from the host, in no stream's order, and wait for that copy. */
+    const char *(*copy_now)(void *to, const void *from, size_t bytes);
+
+    /* Load a kernel on the current device, to be called before it is launched there: a launch that is captured must not load.
+     */
     const char *(*prepare)(int32_t kernel);
 
     /* Run a kernel, by its ca_cuda_kernel_id. *args is its argument struct, borrowed for the call. */
@@ -80,9 +91,6 @@ typedef struct ca_cuda_runtime {
     void (*destroy_event)(ca_cuda_event *event);
     const char *(*record)(ca_cuda_event *event, ca_cuda_stream stream);
     bool (*passed)(ca_cuda_event *event);
-
-    /* Wait until all work of the device is done. */
-    const char *(*synchronize)(void);
 } ca_cuda_runtime;
 
 /* The table; NULL if none is linked. */

@@ -89,10 +89,21 @@ const char *get_device(int32_t, ca_cuda_device *info) {
     return nullptr;
 }
 
-const char *use_device(int32_t device, int32_t *before) {
-    if (before) *before = m().current;
+/* Calls that another thread's capture would forbid are allowed between the two. */
+const char *enter(int32_t device, ca_cuda_caller *before) {
+    *before = {m().current, m().entered};
     m().current = device;
+    m().entered = true;
     return nullptr;
+}
+
+void leave(const ca_cuda_caller *before) {
+    m().current = before->device;
+    m().entered = before->capture_mode;
+}
+
+void check_entered(const char *what) {
+    if (!m().entered) printf("%s: ", what), complain("a call outside of enter and leave");
 }
 
 /* ---- Memory ---- */
@@ -101,6 +112,7 @@ bool fails() { return m().fail_at >= 0 && m().fail_at-- == 0; }
 
 const char *allocate(void **p, size_t bytes) {
     *p = nullptr;
+    check_entered("allocate");
     if (m().capturing) complain("memory is allocated during a capture");
     if (fails()) return "out of memory, as the test wants it";
     *p = m().device.alloc(bytes, "cache's memory " + std::to_string(bytes));
@@ -119,8 +131,10 @@ void free_now(void *p) {
 }
 
 const char *free_memory(void *p) {
+    check_entered("free_memory");
     if (!p) return nullptr;
-    run_all();
+    for (const auto &queue : m().queues)
+        if (!queue.second.empty()) complain("memory is freed while work is queued");
     free_now(p);
     return nullptr;
 }
@@ -133,6 +147,7 @@ const char *release(void *p, ca_cuda_stream stream) {
 }
 
 const char *allocate_host(void **p, size_t bytes) {
+    check_entered("allocate_host");
     *p = fails() ? nullptr : malloc(bytes);
     if (!*p) return "out of pinned memory, as the test wants it";
     memset(*p, 0xff, bytes);
@@ -162,6 +177,13 @@ const char *zero(void *p, size_t bytes, ca_cuda_stream stream) {
         if (!m().device.owns(p, bytes)) complain("what is cleared is no device memory");
         memset(p, 0, bytes);
     });
+    return nullptr;
+}
+
+const char *copy_now(void *to, const void *from, size_t bytes) {
+    check_entered("copy_now");
+    if (!m().device.owns(to, bytes)) complain("a copy to what is no device memory");
+    memcpy(to, from, bytes);
     return nullptr;
 }
 
@@ -217,16 +239,14 @@ const char *record(ca_cuda_event *event, ca_cuda_stream stream) {
     return nullptr;
 }
 
-bool passed(ca_cuda_event *event) { return event->passed == event->recorded; }
-
-const char *synchronize() {
-    run_all();
-    return nullptr;
+bool passed(ca_cuda_event *event) {
+    check_entered("passed");
+    return event->passed == event->recorded;
 }
 
 const ca_cuda_runtime runtime = {
-    count_devices, get_device, use_device, allocate, free_memory,  acquire,       release, allocate_host, free_host,
-    copy,          zero,       prepare,    launch,   create_event, destroy_event, record,  passed,        synchronize,
+    count_devices, get_device, enter,    leave,   allocate, free_memory,  acquire,       release, allocate_host, free_host,
+    copy,          zero,       copy_now, prepare, launch,   create_event, destroy_event, record,  passed,
 };
 
 } // namespace

@@ -617,7 +617,7 @@ static void each_layer_has_its_sink_logits(void **state) {
 
 /* ---- Streams ---- */
 
-/* Private forks copy more chunks than commands may be pending, so some are copied at once, behind all queued work. */
+/* Copies of private forks wait for the next step, which queues them behind the work of the one before. */
 static void forks_are_copied_in_order(void **state) {
     (void)state;
     cattn_config config = config_of(24);
@@ -643,6 +643,34 @@ static void forks_are_copied_in_order(void **state) {
     assert_int_equal(emu_n_live(), 0);
 }
 
+/* Forks that are copied and leave again, without a step. */
+static void copies_do_not_pile_up(void **state) {
+    (void)state;
+    cattn_config config = config_of(8);
+    config.sharing = CATTN_PRIVATE;
+    cattn_cache *cache = create(&config);
+    cattn_stats stats = {.struct_size = sizeof stats};
+    cattn_error error = {0};
+    tensors t = new_tensors();
+    cattn_entry entry = {.seq = join(cache, 1000, 0, 0), .max_rows = 1000};
+    write_prompt(cache, &t, &entry);
+    assert_int_equal(cattn_cache_stats(cache, &stats), CATTN_OK);
+    int n_forks = 0;
+    cattn_seq fork;
+    while (cattn_seq_fork(cache, entry.seq, 0, &fork, &error) == CATTN_OK) {
+        assert_int_equal(cattn_seq_leave(cache, &fork, NULL), CATTN_OK);
+        n_forks++;
+    }
+    assert_int_equal(n_forks, (stats.chunks_capacity + CA_KV_PENDING) / 16);
+    expect(cattn_seq_fork(cache, entry.seq, 0, &fork, &error), CATTN_ERR_STATE, &error, "run a step first");
+    append(cache, entry.seq, 7000);
+    entry.max_rows = 1;
+    step(cache, &t, &entry, 1);
+    assert_int_equal(cattn_seq_fork(cache, entry.seq, 0, &fork, NULL), CATTN_OK);
+    free_tensors(&t);
+    cattn_cache_destroy(&cache);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         EMU_TEST(what_a_device_lacks_is_refused),
@@ -660,6 +688,7 @@ int main(void) {
         EMU_TEST(chunks_may_lie_far_apart),
         EMU_TEST(each_layer_has_its_sink_logits),
         EMU_TEST(forks_are_copied_in_order),
+        EMU_TEST(copies_do_not_pile_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
