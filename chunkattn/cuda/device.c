@@ -108,7 +108,7 @@ static cattn_status check_shape(const ca_shape *s, cattn_error *error) {
 
 /* Pages and e4m3 are copied or converted by the warps that compute, so wgmma has no kernels for them. */
 static bool prefills_by_wgmma(cattn_type type, bool pages, const ca_cuda_device *info) {
-    return info->wgmma_sums_as_mma && !pages && type != CATTN_E4M3;
+    return info->wgmma && !pages && type != CATTN_E4M3;
 }
 
 /* Tokens of a prefill work item. Up to head size 128 the kernels by wgmma have two groups of 64 rows, which whole tokens fill.
@@ -143,6 +143,7 @@ static cattn_status check_kernels(const ca_layout *l, bool pages, const ca_cuda_
 static cattn_status check(const ca_chunk_layout *l, int32_t device, bool pages, ca_cuda_device *info, cattn_error *error) {
     cattn_status s = find_device(device, info, error);
     if (s == CATTN_OK) s = check_chunks(l, pages, error);
+    if (s == CATTN_OK) s = ca_device_check_sums(ca_cuda_get(), device, info, error);
     for (int32_t i = 0; i < l->n_shapes && s == CATTN_OK; i++) {
         s = check_shape(&l->shapes[i], error);
         if (s == CATTN_OK) s = check_kernels(&l->shapes[i].tiles, pages, info, error);
@@ -159,6 +160,16 @@ static cattn_status no_device_memory(const ca_device *d, size_t bytes, const cha
                    d->source ? "" : "; lower budget_bytes");
 }
 
+static const char *copy_and_wait(const ca_cuda_runtime *r, void *to, const void *from, size_t bytes) {
+    ca_cuda_stream stream;
+    const char *failure = r->create_stream(&stream);
+    if (failure) return failure;
+    failure = r->copy(to, from, bytes, stream);
+    const char *second = r->wait(stream);
+    r->destroy_stream(stream);
+    return failure ? failure : second;
+}
+
 /* Convert n numbers to base 2 and copy them to new device memory *to. Does nothing if `from` is NULL. */
 static cattn_status copy_to_base_2(ca_device *d, const float *from, size_t n, float **to, cattn_error *error) {
     if (!from) return CATTN_OK;
@@ -169,7 +180,7 @@ static cattn_status copy_to_base_2(ca_device *d, const float *from, size_t n, fl
     float *values = ca_new(d->alloc, n, sizeof *values);
     if (!values) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the options of %zu heads", n);
     for (size_t i = 0; i < n; i++) values[i] = (float)(from[i] * 1.4426950408889634);
-    failure = d->runtime->copy_now(*to, values, bytes);
+    failure = copy_and_wait(d->runtime, *to, values, bytes);
     ca_delete(d->alloc, values, n, sizeof *values);
     return failure ? ca_device_failed(d, failure, error) : CATTN_OK;
 }

@@ -90,6 +90,13 @@ typedef struct ca_device {
 /* Describe a device. CATTN_ERR_ARG if none has this number; CATTN_ERR_UNSUPPORTED if there are none (cuda_api.c). */
 cattn_status ca_cuda_find_device(int32_t device, ca_cuda_device *info, cattn_error *error);
 
+/*
+ * Compare the sums of mma and wgmma on a device, once for each kind of device (device_sums.c): *info, as get_device fills it,
+ * says afterwards whether prefill may use wgmma. CATTN_ERR_UNSUPPORTED if a sum depends on where its row stands in a product,
+ * so that no result could be exact; CATTN_ERR_NOMEM; CATTN_ERR_STATE, with what the runtime reports.
+ */
+cattn_status ca_device_check_sums(const ca_cuda_runtime *runtime, int32_t device, ca_cuda_device *info, cattn_error *error);
+
 /* The bytes of a budget that are for chunks. */
 uint64_t ca_device_chunk_budget(uint64_t budget_bytes);
 

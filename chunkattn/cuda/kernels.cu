@@ -2,6 +2,7 @@
 #include "decode.cuh"
 #include "prefill.cuh"
 #include "prefill_wgmma.cuh"
+#include "products.cuh"
 #include "write.cuh"
 
 /*
@@ -20,6 +21,7 @@ template <int D> constexpr needs write_f16 = {WRITE_THREADS, 0};
 template <int D> constexpr needs write_e4m3 = {WRITE_THREADS, 0};
 template <int D> constexpr needs copy = {WRITE_THREADS, 0};
 template <int D> constexpr needs copy_e4m3 = {WRITE_THREADS, 0};
+template <element E, bool BY_WGMMA> constexpr needs products = {128, BY_WGMMA ? PRODUCT_SHARED_WGMMA : PRODUCT_SHARED};
 
 #define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
     static_assert((function).n_threads == (threads) && (function).shared_bytes == (shared),                                    \

@@ -14,7 +14,7 @@
  * all have left.
  *
  * The bits are those of mma only if wgmma sums 16 products and the accumulator as mma does. Nothing else differs. So steps use
- * these kernels only on a device that is known to do so (ca_cuda_device.wgmma_sums_as_mma); docs/cuda.md has the reasons.
+ * these kernels only on a device that is known to do so (ca_cuda_device.wgmma); docs/cuda.md has the reasons.
  *
  * Shared memory: four stages (d = 256: two); for each group queries, sums, their M, their l, flags of the arrival, its part of
  * the work item; mbarriers.

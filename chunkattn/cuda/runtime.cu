@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 #include <stdio.h>
 
+#include "products.h"
 #include "work_item.h"
 
 static const char *why(cudaError_t e) { return e == cudaSuccess ? NULL : cudaGetErrorString(e); }
@@ -29,7 +30,8 @@ static const char *get_device(int32_t device, ca_cuda_device *info) {
     info->memory_bytes = p.totalGlobalMem;
     info->shared_block = p.sharedMemPerBlockOptin;
     info->shared_processor = p.sharedMemPerMultiprocessor;
-    info->wgmma_sums_as_mma = p.major == 9; /* as the first run has shown; no other generation has wgmma */
+    info->wgmma = p.major == 9; /* no other generation has it */
+    info->known_sums = false;
     return NULL;
 }
 
@@ -85,16 +87,20 @@ static const char *copy(void *to, const void *from, size_t bytes, ca_cuda_stream
 
 static const char *zero(void *p, size_t bytes, ca_cuda_stream stream) { return why(cudaMemsetAsync(p, 0, bytes, stream)); }
 
-/* In a stream of its own: the default stream would wait for others, and another thread's capture forbids it. */
-static const char *copy_now(void *to, const void *from, size_t bytes) {
-    cudaStream_t stream;
-    cudaError_t e = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    if (e != cudaSuccess) return why(e);
-    e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream);
-    if (e == cudaSuccess) e = cudaStreamSynchronize(stream);
-    cudaStreamDestroy(stream);
-    return why(e);
+static const char *copy_back(void *to, const void *from, size_t bytes, ca_cuda_stream stream) {
+    return why(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream));
 }
+
+/* ---- Streams ---- */
+
+/* The default stream would wait for others, and another thread's capture forbids it. */
+static const char *create_stream(ca_cuda_stream *stream) {
+    return why(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
+}
+
+static void destroy_stream(ca_cuda_stream stream) { cudaStreamDestroy(stream); }
+
+static const char *wait(ca_cuda_stream stream) { return why(cudaStreamSynchronize(stream)); }
 
 /* ---- Launches ---- */
 
@@ -153,8 +159,9 @@ static const char *record(ca_cuda_event *event, ca_cuda_stream stream) {
 static bool passed(ca_cuda_event *event) { return cudaEventQuery((cudaEvent_t)event) == cudaSuccess; }
 
 static const ca_cuda_runtime runtime = {
-    count_devices, get_device, enter,    leave,   allocate, free_memory,  acquire,       release, allocate_host, free_host,
-    copy,          zero,       copy_now, prepare, launch,   create_event, destroy_event, record,  passed,
+    count_devices, get_device, enter,        leave,         allocate,  free_memory,   acquire,        release,
+    allocate_host, free_host,  copy,         zero,          copy_back, create_stream, destroy_stream, wait,
+    prepare,       launch,     create_event, destroy_event, record,    passed,
 };
 
 extern "C" const ca_cuda_runtime *ca_cuda_linked(void) { return &runtime; }

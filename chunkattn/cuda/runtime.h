@@ -6,8 +6,8 @@
  * in the emulation (tests/chunkattn/cuda/device/).
  *
  * Functions may be called from any thread and do not print. Those that take a stream queue their work there and return without
- * waiting for it. No function waits for work of other streams, except that CUDA's own functions may where they allocate and
- * free memory. Between enter and leave another thread may capture a graph, in any mode.
+ * waiting for it. Only `wait` waits, except that CUDA's own functions may where they allocate and free memory. Between enter
+ * and leave another thread may capture a graph, in any mode.
  */
 #ifndef CHUNKATTN_CUDA_RUNTIME_H
 #define CHUNKATTN_CUDA_RUNTIME_H
@@ -26,7 +26,8 @@ typedef struct ca_cuda_device {
     int32_t n_processors; /* streaming multiprocessors */
     uint64_t memory_bytes;
     size_t shared_block, shared_processor; /* the most bytes of shared memory of a block, and of a multiprocessor's blocks */
-    bool wgmma_sums_as_mma;                /* it has wgmma, whose sums have the bits of mma's: prefill may use it */
+    bool wgmma;      /* it has wgmma; ca_device_check_sums clears it where its sums have other bits than those of mma */
+    bool known_sums; /* its sums need no check */
 } ca_cuda_device;
 
 /* The kernels of kernels.def, in its order. */
@@ -76,8 +77,14 @@ typedef struct ca_cuda_runtime {
     const char *(*copy)(void *to, const void *from, size_t bytes, ca_cuda_stream stream);
     const char *(*zero)(void *p, size_t bytes, ca_cuda_stream stream);
 
-    /* Copy from the host, in no stream's order, and wait for that copy. */
-    const char *(*copy_now)(void *to, const void *from, size_t bytes);
+    /* Copy to the host. *to is undefined until the copy has run. */
+    const char *(*copy_back)(void *to, const void *from, size_t bytes, ca_cuda_stream stream);
+
+    /* A stream that waits for no other, nor another for it. It must have no work when it is destroyed. */
+    const char *(*create_stream)(ca_cuda_stream *stream);
+    void (*destroy_stream)(ca_cuda_stream stream);
+    /* Wait until a stream's work has run. */
+    const char *(*wait)(ca_cuda_stream stream);
 
     /* Load a kernel on the current device, to be called before it is launched there: a launch that is captured must not load.
      */

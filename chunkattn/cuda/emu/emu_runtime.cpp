@@ -11,6 +11,7 @@
 #include <set>
 #include <vector>
 
+#include "chunkattn/cuda/products.h"
 #include "emu_kernels.h"
 
 struct ca_cuda_event {
@@ -37,6 +38,7 @@ struct machine {
     std::vector<noted_launch> noted;
     std::map<uint64_t, std::vector<noted_launch>> graphs;
     emu_totals totals = {};
+    int n_kinds = 0, spoiled = -1; /* kinds of device whose sums are not known, and the way of the last one that differs */
 };
 
 machine &m() {
@@ -85,7 +87,8 @@ const char *count_devices(int32_t *n) {
 }
 
 const char *get_device(int32_t, ca_cuda_device *info) {
-    *info = {"emulated device", 9, 0, m().n_processors, (uint64_t)1 << 30, 232448, 233472, m().by_wgmma};
+    *info = {"", 9, 0, m().n_processors, (uint64_t)1 << 30, 232448, 233472, m().by_wgmma, m().n_kinds == 0};
+    snprintf(info->name, sizeof info->name, "emulated device %d", m().n_kinds);
     return nullptr;
 }
 
@@ -180,10 +183,31 @@ const char *zero(void *p, size_t bytes, ca_cuda_stream stream) {
     return nullptr;
 }
 
-const char *copy_now(void *to, const void *from, size_t bytes) {
-    check_entered("copy_now");
-    if (!m().device.owns(to, bytes)) complain("a copy to what is no device memory");
-    memcpy(to, from, bytes);
+const char *copy_back(void *to, const void *from, size_t bytes, ca_cuda_stream stream) {
+    queue_work(stream, [=] {
+        if (!m().device.owns(from, bytes)) complain("a copy from what is no device memory");
+        memcpy(to, from, bytes);
+    });
+    return nullptr;
+}
+
+const char *create_stream(ca_cuda_stream *stream) {
+    check_entered("create_stream");
+    *stream = reinterpret_cast<ca_cuda_stream>(new char);
+    m().n_live++;
+    return nullptr;
+}
+
+void destroy_stream(ca_cuda_stream stream) {
+    if (!m().queues[stream].empty()) complain("a stream is destroyed that has work");
+    m().queues.erase(stream);
+    delete reinterpret_cast<char *>(stream);
+    m().n_live--;
+}
+
+const char *wait(ca_cuda_stream stream) {
+    check_entered("wait");
+    while (!m().queues[stream].empty()) run_first(m().queues[stream]);
     return nullptr;
 }
 
@@ -212,7 +236,8 @@ const char *launch(int32_t id, int32_t blocks, const void *args, ca_cuda_stream 
     if (!m().prepared.count(id)) complain("a kernel is launched that was not prepared");
     const unsigned char *a = static_cast<const unsigned char *>(args);
     const emu::kernel &k = emu::kernels[(size_t)id];
-    const noted_launch l = {&k, blocks, {a, a + k.args_bytes}};
+    noted_launch l = {&k, blocks, {a, a + k.args_bytes}};
+    if (!strncmp(k.name, "products_", 9)) reinterpret_cast<ca_cuda_products_args *>(l.args.data())->spoiled = m().spoiled;
     if (m().capturing)
         m().noted.push_back(l);
     else
@@ -245,8 +270,9 @@ bool passed(ca_cuda_event *event) {
 }
 
 const ca_cuda_runtime runtime = {
-    count_devices, get_device, enter,    leave,   allocate, free_memory,  acquire,       release, allocate_host, free_host,
-    copy,          zero,       copy_now, prepare, launch,   create_event, destroy_event, record,  passed,
+    count_devices, get_device, enter,        leave,         allocate,  free_memory,   acquire,        release,
+    allocate_host, free_host,  copy,         zero,          copy_back, create_stream, destroy_stream, wait,
+    prepare,       launch,     create_event, destroy_event, record,    passed,
 };
 
 } // namespace
@@ -262,6 +288,10 @@ void emu_set_streams(emu_streams how, uint64_t seed) {
     m().n_processors = 1 + (int)(seed % 3);
 }
 
+void emu_set_unknown_sums(int spoiled) {
+    m().n_kinds++;
+    m().spoiled = spoiled;
+}
 void emu_set_wgmma(bool by_wgmma) { m().by_wgmma = by_wgmma; }
 
 void *emu_alloc(size_t bytes, const char *name) { return m().device.alloc(bytes, name); }

@@ -26,6 +26,10 @@ void emu_set_streams(emu_streams how, uint64_t seed);
 /* Whether the device says that prefill may use wgmma, to caches that are created from now on. */
 void emu_set_wgmma(bool by_wgmma);
 
+/* From now on the device is of a kind that the library has not seen. spoiled: the way whose sums differ (products.h); -1: none.
+ */
+void emu_set_unknown_sums(int spoiled);
+
 /* Device memory for the test itself, which the host may access while no work that uses it is queued. */
 void *emu_alloc(size_t bytes, const char *name);
 void emu_free(void *p);

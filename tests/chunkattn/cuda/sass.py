@@ -89,6 +89,8 @@ def kernels(source):
             numbers[f"{name}{kind}_{d}"] = (int(threads), int(blocks), int(sm))
     for d in re.findall(r"_(\d+), 256, 4, 0, 80,", rows):
         numbers.update({f"{name}_{d}": (256, 4, 80) for name in re.findall(r"^OF_EACH_SIZE\((\w+),", rows, re.M)})
+    for name, *row in re.findall(r"^CA_CUDA_KERNEL\(check, (\w+), (\d+), (\d+), \d+, (\d+),", rows, re.M):
+        numbers[name] = tuple(map(int, row))
     return numbers
 
 

@@ -9,6 +9,8 @@
 
 #include "chunkattn/api/cache_handle.h"
 #include "chunkattn/base/half.h"
+#include "chunkattn/cuda/device.h"
+#include "chunkattn/cuda/products.h"
 #include "chunkattn_cuda.h"
 #include "emu_testing.h"
 #include "tests/support/rng.h"
@@ -172,6 +174,54 @@ static void what_a_device_lacks_is_refused(void **state) {
     c.tier_dir = "/nowhere", c.tier_bytes = 1 << 20;
     expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_UNSUPPORTED, &error, "has no file tier; leave it NULL");
     assert_int_equal(emu_n_live(), 0);
+}
+
+/* A kind of device is checked when the first cache is created on it. spoiled: the way whose sums differ; -1: none. */
+static void check_kind(bool wgmma, int spoiled, bool works, bool prefills_by_wgmma) {
+    cattn_config config = config_of(8);
+    cattn_cache *cache;
+    cattn_error error = {0};
+    emu_set_wgmma(wgmma);
+    emu_set_unknown_sums(spoiled);
+    for (int i = 0; i < 2; i++) {
+        const uint64_t launches = emu_get_totals().launches;
+        if (works) {
+            cache = create(&config);
+            assert_int_equal(cache->compute.device->info.wgmma, prefills_by_wgmma);
+            cattn_cache_destroy(&cache);
+        } else {
+            expect(cattn_cache_create(&config, &cache, &error), CATTN_ERR_UNSUPPORTED, &error, "sums of products depend on");
+        }
+        assert_int_equal(emu_get_totals().launches - launches, i == 0 ? 2 : 0);
+        assert_int_equal(emu_n_live(), 0);
+    }
+    emu_set_wgmma(false);
+}
+
+static void sums_are_compared_once(void **state) {
+    (void)state;
+    check_kind(false, -1, true, false);
+    check_kind(false, CA_PRODUCT_ROWS_AS_B, false, false);
+    check_kind(true, -1, true, true);
+    check_kind(true, CA_PRODUCT_BY_WGMMA + 5, true, false);
+}
+
+/* Whatever fails while sums are compared, nothing is left, and the next cache compares them. */
+static void a_comparison_may_fail(void **state) {
+    (void)state;
+    cattn_config config = config_of(8);
+    cattn_cache *cache;
+    emu_set_unknown_sums(-1);
+    for (int n = 0; n < 2; n++) {
+        cattn_error error = {0};
+        emu_fail_allocation(n);
+        expect(cattn_cache_create(&config, &cache, &error), CATTN_ERR_NOMEM, &error, "to compare sums in");
+        assert_int_equal(emu_n_live(), 0);
+    }
+    const uint64_t launches = emu_get_totals().launches;
+    cache = create(&config);
+    assert_int_equal(emu_get_totals().launches - launches, 2);
+    cattn_cache_destroy(&cache);
 }
 
 static void calls_for_the_other_kind_of_cache_are_refused(void **state) {
@@ -675,6 +725,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         EMU_TEST(what_a_device_lacks_is_refused),
         EMU_TEST(calls_for_the_other_kind_of_cache_are_refused),
+        EMU_TEST(sums_are_compared_once),
+        EMU_TEST(a_comparison_may_fail),
         EMU_TEST(sequences_may_not_be_too_long),
         EMU_TEST(wrong_arguments_of_a_step_are_named),
         EMU_TEST(the_budget_is_of_device_memory),

@@ -41,33 +41,4 @@ struct run_stamped_args {
     run_stamp *stamps; /* [blocks] */
 };
 
-/*
- * The same products by every instruction that could compute them: X Y^T of a tile, X [64 rows][64] and Y [256 columns][64] of
- * 16-bit elements, summed over k in four steps of 16.
- */
-enum { PRODUCT_ROWS = 64, PRODUCT_COLUMNS = 256, PRODUCT_K = 64, PRODUCT_STEPS = PRODUCT_K / 16 };
-
-/*
- * By mma: rows of X as the rows of A, which gives the sums that all others are compared with; the same in other places of the
- * 16 x 8 that a product has; rows as the columns of B. From WGMMA on by wgmma: Y K-major or MN-major, X in shared memory or in
- * registers, N of 32, 64, 128 and 256, in this order.
- */
-enum { ROWS_AS_A, ROWS_AS_A_MOVED, ROWS_AS_B, WGMMA, PRODUCT_WAYS = WGMMA + 2 * 2 * 4 };
-
-struct run_difference {
-    int32_t tile, step, row, column;
-    float want, got;
-};
-
-struct run_products_args {
-    const uint16_t *x;     /* [n_tiles][PRODUCT_ROWS][PRODUCT_K] */
-    const uint16_t *y;     /* [n_tiles][PRODUCT_COLUMNS][PRODUCT_K] */
-    const uint16_t *y_t;   /* [n_tiles][PRODUCT_K][PRODUCT_COLUMNS], the same numbers */
-    float *sums;           /* [n_tiles][PRODUCT_STEPS][PRODUCT_ROWS][PRODUCT_COLUMNS]: what ROWS_AS_A gives after each step */
-    uint32_t *n_differ;    /* [PRODUCT_WAYS] sums with other bits, to which these are added */
-    run_difference *first; /* [PRODUCT_WAYS] one of the differences, if n_differ was 0 before */
-    int32_t n_tiles;
-    int32_t spoiled; /* the last bit of one sum is inverted in this way, to see that a difference is found; -1: in none */
-};
-
 #endif
