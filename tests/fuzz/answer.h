@@ -11,14 +11,15 @@
 #include "tests/serve/protocol/fake.h"
 
 /*
- * The text must be one JSON value. Jansson refuses a zero character in the name of a field, which JSON allows, and reads
- * integers of more than 64 bits, which a client may have as an id, only as reals.
+ * The text must be one JSON value. JSON allows what jansson refuses: a zero character in the name of a field, and a number that
+ * no double holds. Integers of more than 64 bits it reads only as reals. A client may have all of them in an id.
  */
 static inline void check_json(const char *text, size_t size) {
     enum { FLAGS = JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL };
     json_error_t error;
     json_t *json = json_loadb(text, size, FLAGS, &error);
-    FUZZ_CHECK(json || strstr(error.text, "NUL byte in object key"), "%s in <%.*s>", error.text, (int)size, text);
+    FUZZ_CHECK(json || strstr(error.text, "NUL byte in object key") || strstr(error.text, "real number overflow"),
+               "%s in <%.*s>", error.text, (int)size, text);
     json_decref(json);
 }
 

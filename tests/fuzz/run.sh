@@ -9,6 +9,10 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 seconds=$1
 shift
+if [ ! -d build/fuzz/bin ]; then
+    echo "build/fuzz/bin is missing; build the preset fuzz first"
+    exit 1
+fi
 # shellcheck disable=SC2046
 [ $# -gt 0 ] || set -- $(cd build/fuzz/bin && printf '%s\n' fuzz_* | sed 's/^fuzz_//')
 mkdir -p build/fuzz/findings
