@@ -47,6 +47,9 @@
  * in one step may be replayed in each later step with the same number and the same views. Decode steps of a steady batch have
  * the same number; a step that prefills has another one.
  *
+ * Create: the first one on a kind of device compares how its instructions sum, and waits for that. Where a sum depends on the
+ * place of its row, cattn_cache_create and cattn_pages_create fail with CATTN_ERR_UNSUPPORTED.
+ *
  * Errors of the CUDA runtime other than missing memory are CATTN_ERR_STATE, with its text; only destroy is useful then.
  *
  * Threads: owner, as chunkattn.h defines it; those about devices: any. A call makes the cache's device the current one for its

@@ -30,8 +30,8 @@
  *   5. A command itself says which slot groups are open (layout.h) in its chunks at its place in the order. ca_chunk.open is
  * the state after the last command noted.
  *   6. Noting neither fails nor allocates. A call makes room for its commands of kind (a) before it changes anything, and a
- * step for (b) and (c). At most CA_KV_PENDING commands (a) are pending where an executor can carry them out; before one more is
- *      noted, it does.
+ *      step for (b) and (c). At most CA_KV_PENDING commands (a) are pending where an executor can carry them out; before
+ *      one more is noted, it does.
  *
  * An aborted step carries out (a) and (b), which do not depend on its rows, and undoes the noting of (c): the next step that
  * computes these rows notes them again. A step that fails to begin leaves (a) pending.

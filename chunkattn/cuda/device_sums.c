@@ -1,7 +1,7 @@
 /*
  * Whether a device's instructions give the same bits for the same sums of products, which exactness relies on: a row is a row
  * of A in one kernel and a column of B in another, at any place, and prefill may use wgmma. No manual promises it, so it is
- * measured (products.cuh), in a few milliseconds.
+ * measured (products.cuh).
  */
 #include <pthread.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
- * A cache on an emulated device: what it refuses, what its memory is, streams, graphs, sink logits, and that shared chunks are
- * read once.
- * tests/chunkattn/exact has the results, also where allocations fail.
+ * A cache on an emulated device: what it refuses, how the device's sums are compared, what its memory is, streams, graphs, the
+ * order of segments, offsets beyond 4 GB, sink logits, and that shared chunks are read once. tests/chunkattn/exact has the
+ * results, also where allocations fail.
  */
 #define CATTN_EXPERIMENTAL
 #include <stdlib.h>
