@@ -4,303 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hf.h"
+#include "hf_class.h"
 #include "model_file_data.h"
-
-/* Groups of fields that only some classes read. Files may have fields of other classes, which then mean nothing. */
-enum {
-    ONE_WINDOW = 1,    /* sliding_window */
-    LAYER_KINDS = 2,   /* layers may differ in their window, and so in their rotation */
-    SCORES = 4,        /* a cap and the scale of attention scores */
-    MULTIPLIERS = 8,   /* of embeddings, branches, scores and logits */
-    LOGIT_SCALE = 16,  /* of logits alone */
-    PLAIN_LAYERS = 32, /* layers may have no rotation */
-    EXPERTS = 64,
-    LOGIT_CAP = 128,
-    UNLIKE_LAYERS = 256, /* layers may differ in their heads and feed-forward blocks, and lack K and V */
-    STATES = 512         /* rows have several states, and layers cut gates */
-};
-
-/* Bits of the biases in ARCH.biases (model_file.h). */
-enum { QKV = 1, OUTPUT = 2, FFN = 4, NORM = 8, EXPERT = 16, CHOICE = 32 };
-
-/* A field that says whether there are biases, and its value where a file leaves it out. */
-typedef struct bias_field {
-    const char *name;
-    unsigned biases;
-    bool given;
-} bias_field;
-
-enum { MAX_BIAS_FIELDS = 3 };
-
-/*
- * Classes of Hugging Face's library that share their model of text, and its defaults for fields that a file leaves out. Those
- * for models that also see have the fields in text_config. Those whose name ends in "Model" lack the head.
- */
-typedef struct hf_class {
-    const char *names, *arch;                  /* names are separated by spaces */
-    const char *text_type;                     /* model_type of text_config */
-    const char *activation_field, *activation; /* separated by spaces */
-    const char *eps; /* the field of the norms' epsilon if they subtract the mean; NULL: rms_norm_eps */
-    double rope_base;
-    double partial;  /* partial_rotary_factor where the file leaves it out; 0: all dimensions are rotated */
-    unsigned reads;  /* groups, or-ed */
-    unsigned biases; /* that all models have */
-    bool norm_plus_one, tied;
-    bool pairs;           /* rotates pairs (2i, 2i + 1) */
-    bool yarn_is_long;    /* calls longrope yarn, too */
-    bool own_experts;     /* hf_experts.h */
-    bool own_head_dim;    /* the head size does not follow from hidden_size and must be given */
-    const char *defaults; /* JSON of fields that published files leave out; NULL: none */
-    bias_field bias_fields[MAX_BIAS_FIELDS];
-} hf_class;
-
-#define SILU .activation_field = "hidden_act", .activation = "silu"
-#define ATTENTION_BIAS(given)                                                                                                  \
-    { "attention_bias", QKV | OUTPUT, given }
-
-#define GEMMA4_DEFAULTS                                                                                                        \
-    "\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 256, \"global_head_dim\": 512,"                     \
-    " \"rms_norm_eps\": 1e-6, \"vocab_size\": 262144, \"rope_parameters\": {\"sliding_attention\": {}, \"full_attention\":"    \
-    " {\"rope_type\": \"proportional\", \"partial_rotary_factor\": 0.25, \"rope_theta\": 1e6}}"
-
-static const hf_class classes[] = {
-    {.names = "LlamaForCausalLM LlamaModel",
-     .arch = "llama",
-     SILU,
-     .rope_base = 1e4,
-     .bias_fields = {ATTENTION_BIAS(false), {"mlp_bias", FFN, false}}},
-    {.names = "InternLM3ForCausalLM",
-     .arch = "llama",
-     SILU,
-     .rope_base = 1e4,
-     .bias_fields = {{"qkv_bias", QKV, false}, {"bias", OUTPUT | FFN, false}}},
-    {.names = "MistralForCausalLM MistralModel Mistral3ForConditionalGeneration",
-     .arch = "llama",
-     .text_type = "mistral",
-     SILU,
-     .rope_base = 1e4,
-     .reads = ONE_WINDOW},
-    {.names = "MixtralForCausalLM MixtralModel", .arch = "llama", SILU, .rope_base = 1e6, .reads = ONE_WINDOW | EXPERTS},
-    {.names = "Ministral3ForCausalLM Ministral3Model Mistral3ForConditionalGeneration",
-     .arch = "mistral3",
-     .text_type = "ministral3",
-     SILU,
-     .rope_base = 1e6,
-     .reads = ONE_WINDOW},
-    {.names = "Qwen2ForCausalLM Qwen2Model", .arch = "qwen2", SILU, .rope_base = 1e4, .biases = QKV},
-    {.names = "Qwen3ForCausalLM Qwen3Model",
-     .arch = "qwen3",
-     SILU,
-     .rope_base = 1e4,
-     .own_head_dim = true,
-     .bias_fields = {ATTENTION_BIAS(false)}},
-    {.names = "Qwen2MoeForCausalLM Qwen2MoeModel",
-     .arch = "qwen2moe",
-     SILU,
-     .rope_base = 1e4,
-     .reads = EXPERTS,
-     .defaults = "{\"norm_topk_prob\": false}",
-     .bias_fields = {{"qkv_bias", QKV, true}}},
-    {.names = "Qwen3MoeForCausalLM Qwen3MoeModel",
-     .arch = "qwen3moe",
-     SILU,
-     .rope_base = 1e4,
-     .reads = EXPERTS,
-     .own_head_dim = true,
-     .defaults = "{\"norm_topk_prob\": false}",
-     .bias_fields = {ATTENTION_BIAS(false)}},
-    {.names = "GemmaForCausalLM GemmaModel", /* older files name the activation, which is GELU's tanh form, only gelu */
-     .arch = "gemma",
-     .activation_field = "hidden_act",
-     .activation = "gelu_pytorch_tanh gelu",
-     .rope_base = 1e4,
-     .norm_plus_one = true,
-     .tied = true,
-     .own_head_dim = true,
-     .bias_fields = {ATTENTION_BIAS(false)}},
-    {.names = "Gemma2ForCausalLM Gemma2Model",
-     .arch = "gemma2",
-     .activation_field = "hidden_activation",
-     .activation = "gelu_pytorch_tanh",
-     .rope_base = 1e4,
-     .reads = ONE_WINDOW | LAYER_KINDS | SCORES | LOGIT_CAP,
-     .norm_plus_one = true,
-     .tied = true,
-     .own_head_dim = true,
-     .defaults = "{\"sliding_window\": 4096, \"query_pre_attn_scalar\": 256, \"attn_logit_softcapping\": 50.0,"
-                 " \"final_logit_softcapping\": 30.0}"},
-    {.names = "Gemma3ForCausalLM Gemma3TextModel Gemma3ForConditionalGeneration",
-     .arch = "gemma3",
-     .text_type = "gemma3_text",
-     .activation_field = "hidden_activation",
-     .activation = "gelu_pytorch_tanh",
-     .rope_base = 1e6,
-     .reads = ONE_WINDOW | LAYER_KINDS | SCORES | LOGIT_CAP,
-     .norm_plus_one = true,
-     .tied = true,
-     .own_head_dim = true,
-     .defaults = "{\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 256, \"sliding_window\": 4096,"
-                 " \"query_pre_attn_scalar\": 256, \"max_position_embeddings\": 131072, \"rms_norm_eps\": 1e-6,"
-                 " \"vocab_size\": 262208}"},
-    {.names = "Gemma3nForCausalLM Gemma3nTextModel Gemma3nForConditionalGeneration",
-     .arch = "gemma3n",
-     .text_type = "gemma3n_text",
-     .activation_field = "hidden_activation",
-     .activation = "gelu_pytorch_tanh",
-     .rope_base = 1e6,
-     .reads = ONE_WINDOW | LAYER_KINDS | LOGIT_CAP | UNLIKE_LAYERS | STATES,
-     .tied = true,
-     .defaults = "{\"num_attention_heads\": 8, \"num_key_value_heads\": 2, \"head_dim\": 256, \"sliding_window\": 512,"
-                 " \"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-6, \"vocab_size\": 262400,"
-                 " \"final_logit_softcapping\": 30.0, \"hidden_size_per_layer_input\": 256, \"num_kv_shared_layers\": 15,"
-                 " \"altup_num_inputs\": 4}"},
-    {.names = "Gemma4ForCausalLM Gemma4TextModel Gemma4ForConditionalGeneration",
-     .arch = "gemma4",
-     .text_type = "gemma4_text",
-     .activation_field = "hidden_activation",
-     .activation = "gelu_pytorch_tanh",
-     .rope_base = 1e6,
-     .partial = 1,
-     .reads = ONE_WINDOW | LAYER_KINDS | EXPERTS | LOGIT_CAP | UNLIKE_LAYERS,
-     .tied = true,
-     .defaults = "{\"hidden_size_per_layer_input\": 256, \"sliding_window\": 512, \"max_position_embeddings\": 131072,"
-                 " \"enable_moe_block\": false, " GEMMA4_DEFAULTS "}"},
-    {.names = "Gemma4UnifiedForCausalLM Gemma4UnifiedTextModel Gemma4UnifiedForConditionalGeneration",
-     .arch = "gemma4",
-     .text_type = "gemma4_unified_text",
-     .activation_field = "hidden_activation",
-     .activation = "gelu_pytorch_tanh",
-     .rope_base = 1e6,
-     .partial = 1,
-     .reads = ONE_WINDOW | LAYER_KINDS | LOGIT_CAP | UNLIKE_LAYERS,
-     .tied = true,
-     .defaults = "{\"sliding_window\": 1024, \"max_position_embeddings\": 262144, " GEMMA4_DEFAULTS "}"},
-    {.names = "Phi3ForCausalLM Phi3Model",
-     .arch = "phi3",
-     SILU,
-     .rope_base = 1e4,
-     .partial = 1,
-     .reads = ONE_WINDOW,
-     .yarn_is_long = true},
-    {.names = "GraniteForCausalLM GraniteModel",
-     .arch = "granite",
-     SILU,
-     .rope_base = 1e4,
-     .reads = MULTIPLIERS,
-     .defaults = "{\"attention_multiplier\": 1.0}",
-     .bias_fields = {ATTENTION_BIAS(false), {"mlp_bias", FFN, false}}},
-    {.names = "GraniteMoeForCausalLM GraniteMoeModel GraniteMoeSharedForCausalLM GraniteMoeSharedModel",
-     .arch = "granitemoe",
-     SILU,
-     .rope_base = 1e4,
-     .reads = MULTIPLIERS | EXPERTS,
-     .defaults = "{\"attention_multiplier\": 1.0}",
-     .bias_fields = {ATTENTION_BIAS(false)}},
-    {.names = "SmolLM3ForCausalLM SmolLM3Model",
-     .arch = "smollm3",
-     SILU,
-     .rope_base = 2e6,
-     .reads = PLAIN_LAYERS,
-     .tied = true,
-     .bias_fields = {ATTENTION_BIAS(false), {"mlp_bias", FFN, false}}},
-    {.names = "Olmo2ForCausalLM Olmo2Model", .arch = "olmo2", SILU, .rope_base = 1e4, .bias_fields = {ATTENTION_BIAS(false)}},
-    {.names = "Olmo3ForCausalLM Olmo3Model",
-     .arch = "olmo2",
-     SILU,
-     .rope_base = 5e5,
-     .reads = ONE_WINDOW | LAYER_KINDS,
-     .bias_fields = {ATTENTION_BIAS(false)}},
-    {.names = "OlmoeForCausalLM OlmoeModel",
-     .arch = "olmoe",
-     SILU,
-     .rope_base = 1e4,
-     .reads = EXPERTS,
-     .defaults = "{\"norm_topk_prob\": false}"},
-    {.names = "Exaone4ForCausalLM Exaone4Model", .arch = "exaone4", SILU, .rope_base = 1e4, .reads = ONE_WINDOW | LAYER_KINDS},
-    {.names = "Glm4ForCausalLM Glm4Model",
-     .arch = "glm4",
-     SILU,
-     .rope_base = 1e4,
-     .partial = 0.5,
-     .pairs = true,
-     .bias_fields = {{"attention_bias", QKV, true}}},
-    {.names = "Glm4MoeForCausalLM Glm4MoeModel",
-     .arch = "glm4moe",
-     SILU,
-     .rope_base = 1e4,
-     .partial = 0.5,
-     .reads = EXPERTS,
-     .biases = CHOICE,
-     .own_head_dim = true,
-     .bias_fields = {{"attention_bias", QKV, false}}},
-    {.names = "GptOssForCausalLM GptOssModel",
-     .arch = "gpt-oss",
-     SILU,
-     .rope_base = 1.5e5,
-     .reads = ONE_WINDOW | LAYER_KINDS | EXPERTS,
-     .biases = EXPERT,
-     .own_head_dim = true,
-     .own_experts = true,
-     .bias_fields = {ATTENTION_BIAS(true)}},
-    {.names = "SeedOssForCausalLM SeedOssModel",
-     .arch = "seed_oss",
-     SILU,
-     .rope_base = 1e4,
-     .bias_fields = {{"attention_bias", QKV, true}, {"attention_out_bias", OUTPUT, false}, {"mlp_bias", FFN, false}}},
-    {.names = "Ernie4_5ForCausalLM Ernie4_5Model Ernie4_5_ForCausalLM",
-     .arch = "ernie4_5",
-     SILU,
-     .rope_base = 5e5,
-     .pairs = true,
-     .tied = true,
-     .bias_fields = {{"use_bias", QKV | OUTPUT | FFN, false}}},
-    {.names = "Ernie4_5_MoeForCausalLM Ernie4_5_MoeModel",
-     .arch = "ernie4_5-moe",
-     SILU,
-     .rope_base = 5e5,
-     .reads = EXPERTS,
-     .biases = CHOICE,
-     .pairs = true,
-     .tied = true,
-     .bias_fields = {{"use_bias", QKV | OUTPUT | FFN, false}}},
-    {.names = "CohereForCausalLM CohereModel",
-     .arch = "command-r",
-     SILU,
-     .eps = "layer_norm_eps",
-     .rope_base = 1e4,
-     .reads = LOGIT_SCALE,
-     .pairs = true,
-     .tied = true,
-     .defaults = "{\"logit_scale\": 0.0625}",
-     .bias_fields = {ATTENTION_BIAS(false)}},
-    {.names = "Cohere2ForCausalLM Cohere2Model",
-     .arch = "cohere2",
-     SILU,
-     .eps = "layer_norm_eps",
-     .rope_base = 1e4,
-     .reads = LOGIT_SCALE | ONE_WINDOW | LAYER_KINDS,
-     .pairs = true,
-     .tied = true,
-     .defaults = "{\"logit_scale\": 0.0625, \"sliding_window\": 4096}",
-     .bias_fields = {ATTENTION_BIAS(false)}},
-    {.names = "HunYuanDenseV1ForCausalLM HunYuanDenseV1Model",
-     .arch = "hunyuan-dense",
-     SILU,
-     .rope_base = 1e4,
-     .bias_fields = {ATTENTION_BIAS(false)}},
-    {.names = "Starcoder2ForCausalLM Starcoder2Model",
-     .arch = "starcoder2",
-     .activation_field = "hidden_act",
-     .activation = "gelu_pytorch_tanh",
-     .eps = "norm_epsilon",
-     .rope_base = 1e4,
-     .reads = ONE_WINDOW,
-     .biases = NORM,
-     .tied = true,
-     .bias_fields = {{"use_bias", QKV | OUTPUT | FFN, true}}},
-};
-enum { N_CLASSES = sizeof classes / sizeof *classes };
 
 static const struct field {
     const char *name, *key;
@@ -413,13 +118,13 @@ static const struct {
 };
 
 /* Whether the class has biases where this field says so. */
-static bool is_bias_field(const hf_class *class, const char *name) {
+static bool is_bias_field(const cl_hf_class *class, const char *name) {
     for (int i = 0; i < MAX_BIAS_FIELDS && class->bias_fields[i].name; i++)
         if (strcmp(class->bias_fields[i].name, name) == 0) return true;
     return false;
 }
 
-static void read_biases(cl_hf_config *c, cl_model_file *file, const hf_class *class) {
+static void read_biases(cl_hf_config *c, cl_model_file *file, const cl_hf_class *class) {
     char key[96];
     c->biases = class->biases;
     for (int i = 0; i < MAX_BIAS_FIELDS && class->bias_fields[i].name; i++) {
@@ -429,7 +134,7 @@ static void read_biases(cl_hf_config *c, cl_model_file *file, const hf_class *cl
     cl_meta_put_u32(file, key_of(c, key, "biases"), c->biases);
 }
 
-static void refuse_flags(cl_hf_config *c, const hf_class *class, const json_t *object, const char *where) {
+static void refuse_flags(cl_hf_config *c, const cl_hf_class *class, const json_t *object, const char *where) {
     static const char *const words[] = {"false", "true"};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         const char *name = flags[i].name, *supported = words[flags[i].supported];
@@ -446,7 +151,8 @@ static void refuse_flags(cl_hf_config *c, const hf_class *class, const json_t *o
 }
 
 /* The part of a head that is rotated. Older files have the field beside the others, newer ones in rope_parameters. */
-static double partial_rotation(cl_hf_config *c, const hf_class *class, const json_t *object, const char *where, double given) {
+static double partial_rotation(cl_hf_config *c, const cl_hf_class *class, const json_t *object, const char *where,
+                               double given) {
     const double part = cl_json_doc_number(&c->doc, object, where, "partial_rotary_factor", given);
     if (part != 1 && class->partial == 0)
         cl_json_doc_fail(&c->doc, CL_ERR_UNSUPPORTED, "%spartial_rotary_factor must be 1", where);
@@ -455,7 +161,7 @@ static double partial_rotation(cl_hf_config *c, const hf_class *class, const jso
     return part;
 }
 
-static void refuse(cl_hf_config *c, const hf_class *class) {
+static void refuse(cl_hf_config *c, const cl_hf_class *class) {
     cl_json_doc *doc = &c->doc;
     refuse_flags(c, class, doc->root, "");
     if (c->text != doc->root) refuse_flags(c, class, c->text, c->where);
@@ -480,7 +186,7 @@ static rope_fields rope_in(cl_hf_config *c, const json_t *object, const char *wh
 }
 
 /* The rotation of layers with a window, of which only the base is free. */
-static void read_window_rope(cl_hf_config *c, const hf_class *class, cl_model_file *file, const rope_fields *f) {
+static void read_window_rope(cl_hf_config *c, const cl_hf_class *class, cl_model_file *file, const rope_fields *f) {
     cl_json_doc *doc = &c->doc;
     const cl_str type = cl_json_doc_string(doc, f->object, f->where, "rope_type");
     if (type.size > 0 && !cl_str_is(type, "default"))
@@ -565,7 +271,7 @@ static void read_longrope(cl_hf_config *c, cl_model_file *file, const rope_field
  * changes nothing within the trained context, unless it has an alpha. */
 typedef enum scaling { DEFAULT, LINEAR, LLAMA3, YARN, LONGROPE, PROPORTIONAL, DYNAMIC } scaling;
 
-static bool find_scaling(cl_hf_config *c, const hf_class *class, const rope_fields *f, scaling *kind) {
+static bool find_scaling(cl_hf_config *c, const cl_hf_class *class, const rope_fields *f, scaling *kind) {
     static const struct {
         const char *name;
         scaling kind;
@@ -593,7 +299,7 @@ static bool find_scaling(cl_hf_config *c, const hf_class *class, const rope_fiel
     return false;
 }
 
-static void read_scaling(cl_hf_config *c, const hf_class *class, cl_model_file *file, const rope_fields *f) {
+static void read_scaling(cl_hf_config *c, const cl_hf_class *class, cl_model_file *file, const rope_fields *f) {
     cl_json_doc *doc = &c->doc;
     scaling kind;
     if (!find_scaling(c, class, f, &kind)) return;
@@ -618,7 +324,7 @@ static void read_scaling(cl_hf_config *c, const hf_class *class, cl_model_file *
 }
 
 /* Newer files have all of it in rope_parameters; if that lacks rope_theta, the one beside it applies. */
-static void read_rope(cl_hf_config *c, cl_model_file *file, const hf_class *class) {
+static void read_rope(cl_hf_config *c, cl_model_file *file, const cl_hf_class *class) {
     cl_json_doc *doc = &c->doc;
     rope_fields f = rope_in(c, c->text, c->where, "rope_parameters", false);
     const bool newer = f.object;
@@ -834,74 +540,8 @@ static void read_experts(cl_hf_config *c, cl_model_file *file) {
 
 /* ---- All ---- */
 
-/* Whether a class that others share its name with is that of the file's model of text. The first one is it in doubt. */
-static bool has_text(cl_hf_config *c, const hf_class *class) {
-    const json_t *text = json_object_get(c->doc.root, "text_config");
-    const char *type = json_string_value(json_object_get(text, "model_type"));
-    for (int i = 0; type && i < N_CLASSES; i++)
-        if (classes[i].text_type && strcmp(classes[i].text_type, type) == 0) return &classes[i] == class || !class->text_type;
-    return true;
-}
-
-/* What classes need that is not supported, by the beginnings of their names. */
-static const char *needs_of(const char *name) {
-    static const struct {
-        const char *begin, *needs;
-    } others[] = {
-        {"DeepseekV", "multi-head latent attention"},
-        {"MiniCPM3", "multi-head latent attention"},
-        {"Glm4MoeLite", "multi-head latent attention"},
-        {"Qwen3Next", "recurrent layers (a gated delta rule)"},
-        {"Qwen3_5", "recurrent layers (a gated delta rule)"},
-        {"KimiLinear", "recurrent layers (a gated delta rule)"},
-        {"Mamba", "recurrent layers (state spaces)"},
-        {"Jamba", "recurrent layers (state spaces)"},
-        {"FalconH1", "recurrent layers (state spaces)"},
-        {"NemotronH", "recurrent layers (state spaces)"},
-        {"GraniteMoeHybrid", "recurrent layers (state spaces)"},
-        {"Lfm2", "recurrent layers (short convolutions)"},
-        {"Rwkv", "recurrent layers (RWKV)"},
-        {"Bert", "attention in both directions, as an encoder does"},
-        {"Roberta", "attention in both directions, as an encoder does"},
-        {"XLMRoberta", "attention in both directions, as an encoder does"},
-        {"ModernBert", "attention in both directions, as an encoder does"},
-        {"NomicBert", "attention in both directions, as an encoder does"},
-        {"T5", "an encoder beside the decoder"},
-        {"Phimoe", "a mixture of experts of a form of its own"},
-    };
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (strncmp(name, others[i].begin, strlen(others[i].begin)) == 0) return others[i].needs;
-    return strstr(name, "Moe") || strstr(name, "MoE") ? "a mixture of experts of a form of its own" : NULL;
-}
-
-static const hf_class *find_class(cl_hf_config *c) {
-    cl_json_doc *doc = &c->doc;
-    const json_t *list = cl_json_doc_field(doc, doc->root, "", "architectures", CL_JSON_KIND_ARRAY, true);
-    const char *name = json_string_value(json_array_get(list, 0));
-    static const char base[] = "Model";
-    char known[800];
-    size_t used = 0;
-    for (int i = 0; i < N_CLASSES; i++) {
-        if (name && cl_str_is_one_of(cl_str_of(name), classes[i].names) && has_text(c, &classes[i])) {
-            c->base = strlen(name) > strlen(base) && strcmp(name + strlen(name) - strlen(base), base) == 0;
-            return &classes[i];
-        }
-        const char *end = strstr(classes[i].names, "ForCausalLM");
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%.*s", i ? ", " : "", (int)(end - classes[i].names),
-                                 classes[i].names);
-    }
-    const char *needs = name ? needs_of(name) : NULL;
-    if (needs)
-        cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "architectures is \"%.60s\", which needs %s; that is not supported", name,
-                         needs);
-    else if (doc->status == CL_OK)
-        cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "architectures is \"%.60s\"; supported, each with ForCausalLM behind it: %s",
-                         name ? name : "", known);
-    return NULL;
-}
-
 /* Find the object with the fields of the model of text, and add the class's defaults to it. */
-static void find_text(cl_hf_config *c, const hf_class *class) {
+static void find_text(cl_hf_config *c, const cl_hf_class *class) {
     cl_json_doc *doc = &c->doc;
     c->where = "";
     c->text = cl_json_doc_field(doc, doc->root, "", "text_config", CL_JSON_KIND_OBJECT, false);
@@ -950,7 +590,7 @@ static void read_tokens(cl_hf_config *c) {
 }
 
 /* Whether another field of the file says the same, or the field is read layer by layer. */
-static bool is_replaced(const cl_hf_config *c, const hf_class *class, const char *name) {
+static bool is_replaced(const cl_hf_config *c, const cl_hf_class *class, const char *name) {
     static const char of_layers[] = "head_dim num_key_value_heads intermediate_size";
     if (class->reads & UNLIKE_LAYERS && cl_str_is_one_of(cl_str_of(name), of_layers)) return true;
     const json_t *rope = json_object_get(c->text, "rope_parameters");
@@ -959,11 +599,11 @@ static bool is_replaced(const cl_hf_config *c, const hf_class *class, const char
 }
 
 /* Whether the model has experts; classes that may do without them say so. */
-static bool has_experts(cl_hf_config *c, const hf_class *class) {
+static bool has_experts(cl_hf_config *c, const cl_hf_class *class) {
     return class->reads & EXPERTS && cl_json_doc_bool(&c->doc, c->text, c->where, "enable_moe_block", true);
 }
 
-static void read_fields(cl_hf_config *c, cl_model_file *file, const hf_class *class) {
+static void read_fields(cl_hf_config *c, cl_model_file *file, const cl_hf_class *class) {
     cl_json_doc *doc = &c->doc;
     const bool experts = has_experts(c, class);
     for (int i = 0; i < N_FIELDS; i++) {
@@ -994,7 +634,7 @@ cl_status cl_hf_read_config(const char *folder, cl_model_file *file, cl_hf_confi
     cl_json_doc *doc = &c->doc;
     cl_json_doc_open(doc, folder, "config.json", CL_JSON_DOC_REQUIRED, error);
     if (doc->status != CL_OK) return doc->status;
-    const hf_class *class = find_class(c);
+    const cl_hf_class *class = cl_hf_find_class(&c->doc, &c->base);
     if (!class) return doc->status;
     find_text(c, class);
     c->arch = class->arch;
