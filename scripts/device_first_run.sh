@@ -98,10 +98,16 @@ step check_prefill 90 "$programs/check" prefill 1 32
 step check_pages 60 "$programs/check" pages 1 32
 step products 45 "$programs/products"
 step check_wgmma 60 "$programs/check" wgmma 1 32
+step worlds_trees 60 "$programs/worlds" --rows device_trees --worlds 40 --long 3
+step worlds_pages 60 "$programs/worlds" --rows device_pages --worlds 24 --long 2
+step graphs 30 "$programs/graphs"
+step example_cuda 30 "$programs/example_cuda"
+step example_cuda_pages 30 "$programs/example_cuda_pages"
 sanitize memcheck_decode memcheck "$programs/check" decode 1 4
 sanitize memcheck_prefill memcheck "$programs/check" prefill 1 2
 sanitize memcheck_pages memcheck "$programs/check" pages 1 2
 sanitize memcheck_wgmma memcheck "$programs/check" wgmma 1 2
+sanitize memcheck_worlds memcheck "$programs/worlds" --rows device_trees --worlds 1
 sanitize racecheck_decode racecheck "$programs/check" decode 1 2
 sanitize racecheck_prefill racecheck "$programs/check" prefill 2 1
 sanitize synccheck_decode synccheck "$programs/check" decode 1 2

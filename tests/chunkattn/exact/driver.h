@@ -27,6 +27,7 @@ typedef struct backend {
     void (*close)(const plan_round *how, int64_t *counts);
     void (*other_stream)(void);
     bool (*allocation_failed)(void); /* one of the device's memory has, in this round; NULL: it has none */
+    bool counts_wgmma;               /* `close` counts the products by wgmma, so rows may require some */
 
     cattn_status (*begin)(cattn_cache *cache, cattn_entry *entries, int32_t n, int64_t row_limit, cattn_error *error);
     cattn_status (*write)(cattn_cache *cache, int32_t layer, const cattn_view *k, const cattn_view *v, cattn_error *error);

@@ -20,7 +20,7 @@ const row *row_find(const char *name);
 
 void row_make(const row *is, plan *p, uint64_t seed, bool is_long);
 
-/* Whether enough cases have been met; otherwise says which were not. */
-bool row_is_met(const row *is, int64_t n_worlds, const int64_t counts[N_COUNTS]);
+/* Whether enough cases have been met, of those that the backend counts; otherwise says which were not. */
+bool row_is_met(const row *is, int64_t n_worlds, const backend *b, const int64_t counts[N_COUNTS]);
 
 #endif

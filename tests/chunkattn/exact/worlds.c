@@ -74,7 +74,7 @@ static int run_rows(const options *o) {
     for (int i = 0; i < N_COUNTS; i++)
         if (state->counts[i]) printf(", %lld %s", (long long)state->counts[i], count_names[i]);
     printf("\n");
-    if (ok) return !row_is_met(o->row, o->n_worlds, state->counts);
+    if (ok) return !row_is_met(o->row, o->n_worlds, place, state->counts);
     printf("FAILED: repeat it with --rows %s --worlds %d --long %d --seed %llu\n", o->row->name, !state->is_long,
            state->is_long, (unsigned long long)(state->seed - (state->is_long ? LONG_SEEDS : 0)));
     make_plan(o->row);

@@ -1,140 +1,19 @@
 /*
- * A cache on an emulated device: what it refuses, how the device's sums are compared, what its memory is, streams, graphs, the
- * order of segments, offsets beyond 4 GB, sink logits, and that shared chunks are read once. tests/chunkattn/exact has the
- * results, also where allocations fail.
+ * A cache on an emulated device: what it refuses, how the device's sums are compared, what its memory is, streams, the order of
+ * segments, offsets beyond 4 GB, sink logits, and that shared chunks are read once. tests/chunkattn/exact has the results, also
+ * where allocations fail.
  */
-#define CATTN_EXPERIMENTAL
 #include <stdlib.h>
 #include <string.h>
 
 #include "chunkattn/api/cache_handle.h"
 #include "chunkattn/base/half.h"
 #include "chunkattn/cuda/device.h"
+#include "chunkattn/cuda/emu/emu_runtime.h"
 #include "chunkattn/cuda/products.h"
-#include "chunkattn_cuda.h"
-#include "emu_testing.h"
-#include "tests/support/rng.h"
+#include "small_cache.h"
 
-enum { HEADS = 4, KV_HEADS = 2, DIM = 64, LAYERS = 2, MAX_ROWS = 1200 };
-
-static const cattn_cuda_config device_0 = {.device = 0}, device_1 = {.device = 1};
-
-static cattn_config config_of(uint64_t megabytes) {
-    cattn_config c;
-    cattn_config_init(&c);
-    c.n_layers = LAYERS;
-    c.n_heads = HEADS;
-    c.n_kv_heads = KV_HEADS;
-    c.head_dim = DIM;
-    c.budget_bytes = megabytes << 20;
-    c.cuda = &device_0;
-    return c;
-}
-
-static cattn_cache *create(const cattn_config *config) {
-    cattn_cache *cache;
-    cattn_error error = {0};
-    if (cattn_cache_create(config, &cache, &error)) fail_msg("%s", error.message);
-    return cache;
-}
-
-/* ---- Sequences of made-up tokens, whose rows follow from token and position ---- */
-
-static cattn_seq join(cattn_cache *cache, int n_shared, int n_own, int which) {
-    int32_t tokens[MAX_ROWS];
-    for (int i = 0; i < n_shared + n_own; i++) tokens[i] = i < n_shared ? i : 1000 * (which + 1) + i;
-    cattn_seq seq;
-    cattn_error error = {0};
-    check(cattn_seq_join(cache, tokens, n_shared + n_own, NULL, &seq, NULL, &error), &error);
-    return seq;
-}
-
-static void append(cattn_cache *cache, cattn_seq seq, int32_t token) {
-    assert_int_equal(cattn_seq_append(cache, seq, &token, 1, NULL), CATTN_OK);
-}
-
-/* The tensors of a step on the device. */
-typedef struct tensors {
-    float *q, *k, *v, *out, *lse;
-} tensors;
-
-static tensors new_tensors(void) {
-    return (tensors){
-        emu_alloc(sizeof(float) * MAX_ROWS * HEADS * DIM, "q"), emu_alloc(sizeof(float) * MAX_ROWS * KV_HEADS * DIM, "k"),
-        emu_alloc(sizeof(float) * MAX_ROWS * KV_HEADS * DIM, "v"), emu_alloc(sizeof(float) * MAX_ROWS * HEADS * DIM, "out"),
-        emu_alloc(sizeof(float) * MAX_ROWS * HEADS, "lse")};
-}
-
-static void free_tensors(tensors *t) {
-    emu_finish();
-    float *all[] = {t->q, t->k, t->v, t->out, t->lse};
-    for (int i = 0; i < 5; i++) emu_free(all[i]);
-}
-
-static void fill(float *to, int n, uint64_t seed) {
-    rng r = {seed};
-    for (int i = 0; i < n; i++) to[i] = rng_float(&r);
-}
-
-static void fill_tensors(const cattn_cache *cache, tensors *t, const cattn_entry *entries, int n) {
-    int row = 0;
-    emu_finish();
-    memset(t->out, 0xff, sizeof(float) * MAX_ROWS * HEADS * DIM); /* NaN: no result of an earlier step counts */
-    memset(t->lse, 0xff, sizeof(float) * MAX_ROWS * HEADS);
-    for (int i = 0; i < n; i++)
-        for (int64_t p = entries[i].first_pos; p < entries[i].first_pos + entries[i].n_rows; p++, row++) {
-            int32_t token;
-            ca_seq_tokens(ca_tree_find(cache->tree, entries[i].seq), p, 1, &token);
-            const uint64_t seed = (uint64_t)token * 5000 + (uint64_t)p * 3;
-            fill(t->q + row * HEADS * DIM, HEADS * DIM, seed);
-            fill(t->k + row * KV_HEADS * DIM, KV_HEADS * DIM, seed + 1);
-            fill(t->v + row * KV_HEADS * DIM, KV_HEADS * DIM, seed + 2);
-        }
-}
-
-static const cattn_view K_VIEW = {NULL, CATTN_F32, KV_HEADS *DIM, DIM}, Q_VIEW = {NULL, CATTN_F32, HEADS *DIM, DIM};
-
-static cattn_view view_of(cattn_view view, void *data) {
-    view.data = data;
-    return view;
-}
-
-static void write_layer(cattn_cache *cache, int layer, tensors *t) {
-    const cattn_view k = view_of(K_VIEW, t->k), v = view_of(K_VIEW, t->v);
-    cattn_error error = {0};
-    check(cattn_cuda_step_write(cache, layer, &k, &v, NULL, &error), &error);
-}
-
-static void run_layer(cattn_cache *cache, int layer, tensors *t) {
-    const cattn_view q = view_of(Q_VIEW, t->q), out = view_of(Q_VIEW, t->out);
-    cattn_error error = {0};
-    write_layer(cache, layer, t);
-    check(cattn_cuda_step_attend(cache, layer, &q, &out, t->lse, NULL, &error), &error);
-}
-
-/* Run all layers of the open step, which have the same input. */
-static void run_layers(cattn_cache *cache, tensors *t) {
-    for (int layer = 0; layer < LAYERS; layer++) run_layer(cache, layer, t);
-}
-
-static uint64_t step(cattn_cache *cache, tensors *t, cattn_entry *entries, int n) {
-    cattn_error error = {0};
-    uint64_t graph = 0;
-    check(cattn_cuda_step_begin(cache, entries, n, 0, NULL, &graph, &error), &error);
-    fill_tensors(cache, t, entries, n);
-    run_layers(cache, t);
-    assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
-    return graph;
-}
-
-/* A step that writes K and V and attends to nothing: attention of long prompts takes most of the emulation's time. */
-static void write_prompt(cattn_cache *cache, tensors *t, cattn_entry *entry) {
-    cattn_error error = {0};
-    check(cattn_cuda_step_begin(cache, entry, 1, 0, NULL, NULL, &error), &error);
-    fill_tensors(cache, t, entry, 1);
-    for (int layer = 0; layer < LAYERS; layer++) write_layer(cache, layer, t);
-    assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
-}
+static const cattn_cuda_config device_1 = {.device = 1};
 
 /* ---- Refusals ---- */
 
@@ -373,129 +252,6 @@ static void a_failed_copy_ends_all_steps(void **state) {
     }
 }
 
-/* ---- Graphs ---- */
-
-/* A cache with four sequences that have been prefilled, and one row of each. */
-static cattn_cache *start_decoding(tensors *t, cattn_entry *entries) {
-    const cattn_config config = config_of(8);
-    cattn_cache *cache = create(&config);
-    for (int i = 0; i < 4; i++) entries[i] = (cattn_entry){.seq = join(cache, 100, 5, i), .max_rows = 200};
-    step(cache, t, entries, 4);
-    for (int i = 0; i < 4; i++) entries[i].max_rows = 1;
-    return cache;
-}
-
-/* Capture all layers of the open step as its graph, and queue it. */
-static void capture(cattn_cache *cache, tensors *t, uint64_t graph) {
-    emu_begin_capture();
-    run_layers(cache, t);
-    assert_true(emu_end_capture(graph) >= 2 * LAYERS && emu_replay(graph, NULL));
-}
-
-/* Sequences that join, decode and leave at random, behind parts of one prompt. */
-typedef struct traffic_kind {
-    int n_steps;
-    int most, prompt;          /* sequences at once, tokens of the prompt */
-    int one_joins, one_leaves; /* in so many steps */
-} traffic_kind;
-
-enum { TRAFFIC_STEPS = 30, TRAFFIC_SEQS = 20, TRAFFIC_ROWS = 25 };
-
-typedef struct traffic {
-    traffic_kind is;
-    rng r;
-    cattn_cache *cache;
-    cattn_entry entries[TRAFFIC_SEQS];
-    int n, n_joined;
-    int n_tokens; /* appended so far */
-} traffic;
-
-static void add_sequence(traffic *w) {
-    const int n_shared = (int)rng_range(&w->r, 0, rng_chance(&w->r, 4) ? w->is.prompt : w->is.prompt / 4);
-    const int n_own = (int)rng_range(&w->r, 1, TRAFFIC_ROWS);
-    w->entries[w->n++] = (cattn_entry){.seq = join(w->cache, n_shared, n_own, ++w->n_joined), .max_rows = TRAFFIC_ROWS};
-}
-
-static void change_sequences(traffic *w) {
-    for (int i = 0; i < w->n; i++) append(w->cache, w->entries[i].seq, 7000 + ++w->n_tokens);
-    if (w->n > 1 && rng_chance(&w->r, w->is.one_leaves)) {
-        cattn_entry *leaves = &w->entries[rng_range(&w->r, 1, w->n - 1)];
-        assert_int_equal(cattn_seq_leave(w->cache, &leaves->seq, NULL), CATTN_OK);
-        *leaves = w->entries[--w->n];
-    }
-    if (w->n < w->is.most && rng_chance(&w->r, w->is.one_joins)) add_sequence(w);
-}
-
-/* The prompt is written in pieces, so that the device's memory grows with the traffic. */
-static void start_traffic(traffic *w, const traffic_kind *is, tensors *t) {
-    const cattn_config config = config_of(24);
-    *w = (traffic){.is = *is, .r = {3}, .cache = create(&config), .n = 1};
-    w->entries[0] = (cattn_entry){.seq = join(w->cache, is->prompt, 1, 0), .max_rows = TRAFFIC_ROWS};
-    for (int i = 0; i <= is->prompt / TRAFFIC_ROWS; i++) write_prompt(w->cache, t, w->entries);
-}
-
-/* Whatever else happens between two steps of the same number, the launches of one are right for the other. */
-static void replay_traffic(const traffic_kind *is, int *n_replayed, int *n_captured) {
-    float *want[TRAFFIC_STEPS];
-    tensors t = new_tensors();
-    for (int replays = 0; replays < 2; replays++) {
-        traffic w;
-        emu_set_streams(replays ? EMU_DEFERRED : EMU_IMMEDIATE, 5);
-        emu_drop_graphs();
-        start_traffic(&w, is, &t);
-        for (int s = 0; s < is->n_steps; s++) {
-            cattn_error error = {0};
-            uint64_t graph;
-            change_sequences(&w);
-            check(cattn_cuda_step_begin(w.cache, w.entries, w.n, 0, NULL, &graph, &error), &error);
-            fill_tensors(w.cache, &t, w.entries, w.n);
-            const bool known = replays && emu_replay(graph, NULL);
-            if (!replays) run_layers(w.cache, &t);
-            if (replays && !known) capture(w.cache, &t, graph);
-            *n_replayed += known;
-            *n_captured += replays && !known;
-            assert_int_equal(cattn_step_end(w.cache, NULL), CATTN_OK);
-            emu_finish();
-            size_t bytes = 0;
-            for (int i = 0; i < w.n; i++) bytes += (size_t)w.entries[i].n_rows * HEADS * DIM * sizeof(float);
-            if (!replays) memcpy(want[s] = malloc(bytes), t.out, bytes);
-            if (!replays) continue;
-            assert_memory_equal(want[s], t.out, bytes);
-            free(want[s]);
-        }
-        cattn_cache_destroy(&w.cache);
-    }
-    free_tensors(&t);
-    emu_set_streams(EMU_IMMEDIATE, 1);
-}
-
-static void steps_of_one_number_have_one_graph(void **state) {
-    (void)state;
-    /* The second kind grows without states, whose memory would move at the same time as the arrays of a plan within theirs. */
-    static const traffic_kind kinds[] = {{30, 5, 1100, 4, 8}, {24, TRAFFIC_SEQS, 10, 1, 1000}};
-    int n_replayed = 0, n_captured = 0;
-    for (int i = 0; i < 2; i++) replay_traffic(&kinds[i], &n_replayed, &n_captured);
-    assert_true(n_replayed > 20 && n_captured > 8);
-}
-
-/* A prefill step between decode steps has another number and leaves that of the decode steps alone. */
-static void prefill_leaves_the_graphs_of_decode_steps_valid(void **state) {
-    (void)state;
-    cattn_entry entries[5];
-    tensors t = new_tensors();
-    cattn_cache *cache = start_decoding(&t, entries);
-    for (int i = 0; i < 4; i++) append(cache, entries[i].seq, 7000 + i);
-    const uint64_t before = step(cache, &t, entries, 4);
-    for (int i = 0; i < 4; i++) append(cache, entries[i].seq, 7010 + i);
-    entries[4] = (cattn_entry){.seq = join(cache, 50, 30, 9), .max_rows = 200};
-    assert_true(step(cache, &t, entries, 5) != before);
-    assert_int_equal(cattn_seq_leave(cache, &entries[4].seq, NULL), CATTN_OK);
-    for (int i = 0; i < 4; i++) append(cache, entries[i].seq, 7020 + i);
-    assert_true(step(cache, &t, entries, 4) == before);
-    free_tensors(&t);
-    cattn_cache_destroy(&cache);
-}
-
 /* ---- What moves ---- */
 
 static void a_step_without_structural_change_copies_positions(void **state) {
@@ -723,24 +479,14 @@ static void copies_do_not_pile_up(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        EMU_TEST(what_a_device_lacks_is_refused),
-        EMU_TEST(calls_for_the_other_kind_of_cache_are_refused),
-        EMU_TEST(sums_are_compared_once),
-        EMU_TEST(a_comparison_may_fail),
-        EMU_TEST(sequences_may_not_be_too_long),
-        EMU_TEST(wrong_arguments_of_a_step_are_named),
-        EMU_TEST(the_budget_is_of_device_memory),
-        EMU_TEST(a_step_whose_workspace_is_too_large_is_refused),
-        EMU_TEST(a_failed_copy_ends_all_steps),
-        EMU_TEST(steps_of_one_number_have_one_graph),
-        EMU_TEST(prefill_leaves_the_graphs_of_decode_steps_valid),
-        EMU_TEST(a_step_without_structural_change_copies_positions),
-        EMU_TEST(shared_chunks_are_read_once),
-        EMU_TEST(segments_are_summed_in_one_order),
-        EMU_TEST(chunks_may_lie_far_apart),
-        EMU_TEST(each_layer_has_its_sink_logits),
-        EMU_TEST(forks_are_copied_in_order),
-        EMU_TEST(copies_do_not_pile_up),
+        DEVICE_TEST(what_a_device_lacks_is_refused), DEVICE_TEST(calls_for_the_other_kind_of_cache_are_refused),
+        DEVICE_TEST(sums_are_compared_once),         DEVICE_TEST(a_comparison_may_fail),
+        DEVICE_TEST(sequences_may_not_be_too_long),  DEVICE_TEST(wrong_arguments_of_a_step_are_named),
+        DEVICE_TEST(the_budget_is_of_device_memory), DEVICE_TEST(a_step_whose_workspace_is_too_large_is_refused),
+        DEVICE_TEST(a_failed_copy_ends_all_steps),   DEVICE_TEST(a_step_without_structural_change_copies_positions),
+        DEVICE_TEST(shared_chunks_are_read_once),    DEVICE_TEST(segments_are_summed_in_one_order),
+        DEVICE_TEST(chunks_may_lie_far_apart),       DEVICE_TEST(each_layer_has_its_sink_logits),
+        DEVICE_TEST(forks_are_copied_in_order),      DEVICE_TEST(copies_do_not_pile_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,8 +7,9 @@
 #include <string.h>
 
 #include "chunkattn/base/half.h"
+#include "chunkattn/cuda/emu/emu_runtime.h"
 #include "chunkattn_cuda.h"
-#include "emu_testing.h"
+#include "device_testing.h"
 #include "tests/support/failing_alloc.h"
 #include "tests/support/rng.h"
 
@@ -412,15 +413,15 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        EMU_TEST(what_a_device_lacks_is_refused),
-        EMU_TEST(calls_for_the_other_kind_of_handle_are_refused),
-        EMU_TEST(wrong_batches_are_refused),
-        EMU_TEST(wrong_arguments_of_an_attend_are_named),
-        EMU_TEST(pages_are_read_once),
-        EMU_TEST(a_decode_step_copies_its_positions),
-        EMU_TEST(each_layer_has_its_sink_logits),
-        EMU_TEST(batches_of_one_number_have_one_graph),
-        EMU_TEST(every_allocation_may_fail),
+        DEVICE_TEST(what_a_device_lacks_is_refused),
+        DEVICE_TEST(calls_for_the_other_kind_of_handle_are_refused),
+        DEVICE_TEST(wrong_batches_are_refused),
+        DEVICE_TEST(wrong_arguments_of_an_attend_are_named),
+        DEVICE_TEST(pages_are_read_once),
+        DEVICE_TEST(a_decode_step_copies_its_positions),
+        DEVICE_TEST(each_layer_has_its_sink_logits),
+        DEVICE_TEST(batches_of_one_number_have_one_graph),
+        DEVICE_TEST(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,9 @@
 #include "tests/chunkattn/exact/worlds.h"
 
 #include "chunkattn/cuda/emu/emu_runtime.h"
-#include "chunkattn_cuda.h"
+#include "device_backend.h"
 
-static int stream;
+static void (*open_device)(const plan_round *how);
 static bool one_fails; /* an allocation of the round */
 static uint64_t wgmma_before;
 
@@ -21,7 +21,7 @@ static void begin_round(const plan_round *how) {
     emu_fail_allocation((int)how->fail_device - 1);
     one_fails = how->fail_device > 0;
     wgmma_before = emu_get_totals().wgmma;
-    stream = 0;
+    open_device(how);
 }
 
 static bool allocation_failed(void) {
@@ -38,46 +38,12 @@ static void end_round(const plan_round *how, int64_t *counts) {
     require(emu_errors() == 0, "the emulation has found errors");
 }
 
-static void other_stream(void) { stream = !stream; }
-
-static cattn_status begin_step(cattn_cache *cache, cattn_entry *entries, int32_t n, int64_t row_limit, cattn_error *error) {
-    return cattn_cuda_step_begin(cache, entries, n, row_limit, emu_stream(stream), NULL, error);
-}
-static cattn_status write_layer(cattn_cache *cache, int32_t layer, const cattn_view *k, const cattn_view *v,
-                                cattn_error *error) {
-    return cattn_cuda_step_write(cache, layer, k, v, emu_stream(stream), error);
-}
-static cattn_status attend(cattn_cache *cache, int32_t layer, const cattn_view *q, const cattn_view *out, float *lse,
-                           cattn_error *error) {
-    return cattn_cuda_step_attend(cache, layer, q, out, lse, emu_stream(stream), error);
-}
-static cattn_status plan_pages(cattn_pages *pages, const cattn_pages_batch *batch, cattn_error *error) {
-    return cattn_cuda_pages_plan(pages, batch, NULL, NULL, error);
-}
-static cattn_status attend_pages(cattn_pages *pages, int32_t layer, const cattn_page_view *k, const cattn_page_view *v,
-                                 const cattn_view *q, const cattn_view *out, float *lse, cattn_error *error) {
-    return cattn_cuda_pages_attend(pages, layer, k, v, q, out, lse, NULL, error);
-}
-
 int main(int argc, char **argv) {
-    static const cattn_cuda_config cuda = {.device = 0};
-    static const backend device = {.cuda = &cuda,
-                                   .budget_bytes = (uint64_t)48 << 20,
-                                   .most_rows = 20,
-                                   .most_pending = 16,
-                                   .aligned = true,
-                                   .page_gap = 8,
-                                   .alloc = emu_alloc,
-                                   .free = emu_free,
-                                   .finish = emu_finish,
-                                   .open = begin_round,
-                                   .close = end_round,
-                                   .other_stream = other_stream,
-                                   .allocation_failed = allocation_failed,
-                                   .begin = begin_step,
-                                   .write = write_layer,
-                                   .attend = attend,
-                                   .plan_pages = plan_pages,
-                                   .attend_pages = attend_pages};
+    backend device = device_backend();
+    open_device = device.open;
+    device.open = begin_round;
+    device.close = end_round;
+    device.allocation_failed = allocation_failed;
+    device.counts_wgmma = true;
     return worlds_main(argc, argv, &device);
 }

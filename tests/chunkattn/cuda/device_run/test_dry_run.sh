@@ -29,8 +29,11 @@ stand_in "$work/tools/nvidia-smi" "[ ! -e '$work/hangs' ] || sleep 60"
     stand_in "$work/programs/primitives" "[ -e '$work/mended' ]"
     # The emulation is slow, so one problem is checked, whatever number the script passes.
     stand_in "$work/programs/check" "exec '$bin/cuda_kernels_attend_test' \$1 1 1 64"
+    stand_in "$work/programs/worlds" "exec '$bin/cuda_device_worlds_test' --rows \$2 --worlds 1"
     stand_in "$work/programs/limits" "[ \$1 = chase ] && [ ! -e '$work/mended' ] && exit 3; exec '$bin/cuda_device_dry_limits' \"\$@\""
 }
+for example in example_cuda example_cuda_pages; do stand_in "$work/programs/$example" :; done # they call CUDA itself
+ln -s "$bin/cuda_device_graphs_test" "$work/programs/graphs"
 ln -s "$bin/cuda_device_dry_bench" "$work/programs/bench"
 ln -s "$bin/cuda_device_dry_products" "$work/programs/products"
 ln -s "$source_dir/tests/chunkattn/cuda/device_run/peers.py" "$work/programs/peers.py"
@@ -54,7 +57,7 @@ expect_steps 1 1
 expect_steps 1 3
 expect_steps 1 77
 grep -q '^PyTorch .*\(imported\|no CUDA device\)' "$work/out/peers.txt" || fail "peers does not say why it measures nothing"
-for name in smi device primitives check_decode check_pages products check_wgmma memcheck_prefill bandwidth ncu_private smi_after $("$work/programs/bench" --list); do
+for name in smi device primitives check_decode check_pages products check_wgmma worlds_trees worlds_pages graphs example_cuda_pages memcheck_prefill bandwidth ncu_private smi_after $("$work/programs/bench" --list); do
     grep -q "^$name"$'\t' "$work/out/steps.tsv" || fail "$name is not run"
 done
 while IFS=$'\t' read -r name _; do
