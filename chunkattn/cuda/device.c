@@ -191,7 +191,7 @@ static cattn_status prepare_kernels(ca_device *d, const ca_layout *l, ca_device_
     ca_device_kernel *const kernels[] = {&s->prefill, &s->decode, &s->write, &s->copy};
     for (int i = 0; i < 4 && all[i] >= 0; i++) {
         *kernels[i] = grid_of(all[i], &d->info);
-        const char *failure = d->runtime->prepare(all[i]);
+        const char *failure = d->runtime->prepare(&d->runtime->kernels[all[i]]);
         if (failure) return ca_device_failed(d, failure, error);
     }
     return CATTN_OK;

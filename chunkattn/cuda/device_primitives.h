@@ -164,12 +164,25 @@ template <element E> DEV void mma(float (&c)[4], const u32 (&a)[4], const u32 (&
         MMA("f16.f16");
 }
 
+DEV void mma_u8s8(int (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+DEV void mma_u8s8_k16(int (&c)[4], const u32 (&a)[2], u32 b) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+
 /* ---- Matrices of a warp group ---- */
 #include "device_wgmma.h"
 
 /* ---- Arithmetic ---- */
 DEV float as_float(u32 u) { return __uint_as_float(u); }
 DEV u32 as_bits(float f) { return __float_as_uint(f); }
+DEV u32 byte_permute(u32 low, u32 high, u32 select) { return __byte_perm(low, high, select); }
 DEV float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEV float mul_rn(float a, float b) { return __fmul_rn(a, b); }
 DEV float add_rn(float a, float b) { return __fadd_rn(a, b); }

@@ -209,7 +209,7 @@ static const char *launch_copies(const ca_device *d, const char *header, int whi
                                     .kv = layer_tiles(d, layer),
                                     .chunk_bytes = (int64_t)d->layout->chunk_bytes,
                                     .n_tiles = n_tiles};
-    return d->runtime->launch(copy->id, copy->blocks, &args, stream);
+    return d->runtime->launch(&d->runtime->kernels[copy->id], copy->blocks, &args, stream);
 }
 
 /* The same in all layers: a launch for each run of tiles of one head size. */
@@ -272,7 +272,7 @@ cattn_status ca_device_write(ca_device *d, int32_t layer, const cattn_view *k, c
                                      .k = view_of(k),
                                      .v = view_of(v),
                                      .n_kv_heads = n_kv_heads};
-    const char *failure = d->runtime->launch(write->id, write->blocks, &args, stream);
+    const char *failure = d->runtime->launch(&d->runtime->kernels[write->id], write->blocks, &args, stream);
     const char *header = d->work[CA_WORK_COMMANDS].at;
     if (!failure && d->copies_after)
         failure = launch_copies(d, header, 1, header + CA_COPIES_HEADER, layer, n_kv_heads, stream);
@@ -319,7 +319,7 @@ cattn_status ca_device_attend(ca_device *d, int32_t layer, int32_t plan, const c
         args.items = (const ca_work_item *)array_on_device(d, plan, CA_IMAGE_ITEMS + l);
         args.parts = array_on_device(d, plan, CA_IMAGE_PARTS + l);
         args.pages.items = (const ca_work_item_pages *)array_on_device(d, plan, CA_IMAGE_PAGES + l);
-        failure = d->runtime->launch(kernel->id, kernel->blocks, &args, stream);
+        failure = d->runtime->launch(&d->runtime->kernels[kernel->id], kernel->blocks, &args, stream);
     }
     return failure ? ca_device_failed(d, failure, error) : CATTN_OK;
 }

@@ -40,9 +40,9 @@ typedef struct room {
 
 static const char *run(const ca_cuda_runtime *r, const room *in, int32_t kernel, int32_t n_blocks, ca_cuda_products *found) {
     const ca_cuda_products_args args = {in->found, in->sums, n_blocks < LEAST_TILES ? LEAST_TILES : n_blocks, -1};
-    const char *failure = r->prepare(kernel);
+    const char *failure = r->prepare(&r->kernels[kernel]);
     if (!failure) failure = r->zero(in->found, sizeof *in->found, in->stream);
-    if (!failure) failure = r->launch(kernel, n_blocks, &args, in->stream);
+    if (!failure) failure = r->launch(&r->kernels[kernel], n_blocks, &args, in->stream);
     if (!failure) failure = r->copy_back(found, in->found, sizeof *found, in->stream);
     const char *second = r->wait(in->stream);
     return failure ? failure : second;

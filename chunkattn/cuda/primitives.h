@@ -116,6 +116,12 @@ template <int SWIZZLE> DEV u64 wgmma_descriptor(u32 at, u32 leading, u32 stride)
  *                                              a[0..3]: A [g][t], [g + 8][t], [g][t + 8], [g + 8][t + 8], and the next column
  *                                              b[0..1]: B [t][g], [t + 8][g], and the next row
  *                                              c[0..3]: C [g][t], [g][t + 1], [g + 8][t], [g + 8][t + 1]
+ *   void mma_u8s8(int (&c)[4], const u32 (&a)[4], const u32 (&b)[2])
+ *                                            mma.m16n8k32: A [16][32] of u8 and B [32][8] of s8, sums in s32. A register has
+ *                                            four neighbours along k, with t = 4 (lane % 4) where A and B are concerned:
+ *                                              a[0..3]: A [g][t], [g + 8][t], [g][t + 16], [g + 8][t + 16]
+ *                                              b[0..1]: B [t][g], [t + 16][g]; c as above
+ *   void mma_u8s8_k16(int (&c)[4], const u32 (&a)[2], u32 b)     mma.m16n8k16: the same with the first halves of A and B
  *
  * MATRICES OF A WARP GROUP (sm 90a), all its threads
  *   u64 wgmma_descriptor<SWIZZLE>(u32 at, u32 leading, u32 stride)
@@ -151,5 +157,7 @@ template <int SWIZZLE> DEV u64 wgmma_descriptor(u32 at, u32 leading, u32 stride)
  *   u32 pack<E>(float low, float high)       two f32 rounded to nearest even
  *   float low_half<E>(u32 v), high_half<E>(u32 v)     one of two elements as f32
  *   float as_float(u32), u32 as_bits(float)
+ *   u32 byte_permute(u32 low, u32 high, u32 select)   prmt: byte i of the result is that of the eight which bits 4 i .. of
+ *                                            `select` name, below 8 each
  */
 #endif

@@ -104,19 +104,14 @@ static const char *wait(ca_cuda_stream stream) { return why(cudaStreamSynchroniz
 
 /* ---- Launches ---- */
 
-struct kernel {
-    const void *function;
-    int threads, shared; /* bytes of dynamic shared memory */
-};
-
 #define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
     extern "C" __global__ void ca_cuda_##name(const args a);
 #include "kernels.def"
 #undef CA_CUDA_KERNEL
 
-static const struct kernel kernels[] = {
+static const ca_cuda_kernel kernels[] = {
 #define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
-    {(const void *)ca_cuda_##name, threads, shared},
+    {#name, (const void *)ca_cuda_##name, threads, shared},
 #include "kernels.def"
 #undef CA_CUDA_KERNEL
 };
@@ -125,8 +120,7 @@ static const struct kernel kernels[] = {
  * Asking for its attributes loads a kernel, which would otherwise happen at its first launch. Dynamic shared memory beyond what
  * every device has must be allowed once for each kernel and device.
  */
-static const char *prepare(int32_t kernel) {
-    const struct kernel *k = &kernels[kernel];
+static const char *prepare(const ca_cuda_kernel *k) {
     cudaFuncAttributes attributes;
     cudaError_t e = cudaFuncGetAttributes(&attributes, k->function);
     if (e == cudaSuccess && k->shared > 0)
@@ -134,8 +128,7 @@ static const char *prepare(int32_t kernel) {
     return why(e);
 }
 
-static const char *launch(int32_t kernel, int32_t blocks, const void *args, ca_cuda_stream stream) {
-    const struct kernel *k = &kernels[kernel];
+static const char *launch(const ca_cuda_kernel *k, int32_t blocks, const void *args, ca_cuda_stream stream) {
     void *arguments[] = {(void *)args};
     return why(cudaLaunchKernel(k->function, dim3((unsigned)blocks), dim3((unsigned)k->threads), arguments, (size_t)k->shared,
                                 stream));
@@ -161,7 +154,7 @@ static bool passed(ca_cuda_event *event) { return cudaEventQuery((cudaEvent_t)ev
 static const ca_cuda_runtime runtime = {
     count_devices, get_device, enter,        leave,         allocate,  free_memory,   acquire,        release,
     allocate_host, free_host,  copy,         zero,          copy_back, create_stream, destroy_stream, wait,
-    prepare,       launch,     create_event, destroy_event, record,    passed,
+    prepare,       launch,     create_event, destroy_event, record,    passed,        kernels,
 };
 
 extern "C" const ca_cuda_runtime *ca_cuda_linked(void) { return &runtime; }

@@ -38,6 +38,13 @@ typedef enum ca_cuda_kernel_id {
     CA_CUDA_N_KERNELS
 } ca_cuda_kernel_id;
 
+/* A kernel, in static storage. ChunkLlama has kernels of its own (chunkllama/cuda/). */
+typedef struct ca_cuda_kernel {
+    const char *name;
+    const void *function;    /* CUDA's, or an emu::kernel */
+    int32_t threads, shared; /* of a block; bytes of dynamic shared memory */
+} ca_cuda_kernel;
+
 typedef struct CUstream_st *ca_cuda_stream; /* NULL: the default stream */
 typedef struct ca_cuda_event ca_cuda_event;
 
@@ -88,16 +95,18 @@ typedef struct ca_cuda_runtime {
 
     /* Load a kernel on the current device, to be called before it is launched there: a launch that is captured must not load.
      */
-    const char *(*prepare)(int32_t kernel);
+    const char *(*prepare)(const ca_cuda_kernel *kernel);
 
-    /* Run a kernel, by its ca_cuda_kernel_id. *args is its argument struct, borrowed for the call. */
-    const char *(*launch)(int32_t kernel, int32_t blocks, const void *args, ca_cuda_stream stream);
+    /* Run a kernel. *args is its argument struct, borrowed for the call. */
+    const char *(*launch)(const ca_cuda_kernel *kernel, int32_t blocks, const void *args, ca_cuda_stream stream);
 
     /* An event has passed when all work that was queued before its last `record` has run, or if it was never recorded. */
     const char *(*create_event)(ca_cuda_event **event);
     void (*destroy_event)(ca_cuda_event *event);
     const char *(*record)(ca_cuda_event *event, ca_cuda_stream stream);
     bool (*passed)(ca_cuda_event *event);
+
+    const ca_cuda_kernel *kernels; /* [CA_CUDA_N_KERNELS] those of kernels.def, by their ids */
 } ca_cuda_runtime;
 
 /* The table; NULL if none is linked. */

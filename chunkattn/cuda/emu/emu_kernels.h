@@ -8,10 +8,10 @@ namespace emu {
 
 struct kernel {
     const char *name;
-    int threads, blocks; /* of a block; of a multiprocessor, as in kernels.def */
-    size_t shared;       /* bytes of dynamic shared memory of a block */
-    int sm;              /* the least compute capability */
-    bool attends;
+    int threads, blocks;   /* of a block; of a multiprocessor, as in kernels.def */
+    size_t shared;         /* bytes of dynamic shared memory of a block */
+    int sm;                /* the least compute capability */
+    bool attends, flushes; /* denormals are zeros in it */
     size_t args_bytes;
     void (*run)(const void *args); /* as one thread */
 

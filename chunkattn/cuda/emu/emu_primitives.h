@@ -43,6 +43,7 @@ u32 shuffle(u32 v, int lane, bool exclusive_or, place at);
 void copy_wait(int pending);
 void load_matrix(u32 (&r)[4], u32 from, bool transposed, place at);
 void multiply(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2], element e, place at);
+void multiply_bytes(int (&c)[4], const u32 *a, const u32 *b, int k, place at); /* k: 16 or 32 */
 
 /* The operands of wgmma: a descriptor or four registers of A, a descriptor of B. */
 struct operands {
@@ -145,6 +146,8 @@ DEV void mbar_arrive(u32 bar, HERE) { mbar_arrive_expect(bar, 0, at_); }
 DEV void ldmatrix(u32 (&r)[4], u32 from, HERE) { emu::load_matrix(r, from, false, at_); }
 DEV void ldmatrix_trans(u32 (&r)[4], u32 from, HERE) { emu::load_matrix(r, from, true, at_); }
 template <element E> DEV void mma(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2], HERE) { emu::multiply(c, a, b, E, at_); }
+DEV void mma_u8s8(int (&c)[4], const u32 (&a)[4], const u32 (&b)[2], HERE) { emu::multiply_bytes(c, a, b, 32, at_); }
+DEV void mma_u8s8_k16(int (&c)[4], const u32 (&a)[2], u32 b, HERE) { emu::multiply_bytes(c, a, &b, 16, at_); }
 template <element E, major B, int ROWS> DEV void wgmma(float (&d)[ROWS][4], u64 a, u64 b, bool add, HERE) {
     emu::group_multiply(d, ROWS * 8, {nullptr, a, b, B}, add, E, at_);
 }
@@ -175,6 +178,12 @@ DEV u32 as_bits(float f) {
     u32 u;
     memcpy(&u, &f, 4);
     return u;
+}
+DEV u32 byte_permute(u32 low, u32 high, u32 select) {
+    const u64 all = (u64)high << 32 | low;
+    u32 r = 0;
+    for (int i = 0; i < 4; i++) r |= (u32)(all >> 8 * (select >> 4 * i & 7) & 0xff) << 8 * i;
+    return r;
 }
 DEV float fma_rn(float a, float b, float c, HERE) { return emu::watch(std::fma(a, b, c), at_); }
 DEV float mul_rn(float a, float b, HERE) { return emu::watch(a * b, at_); }

@@ -11,6 +11,7 @@
 #include <set>
 #include <vector>
 
+#include "chunkattn/base/fp.h"
 #include "chunkattn/cuda/products.h"
 #include "emu_kernels.h"
 
@@ -32,7 +33,7 @@ struct machine {
     std::mt19937_64 rng{1};
     std::map<ca_cuda_stream, std::deque<std::function<void()>>> queues;
     std::set<const void *> own; /* device memory that the library has allocated */
-    std::set<int> prepared;
+    std::set<const ca_cuda_kernel *> prepared;
     int errors = 0, n_live = 0, fail_at = -1, fail_copy_at = -1, current = 0, n_processors = 2;
     bool by_wgmma = false, capturing = false, entered = false;
     std::vector<noted_launch> noted;
@@ -213,7 +214,7 @@ const char *wait(ca_cuda_stream stream) {
 
 /* ---- Launches ---- */
 
-const char *prepare(int32_t kernel) {
+const char *prepare(const ca_cuda_kernel *kernel) {
     m().prepared.insert(kernel);
     return nullptr;
 }
@@ -222,7 +223,9 @@ void run_kernel(const noted_launch &l) {
     const emu::kernel &k = *l.kernel;
     const uint64_t seed = m().rng();
     const emu::config c = k.launch_of(l.blocks, seed, 1 + (int)(m().rng() % 4));
+    const unsigned mode = k.flushes ? ca_fp_enter() : 0;
     const emu::report r = m().device.launch(c, [&] { k.run(l.args.data()); });
+    if (k.flushes) ca_fp_leave(mode);
     if (!r.errors.empty()) {
         printf("%s:\n", k.name);
         complain(r.text().c_str());
@@ -232,10 +235,10 @@ void run_kernel(const noted_launch &l) {
     m().totals.wgmma += r.n.wgmma;
 }
 
-const char *launch(int32_t id, int32_t blocks, const void *args, ca_cuda_stream stream) {
-    if (!m().prepared.count(id)) complain("a kernel is launched that was not prepared");
+const char *launch(const ca_cuda_kernel *kernel, int32_t blocks, const void *args, ca_cuda_stream stream) {
+    if (!m().prepared.count(kernel)) complain("a kernel is launched that was not prepared");
     const unsigned char *a = static_cast<const unsigned char *>(args);
-    const emu::kernel &k = emu::kernels[(size_t)id];
+    const emu::kernel &k = *static_cast<const emu::kernel *>(kernel->function);
     noted_launch l = {&k, blocks, {a, a + k.args_bytes}};
     if (!strncmp(k.name, "products_", 9)) reinterpret_cast<ca_cuda_products_args *>(l.args.data())->spoiled = m().spoiled;
     if (m().capturing)
@@ -269,17 +272,27 @@ bool passed(ca_cuda_event *event) {
     return event->passed == event->recorded;
 }
 
-const ca_cuda_runtime runtime = {
+std::vector<ca_cuda_kernel> own_kernels() {
+    std::vector<ca_cuda_kernel> all;
+    for (const emu::kernel &k : emu::kernels) all.push_back({k.name, &k, k.threads, (int32_t)k.shared});
+    return all;
+}
+
+ca_cuda_runtime runtime = {
     count_devices, get_device, enter,        leave,         allocate,  free_memory,   acquire,        release,
     allocate_host, free_host,  copy,         zero,          copy_back, create_stream, destroy_stream, wait,
-    prepare,       launch,     create_event, destroy_event, record,    passed,
+    prepare,       launch,     create_event, destroy_event, record,    passed,        nullptr,
 };
 
 } // namespace
 
 extern "C" {
 
-const ca_cuda_runtime *ca_cuda_linked(void) { return &runtime; }
+const ca_cuda_runtime *ca_cuda_linked(void) {
+    static const std::vector<ca_cuda_kernel> all = own_kernels();
+    runtime.kernels = all.data();
+    return &runtime;
+}
 
 void emu_set_streams(emu_streams how, uint64_t seed) {
     run_all();

@@ -9,10 +9,9 @@ namespace emu {
 
 const std::vector<kernel> kernels = {
 #define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
-    {#name,        threads,                                                                                                    \
-     blocks,       shared,                                                                                                     \
-     sm,           !strcmp(#family, "attend"),                                                                                 \
-     sizeof(args), [](const void *a) { ca_cuda_##name(*static_cast<const args *>(a)); }},
+    {#name,  threads,      blocks,                                                                                             \
+     shared, sm,           !strcmp(#family, "attend"),                                                                         \
+     false,  sizeof(args), [](const void *a) { ca_cuda_##name(*static_cast<const args *>(a)); }},
 #include "chunkattn/cuda/kernels.def"
 #undef CA_CUDA_KERNEL
 };

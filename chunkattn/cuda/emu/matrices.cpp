@@ -1,6 +1,7 @@
 /*
  * Matrix operations of a warp: ldmatrix, movmatrix, mma. Layouts are those of the PTX ISA, sections "ldmatrix", "movmatrix" and
- * "Matrix Fragments for mma.m16n8k16 with floating point type".
+ * "Matrix Fragments for mma.m16n8k16 with floating point type",
+ * and those "for mma.m16n8k16 with .u8/.s8 type" and "for mma.m16n8k32".
  */
 #include "state.h"
 
@@ -78,6 +79,36 @@ void multiply_all(void **args) {
     tally(&counts::mma);
 }
 
+struct bytes_lane {
+    int *c;
+    const u32 *a, *b;
+    int k;
+};
+
+/* Byte i of a register. */
+int unsigned_byte(u32 v, int i) { return (int)(v >> 8 * i & 0xff); }
+int signed_byte(u32 v, int i) { return (signed char)(v >> 8 * i & 0xff); }
+
+void multiply_all_bytes(void **args) {
+    bytes_lane **lanes = reinterpret_cast<bytes_lane **>(args);
+    int a[16][32], b[8][32]; /* B transposed */
+    const int k = lanes[0]->k;
+    for (int l = 0; l < WARP; l++)
+        for (int i = 0; i < k / 4; i++) { /* k / 16 registers of B, of four bytes each; A has two for each of them */
+            const bytes_lane &lane = *lanes[l];
+            const int g = l / 4, at = 16 * (i / 4) + 4 * (l % 4) + i % 4;
+            a[g][at] = unsigned_byte(lane.a[i / 4 * 2], i % 4);
+            a[g + 8][at] = unsigned_byte(lane.a[i / 4 * 2 + 1], i % 4);
+            b[g][at] = signed_byte(lane.b[i / 4], i % 4);
+        }
+    for (int l = 0; l < WARP; l++)
+        for (int i = 0; i < 4; i++) {
+            const int *row = a[l / 4 + 8 * (i / 2)], *column = b[2 * (l % 4) + i % 2];
+            for (int j = 0; j < k; j++) lanes[l]->c[i] += row[j] * column[j];
+        }
+    tally(&counts::mma);
+}
+
 } // namespace
 
 void load_matrix(u32 (&r)[4], u32 from, bool transposed, place at) {
@@ -109,12 +140,19 @@ void multiply(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2], element e, pl
     meet("mma", at, &me, multiply_all);
 }
 
+void multiply_bytes(int (&c)[4], const u32 *a, const u32 *b, int k, place at) {
+    bytes_lane me = {c, a, b, k};
+    meet(k == 32 ? "mma_u8s8" : "mma_u8s8_k16", at, &me, multiply_all_bytes);
+}
+
 /* ---- Conversions ---- */
 
 float half_to_float(u16 h) {
     const u32 sign = (u32)(h & 0x8000) << 16, size = (u32)(h & 0x7fff) << 13;
     if (size >= 31u << 23) return as_float(sign | 0x7f800000 | size);
-    return as_float(sign | size) * 0x1p112f; /* the biases of the exponents are 127 and 15 */
+    /* The biases of the exponents are 127 and 15. A subnormal number is no denormal f32, which may count as 0. */
+    if (size < 1u << 23) return std::copysign((float)(size >> 13) * 0x1p-24f, as_float(sign | 0x3f800000));
+    return as_float(sign | (size + (112u << 23)));
 }
 
 /* To nearest even; NaN is 0x7fff, as cvt gives. */

@@ -59,6 +59,23 @@ DEV void case_ldmatrix_trans(const case_args &a) {
 }
 DEV void case_movmatrix(const case_args &a) { out_register(a, 0, movmatrix(in_register(a, 0))); }
 
+template <int K> DEV void case_mma_u8s8(const case_args &args) {
+    u32 a[K / 8], b[K / 16];
+    int c[4];
+    UNROLL
+    for (int i = 0; i < K / 8; i++) a[i] = in_register(args, i);
+    UNROLL
+    for (int i = 0; i < K / 16; i++) b[i] = in_register(args, K / 8 + i);
+    UNROLL
+    for (int i = 0; i < 4; i++) c[i] = (int)in_register(args, K / 8 + K / 16 + i);
+    if constexpr (K == 32)
+        mma_u8s8(c, a, b);
+    else
+        mma_u8s8_k16(c, a, b[0]);
+    UNROLL
+    for (int i = 0; i < 4; i++) out_register(args, i, (u32)c[i]);
+}
+
 template <element E> DEV void case_mma(const case_args &args) {
     u32 a[4], b[2];
     float c[4];
@@ -151,6 +168,9 @@ DEV void case_vectors(const case_args &a) {
 
 DEV void case_ex2(const case_args &a) { out_float(a, 0, ex2(in_float(a, 0))); }
 DEV void case_lg2(const case_args &a) { out_float(a, 0, lg2(in_float(a, 0))); }
+DEV void case_byte_permute(const case_args &a) {
+    out_register(a, 0, byte_permute(in_register(a, 0), in_register(a, 1), in_register(a, 2)));
+}
 DEV void case_max_f32(const case_args &a) { out_float(a, 0, max_f32(in_float(a, 0), in_float(a, 1))); }
 DEV void case_ceil_f32(const case_args &a) { out_float(a, 0, ceil_f32(in_float(a, 0))); }
 DEV void case_fma_rn(const case_args &a) { out_float(a, 0, fma_rn(in_float(a, 0), in_float(a, 1), in_float(a, 2))); }

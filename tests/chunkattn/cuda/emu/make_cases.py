@@ -120,7 +120,7 @@ def fragment_8x8(lane, half):
 
 
 def warp_matrices():
-    f = File("warp_matrices.txt", "Matrix operations of a warp: ldmatrix, movmatrix, mma.m16n8k16.")
+    f = File("warp_matrices.txt", "Matrix operations of a warp: ldmatrix, movmatrix, mma.m16n8k16, mma.m16n8k32.")
 
     # Four matrices with rows in arbitrary places; element values tell matrix, row and column.
     def element(m, r, c):
@@ -188,7 +188,36 @@ def warp_matrices():
             f.case("mma_%s_%s" % (kind, name), "Matrix Fragments for mma.m16n8k16 with floating point type", "mma_" + kind, 32,
                    inputs=pairs(a, place_a, 8) + pairs(b, place_b, 4) + [[Number(v) for v in take(c, place_c, i)] for i in range(4)],
                    outputs=[[Number(v) for v in take(d, place_c, i)] for i in range(4)])
+    byte_matrices(f, place_c)
     f.write()
+
+
+def byte_matrices(f, place_c):
+    """A of u8 and B of s8; the formulas count bytes of A and B."""
+    of_bytes = random.Random(2)
+    for k in (32, 16):
+
+        def place_a(lane, i):
+            rows_below = 4 <= i < 8 or i >= 12
+            return (lane >> 2) + (8 if rows_below else 0), lane % 4 * 4 + (i & 3) + (0 if i < 8 else 16)
+
+        def place_b(lane, i):
+            return lane % 4 * 4 + (i & 3) + (0 if i < 4 else 16), lane >> 2
+
+        a = [[of_bytes.choice((0, 1, 127, 128, 255, of_bytes.randint(0, 255))) for _ in range(k)] for _ in range(16)]
+        b = [[of_bytes.choice((-128, -1, 0, 127, of_bytes.randint(-128, 127))) for _ in range(8)] for _ in range(k)]
+        c = [[of_bytes.randint(-(10**6), 10**6) for _ in range(8)] for _ in range(16)]
+        d = [[c[m][n] + sum(a[m][i] * b[i][n] for i in range(k)) for n in range(8)] for m in range(16)]
+
+        def fours(matrix, place, n):
+            return [[sum((matrix[r][q] & 255) << 8 * j for j, (r, q) in enumerate(place(lane, i + j) for j in range(4)))
+                     for lane in range(32)] for i in range(0, n, 4)]
+
+        def sums(matrix):
+            return [[matrix[r][q] & 0xFFFFFFFF for r, q in (place_c(lane, i) for lane in range(32))] for i in range(4)]
+
+        f.case("mma_u8s8_k%d" % k, "Matrix Fragments for mma.m16n8k%d with integer type" % k, "mma_u8s8_k%d" % k, 32,
+               inputs=fours(a, place_a, k // 2) + fours(b, place_b, k // 4) + sums(c), outputs=sums(d))
 
 
 # ---- Matrices of a warp group ----
@@ -356,6 +385,12 @@ def arithmetic():
          [[f32(1 + tiny), f32(3.0)], [f32(1 + tiny), f32(7.0)], [f32(-(1 + 2 * tiny)), f32(0.5)]], [[0, f32(21.5)]])
     case("rcp", "Floating point: rcp.rn.f32", "rcp_rn", [[f32(x) for x in (1.0, 2.0, -4.0, 3.0)] + [0, minus, inf]],
          [[f32(1.0), f32(0.5), f32(-0.25), 0x3EAAAAAB, inf, inf | minus, 0]])
+
+    selects = [0x0000, 0x3210, 0x7654, 0x0246, 0x7531, 0x4703]
+    eight = [0x10, 0x21, 0x32, 0xC3, 0x54, 0xE5, 0x76, 0x87]
+    case("byte_permute", "Data movement: prmt.b32, default mode", "byte_permute",
+         [[0xC3322110] * len(selects), [0x8776E554] * len(selects), selects],
+         [[sum(eight[s >> 4 * i & 7] << 8 * i for i in range(4)) for s in selects]])
 
     half_ulp = 2.0**-8  # of bf16 at 1
     numbers = [1.0, -2.0, 1 + half_ulp, 1 + 3 * half_ulp, 1 + half_ulp * 1.5, 2.0**-130, -0.0, 3.0e38]

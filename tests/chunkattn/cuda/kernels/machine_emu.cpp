@@ -47,7 +47,7 @@ void order_threads(uint64_t seed, int resident) { next_seed = seed, next_residen
 const emu::counts &last_counts() { return last; }
 
 void launch(const kernel &k, int blocks, const void *args) {
-    const emu::kernel row = {k.name, k.threads, k.blocks, k.shared, k.sm, true, 0, nullptr};
+    const emu::kernel row = {k.name, k.threads, k.blocks, k.shared, k.sm, true, false, 0, nullptr};
     const auto run = reinterpret_cast<void (*)(const void *)>(const_cast<void *>(k.function));
     const emu::report r = device.launch(row.launch_of(blocks, next_seed, next_resident), [&] { run(args); });
     last = r.n;
