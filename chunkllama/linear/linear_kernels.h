@@ -43,12 +43,7 @@
 #include "chunkllama/linear/row_ops.h"
 #include "chunkllama/tensor/linear_format.h"
 
-enum {
-    CL_LINEAR_ROW_GROUP = 8,       /* rows that are quantised at once */
-    CL_LINEAR_ROW_BYTES = 52,      /* bytes of one row in a row group's record: 32 int8 and five scales */
-    CL_LINEAR_MAGIC = 0x4B400000,  /* the bits of 12582912.0f */
-    CL_LINEAR_SCRATCH_BYTES = 1536 /* bytes of a task's scratch per block of inputs */
-};
+enum { CL_LINEAR_SCRATCH_BYTES = 1536 }; /* of a task, per block of inputs */
 
 /* One thread's share of a product: a range of panels times a range of rows. All pointers are borrowed for the call. */
 typedef struct cl_linear_task {

@@ -8,10 +8,7 @@
 #ifndef CHUNKLLAMA_LINEAR_ROW_OPS_H
 #define CHUNKLLAMA_LINEAR_ROW_OPS_H
 
-#include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
+#include "scalar_ops.h"
 
 /* Sum 16 lanes. */
 static inline float cl_ops_fold(float lane[16]) {
@@ -75,65 +72,14 @@ static inline void cl_ops_cut(float *x, int32_t n, float deviations) {
     for (int32_t i = 0; i < n; i++) x[i] = x[i] > cut ? x[i] - cut : 0;
 }
 
-/*
- * condition ? a : b, by masks. From a conditional, gcc 12 makes branches, after which it divides once for each outcome with
- * AVX-512, and element by element with AVX2.
- */
-static inline float cl_ops_select(bool condition, float a, float b) {
-    uint32_t bits_a, bits_b;
-    memcpy(&bits_a, &a, sizeof a);
-    memcpy(&bits_b, &b, sizeof b);
-    const uint32_t mask = 0u - (uint32_t)condition, bits = (bits_a & mask) | (bits_b & ~mask);
-    memcpy(&a, &bits, sizeof a);
-    return a;
-}
-
-/*
- * e^x with a relative error below 3e-7 for -87 <= x <= 88; outside, the value at the nearer end. x = n ln 2 + r with
- * |r| <= ln 2 / 2, for which Taylor's series up to r^7 / 7! is off by 5e-9. ln 2 has two parts; n times the first is exact.
- */
-static inline float cl_ops_exp(float x) {
-    x = cl_ops_select(x < -87.0f, -87.0f, x);
-    x = cl_ops_select(x > 88.0f, 88.0f, x);
-    const float n = fmaf(x, 1.44269504f, 12582912.0f) - 12582912.0f; /* rounds to an integer */
-    const float r = fmaf(n, 2.12194440e-4f, fmaf(n, -0.693359375f, x));
-    float p = 1.0f / 5040;
-    p = fmaf(p, r, 1.0f / 720);
-    p = fmaf(p, r, 1.0f / 120);
-    p = fmaf(p, r, 1.0f / 24);
-    p = fmaf(p, r, 1.0f / 6);
-    p = fmaf(p, r, 0.5f);
-    p = fmaf(p, r, 1.0f);
-    p = fmaf(p, r, 1.0f);
-    const uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
-    float power;
-    memcpy(&power, &bits, sizeof power);
-    return p * power;
-}
-
 /* out = gate / (1 + e^-gate) * up; out may be gate or up. */
 static inline void cl_ops_swiglu(const float *gate, const float *up, int32_t n, float *out) {
-    for (int32_t i = 0; i < n; i++) out[i] = gate[i] / (1.0f + cl_ops_exp(-gate[i])) * up[i];
+    for (int32_t i = 0; i < n; i++) out[i] = cl_ops_swiglu_of(gate[i], up[i]);
 }
 
-/* 1 / (1 + e^-x) */
-static inline float cl_ops_sigmoid(float x) { return 1.0f / (1.0f + cl_ops_exp(-x)); }
-
-/*
- * out = g / (1 + e^(-1.702 g)) * (u + 1), where g is the gate, at most 7, and u is up, from -7 to 7; the activation of gpt-oss.
- * out may be gate or up.
- */
+/* The activation of gpt-oss; out may be gate or up. */
 static inline void cl_ops_swiglu_clamped(const float *gate, const float *up, int32_t n, float *out) {
-    for (int32_t i = 0; i < n; i++) {
-        const float g = cl_ops_select(gate[i] > 7.0f, 7.0f, gate[i]), low = cl_ops_select(up[i] < -7.0f, -7.0f, up[i]);
-        out[i] = g / (1.0f + cl_ops_exp(-1.702f * g)) * (cl_ops_select(low > 7.0f, 7.0f, low) + 1.0f);
-    }
-}
-
-/* GELU's tanh form: x (1 + tanh u) / 2 = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3). */
-static inline float cl_ops_gelu_of(float x) {
-    const float u = 0.797884561f * (x + 0.044715f * x * x * x);
-    return x / (1.0f + cl_ops_exp(-2.0f * u));
+    for (int32_t i = 0; i < n; i++) out[i] = cl_ops_swiglu_clamped_of(gate[i], up[i]);
 }
 
 /* out = gelu(gate) * up; out may be gate or up. */

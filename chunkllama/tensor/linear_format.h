@@ -35,6 +35,13 @@ enum {
     CL_LINEAR_SUPER = 8   /* weight blocks of a super-block */
 };
 
+/* Of quantised activations (linear_kernels.h). */
+enum {
+    CL_LINEAR_ROW_GROUP = 8,     /* rows that are quantised at once */
+    CL_LINEAR_ROW_BYTES = 52,    /* bytes of one row in a row group's record: 32 int8 and five scales */
+    CL_LINEAR_MAGIC = 0x4B400000 /* the bits of 12582912.0f */
+};
+
 /*
  * Name, bits, inputs of a scale group, zero, has a minimum, super-blocks (0: none; n: factors are of an n-th of their scale),
  * has a table, has powers; and the types that it is for. Four lists, so that a level whose kernels take long to compile can
@@ -83,25 +90,33 @@ typedef struct cl_linear_format {
     bool table, powers;
 } cl_linear_format;
 
-#define LINEAR_ROW(name, ...) [CL_LINEAR_##name] = {__VA_ARGS__},
-/* Indexed by layout; zeros for floats. `static`, so that the format of a constant layout is a constant. */
-static const cl_linear_format cl_linear_formats[CL_LINEAR_N_LAYOUTS] = {LINEAR_QUANT_LAYOUTS(LINEAR_ROW)};
+/* Kernels of a device are C++, where what these functions return is a constant. */
+#ifdef __cplusplus
+#define LINEAR_SIZE constexpr
+#else
+#define LINEAR_SIZE static inline
+#endif
 
-static inline size_t cl_linear_code_bytes(cl_linear_format f) { return (size_t)f.bits * CL_LINEAR_LANES * CL_LINEAR_BLOCK / 8; }
+LINEAR_SIZE size_t cl_linear_code_bytes(cl_linear_format f) { return (size_t)f.bits * CL_LINEAR_LANES * CL_LINEAR_BLOCK / 8; }
 
 /* The byte offsets of d and m of scale group g in a record. */
-static inline size_t cl_linear_scale_bytes(cl_linear_format f) { return CL_LINEAR_LANES * (f.super || f.powers ? 1 : 2); }
-static inline size_t cl_linear_d_at(cl_linear_format f, int g) {
+LINEAR_SIZE size_t cl_linear_scale_bytes(cl_linear_format f) { return CL_LINEAR_LANES * (f.super || f.powers ? 1 : 2); }
+LINEAR_SIZE size_t cl_linear_d_at(cl_linear_format f, int g) {
     return cl_linear_code_bytes(f) + (size_t)g * cl_linear_scale_bytes(f);
 }
-static inline size_t cl_linear_m_at(cl_linear_format f, int g) {
+LINEAR_SIZE size_t cl_linear_m_at(cl_linear_format f, int g) {
     return cl_linear_d_at(f, CL_LINEAR_BLOCK / f.scale_group + g);
 }
 
-static inline size_t cl_linear_record_bytes(cl_linear_format f) {
+LINEAR_SIZE size_t cl_linear_record_bytes(cl_linear_format f) {
     return cl_linear_d_at(f, CL_LINEAR_BLOCK / f.scale_group * (f.min ? 2 : 1));
 }
-static inline size_t cl_linear_super_bytes(cl_linear_format f) { return f.super ? CL_LINEAR_LANES * (f.min ? 4 : 2) : 0; }
+LINEAR_SIZE size_t cl_linear_super_bytes(cl_linear_format f) { return f.super ? CL_LINEAR_LANES * (f.min ? 4 : 2) : 0; }
+
+#ifndef __cplusplus
+#define LINEAR_ROW(name, ...) [CL_LINEAR_##name] = {__VA_ARGS__},
+/* Indexed by layout; zeros for floats. `static`, so that the format of a constant layout is a constant. */
+static const cl_linear_format cl_linear_formats[CL_LINEAR_N_LAYOUTS] = {LINEAR_QUANT_LAYOUTS(LINEAR_ROW)};
 
 static inline size_t cl_linear_panel_bytes(cl_linear_layout layout, int32_t n_in) {
     const size_t n = (size_t)n_in;
@@ -110,5 +125,7 @@ static inline size_t cl_linear_panel_bytes(cl_linear_layout layout, int32_t n_in
     const cl_linear_format f = cl_linear_formats[layout];
     return n / CL_LINEAR_BLOCK * cl_linear_record_bytes(f) + n / (CL_LINEAR_BLOCK * CL_LINEAR_SUPER) * cl_linear_super_bytes(f);
 }
+
+#endif
 
 #endif

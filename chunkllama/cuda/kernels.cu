@@ -1,0 +1,21 @@
+/* All kernels of kernels.def in one translation unit, compiled without contraction and with denormals as zeros. */
+#include "linear.cuh"
+#include "rows.cuh"
+
+#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
+    KERNEL(threads, blocks, cl_cuda_##name, const args a) { FROM_SM(sm, (function)(a)); }
+#include "kernels.def"
+#undef CA_CUDA_KERNEL
+
+#ifdef __CUDACC__
+#include "kernel_table.h"
+
+static const ca_cuda_kernel kernels[] = {
+#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
+    {#name, (const void *)cl_cuda_##name, threads, shared},
+#include "kernels.def"
+#undef CA_CUDA_KERNEL
+};
+
+extern "C" const ca_cuda_kernel *cl_cuda_linked_kernels(void) { return kernels; }
+#endif
