@@ -1,6 +1,6 @@
 /*
- * The kernels of kernels.def, by their numbers. Which they are depends on what a program links: kernels.cu, compiled by nvcc,
- * or emu/kernels.cpp, which runs them in the emulation.
+ * What a program links to run ChunkLlama on a CUDA device: the runtime, and the kernels of kernels.def by their numbers. It is
+ * kernels.cu, compiled by nvcc, or emu/kernels.cpp, which runs them in the emulation, or neither.
  */
 #ifndef CHUNKLLAMA_CUDA_KERNEL_TABLE_H
 #define CHUNKLLAMA_CUDA_KERNEL_TABLE_H
@@ -20,11 +20,16 @@ typedef enum cl_cuda_kernel_id {
     CL_CUDA_N_KERNELS
 } cl_cuda_kernel_id;
 
-/* [CL_CUDA_N_KERNELS]; NULL if none are linked. */
-const ca_cuda_kernel *cl_cuda_kernels(void);
+typedef struct cl_cuda_link {
+    const ca_cuda_runtime *runtime;
+    const ca_cuda_kernel *kernels; /* [CL_CUDA_N_KERNELS] */
+} cl_cuda_link;
+
+/* Static; NULL if the program links none. */
+const cl_cuda_link *cl_cuda_get(void);
 
 /* For kernel_table.c only. */
-const ca_cuda_kernel *cl_cuda_linked_kernels(void);
+const cl_cuda_link *cl_cuda_linked(void);
 
 #ifdef __cplusplus
 }

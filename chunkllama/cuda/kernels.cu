@@ -17,5 +17,9 @@ static const ca_cuda_kernel kernels[] = {
 #undef CA_CUDA_KERNEL
 };
 
-extern "C" const ca_cuda_kernel *cl_cuda_linked_kernels(void) { return kernels; }
+extern "C" const cl_cuda_link *cl_cuda_linked(void) {
+    static cl_cuda_link link;
+    link = {ca_cuda_get(), kernels};
+    return &link;
+}
 #endif

@@ -103,7 +103,7 @@ static cl_status abort_step(cl_runner *r, cl_status status) {
 cl_status cl_runner_step(cl_runner *r, int32_t row_limit, cl_runner_choose_rows *choose, void *ctx, cl_error *error) {
     cattn_error cause;
     r->n_rows = r->n_logits = r->n_states = 0;
-    cattn_status kv = cattn_step_begin(r->cache, r->entries, r->n_entries, row_limit, &cause);
+    cattn_status kv = cl_forward_begin(r->forward, r->entries, r->n_entries, row_limit, &cause);
     if (kv != CATTN_OK) return cl_fail(error, cl_kv_status(kv), "opening a step: %s", cause.message);
     fill_rows(r);
     if (r->n_rows == 0) return abort_step(r, CL_OK);

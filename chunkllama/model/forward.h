@@ -5,7 +5,12 @@
 #include "chunkattn.h"
 #include "model.h"
 
-typedef struct cl_forward cl_forward;
+/* What the workspaces of all backends begin with. */
+typedef struct cl_forward {
+    const struct cl_backend *backend;
+    const cl_model *m; /* borrowed */
+    int32_t max_rows;
+} cl_forward;
 
 /*
  * Allocate the workspace of steps of at most max_rows rows, of sequences of at most n_ctx positions, for one thread at a time.
@@ -15,6 +20,9 @@ typedef struct cl_forward cl_forward;
 cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, int64_t n_ctx,
                             cl_forward **f, cl_error *error);
 void cl_forward_free(cl_forward **f);
+
+/* Open a step of the cache, as cattn_step_begin. */
+cattn_status cl_forward_begin(cl_forward *f, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error);
 
 /* The results of a step beside K/V. Rows are ascending indices into those of the step. Borrowed for the call only. */
 typedef struct cl_forward_output {
@@ -35,5 +43,21 @@ typedef struct cl_forward_output {
  */
 cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
                           const cl_forward_output *out, cl_error *error);
+
+/*
+ * Where a forward pass runs: what differs, behind the functions above, which check the arguments. The cache is one in the same
+ * place. A step must be over when `step` returns.
+ */
+typedef struct cl_backend {
+    cl_status (*create)(const cl_model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, int64_t n_ctx, cl_forward **f,
+                        cl_error *error);
+    void (*free)(cl_forward *f);
+    cattn_status (*begin)(cl_forward *f, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error);
+    cl_status (*step)(cl_forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
+                      const cl_forward_output *out, cl_error *error);
+} cl_backend;
+
+extern const cl_backend cl_backend_cpu;  /* forward_cpu.c */
+extern const cl_backend cl_backend_cuda; /* chunkllama/cuda/device_forward.c, for a model that is on a device */
 
 #endif

@@ -27,7 +27,7 @@ static void run_norm_row_groups(cl_microbatch *p, ca_task task) {
 
 static const cl_layer_weights *layer_of(const cl_microbatch *p) { return &p->f->m->weights.layers[p->layer]; }
 
-static void angles(const struct cl_forward *f, int rope, int32_t row) {
+static void angles(const cl_cpu_forward *f, int rope, int32_t row) {
     const int32_t n_rot = f->m->params.rope[rope].n_rot;
     const double magnitude = f->m->params.rope[rope].magnitude;
     float *cos_sin = cl_row_of(f->cos_sin[rope], row, n_rot);
@@ -43,7 +43,7 @@ static void scale(float *x, int32_t n, float factor) {
 }
 
 /* out = the norm of x [n_embd], or x where the model has no such norm. out may be x. */
-static void norm_row(const struct cl_forward *f, const cl_norm *norm, const float *x, float *out) {
+static void norm_row(const cl_cpu_forward *f, const cl_norm *norm, const float *x, float *out) {
     const int32_t n = f->m->params.n_embd;
     if (norm->scale)
         f->norm(x, norm->scale, n, f->m->params.norm_eps, out);
@@ -53,7 +53,7 @@ static void norm_row(const struct cl_forward *f, const cl_norm *norm, const floa
 }
 
 static void norm_rows(const cl_microbatch *p, int32_t row_group, const cl_norm *norm) {
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++)
         norm_row(f, norm, cl_row_of(f->x, p->first + i, n_embd), cl_row_of(f->branch, i, n_embd));
@@ -61,7 +61,7 @@ static void norm_rows(const cl_microbatch *p, int32_t row_group, const cl_norm *
 }
 
 static cl_states states_of(const cl_microbatch *p, int32_t i, int32_t worker) {
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     return (cl_states){.ops = &f->m->kernels->row_ops,
                        .p = &f->m->params,
@@ -72,7 +72,7 @@ static cl_states states_of(const cl_microbatch *p, int32_t i, int32_t worker) {
 
 /* From the states of a layer's rows to its input. */
 static void begin_layer(const cl_microbatch *p, int32_t layer, int32_t row_group, int32_t worker) {
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const cl_layer_weights *l = &f->m->weights.layers[layer];
     const int32_t n_embd = f->m->params.n_embd;
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; f->others && i < group_end(p, row_group); i++) {
@@ -91,7 +91,7 @@ static float query_scale(const cl_model_params *p, int64_t position) {
 static void embed_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_microbatch *p = arg;
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     const unsigned fp = ca_fp_enter();
     for (int32_t i = p->first + row_group * CL_LINEAR_ROW_GROUP; i < p->first + group_end(p, row_group); i++) {
@@ -108,7 +108,7 @@ static void embed_row_group(void *arg, int32_t row_group, int32_t worker) {
 
 /* Add rows of delta to x, after their norm. */
 static void add_rows(const cl_microbatch *p, int32_t row_group, float *delta, const cl_norm *post) {
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
         float *row = cl_row_of(delta, i, n_embd);
@@ -120,7 +120,7 @@ static void add_rows(const cl_microbatch *p, int32_t row_group, float *delta, co
 
 /* Add the output of the product beside attention. */
 static void add_laurel(const cl_microbatch *p, int32_t row_group) {
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     for (int32_t i = p->first + row_group * CL_LINEAR_ROW_GROUP; i < p->first + group_end(p, row_group); i++) {
         float *x = cl_row_of(f->x, i, n_embd);
@@ -131,7 +131,7 @@ static void add_laurel(const cl_microbatch *p, int32_t row_group) {
 
 /* Norm rows of x for experts beside a dense block. */
 static void norm_beside(const cl_microbatch *p, int32_t row_group) {
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const cl_norm *norm = &layer_of(p)->experts.norm;
     const int32_t n_embd = f->m->params.n_embd;
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; norm->scale && i < group_end(p, row_group); i++)
@@ -166,7 +166,7 @@ static void norm_dense_row_group(void *arg, int32_t row_group, int32_t worker) {
 static void add_beside_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_microbatch *p = arg;
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const cl_expert_weights *e = &layer_of(p)->experts;
     const int32_t n_embd = f->m->params.n_embd;
     const unsigned fp = ca_fp_enter();
@@ -193,7 +193,7 @@ static void end_layer(const cl_microbatch *p, int32_t row_group, int32_t worker)
 
 /* From the output x of a layer to its corrected states, and to the input of the layer's own embedding. */
 static void correct_rows(const cl_microbatch *p, int32_t row_group, int32_t worker) {
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     const float *factors = layer_of(p)->altup.scale;
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
@@ -222,7 +222,7 @@ static void add_ffn_row_group(void *arg, int32_t row_group, int32_t worker) {
 
 static void embed_layers_row_group(void *arg, int32_t row_group, int32_t worker) {
     const cl_microbatch *p = arg;
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const cl_model_params *mp = &f->m->params;
     const cl_model_weights *w = &f->m->weights;
     const int32_t width = mp->n_layer_embd, n = mp->n_layers * width;
@@ -247,7 +247,7 @@ static void embed_layers_row_group(void *arg, int32_t row_group, int32_t worker)
 static void gate_layer_embd_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_microbatch *p = arg;
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const int32_t width = f->m->params.n_layer_embd, n = f->m->params.n_layers * width;
     const unsigned fp = ca_fp_enter();
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
@@ -260,7 +260,7 @@ static void gate_layer_embd_row_group(void *arg, int32_t row_group, int32_t work
 
 /* Add the normed branch to the further states. */
 static void add_to_others(const cl_microbatch *p, int32_t row_group) {
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd, n_others = cl_n_others(f);
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
         float *row = cl_row_of(f->branch, i, n_embd);
@@ -286,7 +286,7 @@ static void add_layer_embd_row_group(void *arg, int32_t row_group, int32_t worke
 static void end_laurel_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_microbatch *p = arg;
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     const unsigned fp = ca_fp_enter();
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
@@ -300,7 +300,7 @@ static void end_laurel_row_group(void *arg, int32_t row_group, int32_t worker) {
 static void end_state_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_microbatch *p = arg;
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     const unsigned fp = ca_fp_enter();
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
@@ -314,7 +314,7 @@ static void end_state_row_group(void *arg, int32_t row_group, int32_t worker) {
 static void merge_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_microbatch *p = arg;
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd, n_others = cl_n_others(f);
     const unsigned fp = ca_fp_enter();
     for (int32_t i = p->first + row_group * CL_LINEAR_ROW_GROUP; i < p->first + group_end(p, row_group); i++) {
@@ -340,7 +340,7 @@ typedef struct finish {
 } finish;
 
 /* Rotate columns [begin, end) of a row. They may cut heads, but only between pairs whose two columns are neighbours. */
-static void rotate(const struct cl_forward *f, const finish *of, float *x, const float *cos_sin, int32_t begin, int32_t end) {
+static void rotate(const cl_cpu_forward *f, const finish *of, float *x, const float *cos_sin, int32_t begin, int32_t end) {
     for (int32_t at = begin, n; at < end; at += n) {
         const int32_t in_head = at % of->head_dim, n_heads = in_head ? 0 : (end - at) / of->head_dim;
         const int32_t rest = of->head_dim - in_head < end - at ? of->head_dim - in_head : end - at; /* of a head */
@@ -354,7 +354,7 @@ static void rotate(const struct cl_forward *f, const finish *of, float *x, const
 }
 
 static finish finish_of(const cl_microbatch *p, int which) {
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const cl_layer_weights *l = layer_of(p);
     const cl_model_params *mp = &f->m->params;
     const int rope = cl_rope_of(mp, p->layer);
@@ -374,7 +374,7 @@ static finish finish_of(const cl_microbatch *p, int which) {
 }
 
 /* Norm columns [begin, end) of a row of Q, K or V, which are whole heads or all. */
-static void norm_heads(const struct cl_forward *f, const finish *of, float *x, int32_t begin, int32_t end) {
+static void norm_heads(const cl_cpu_forward *f, const finish *of, float *x, int32_t begin, int32_t end) {
     const int32_t width = of->kind == CL_QK_NORM_ALL ? of->n : of->head_dim;
     for (int32_t at = begin; at < end; at += width)
         f->norm(x + at, of->kind == CL_QK_NORM_HEAD ? of->norm : of->norm + at, width, f->m->params.norm_eps, x + at);
@@ -390,7 +390,7 @@ static void copy_keys(const cl_microbatch *p, int32_t row, int32_t n_rows, int32
 
 void cl_rows_finish_qkv(void *arg, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end) {
     const cl_microbatch *p = arg;
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const finish of = finish_of(p, which);
     const bool rotated_first = f->m->params.arch->qk_norm_rotated;
     if (which == 1 && layer_of(p)->v.n_out == 0) copy_keys(p, row, n_rows, begin, end);
@@ -429,7 +429,7 @@ void cl_rows_add_bias(void *arg, int which, int32_t row, int32_t n_rows, int32_t
 static void activate_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_microbatch *p = arg;
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const int32_t n_ff = layer_of(p)->up.n_out, first = row_group * CL_LINEAR_ROW_GROUP;
     const unsigned fp = ca_fp_enter();
     f->m->kernels->row_ops.gelu(cl_row_of(f->h, first, n_ff), (group_end(p, row_group) - first) * n_ff);
@@ -440,7 +440,7 @@ static void activate_row_group(void *arg, int32_t row_group, int32_t worker) {
 static void cut_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_microbatch *p = arg;
-    const struct cl_forward *f = p->f;
+    const cl_cpu_forward *f = p->f;
     const int32_t n_ff = layer_of(p)->up.n_out;
     const unsigned fp = ca_fp_enter();
     for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {

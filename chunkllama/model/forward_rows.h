@@ -6,16 +6,16 @@
 #ifndef CHUNKLLAMA_MODEL_FORWARD_ROWS_H
 #define CHUNKLLAMA_MODEL_FORWARD_ROWS_H
 
-#include "chunkattn.h"
 #include "chunkllama/linear/linear_kernels.h"
-#include "model.h"
+#include "forward.h"
 #include "moe.h"
 
-struct cl_forward {
+/* The forward pass on a CPU. */
+typedef struct cl_cpu_forward {
+    cl_forward base;
     const cl_model *m;
     cattn_cache *cache;
     ca_pool *pool;
-    int32_t max_rows;
 
     float *x;                    /* [max_rows][n_embd] residual stream */
     float *q, *k, *v, *attended; /* [max_rows][cl_n_q or cl_n_kv of the layer] */
@@ -47,11 +47,11 @@ struct cl_forward {
     /* The open step. */
     const int32_t *tokens;
     const int64_t *positions;
-};
+} cl_cpu_forward;
 
 /* Rows [first, first + n) of the step, in a layer. */
 typedef struct cl_microbatch {
-    struct cl_forward *f;
+    cl_cpu_forward *f;
     int32_t first, n;
     int32_t layer;
     int32_t state; /* a further one; set for cl_rows_end_state */
@@ -59,7 +59,7 @@ typedef struct cl_microbatch {
 } cl_microbatch;
 
 /* Floats between the further states of two rows. */
-static inline int32_t cl_n_others(const struct cl_forward *f) { return (f->m->params.n_states - 1) * f->m->params.n_embd; }
+static inline int32_t cl_n_others(const cl_cpu_forward *f) { return (f->m->params.n_states - 1) * f->m->params.n_embd; }
 
 static inline float *cl_row_of(float *rows, int32_t row, int32_t n) { return rows + (size_t)row * (size_t)n; }
 
@@ -118,7 +118,7 @@ void cl_rows_finish_whole_qkv(cl_microbatch *p);
 
 /* The bias of a product; a cl_linear_finish that adds it has this as its arg. */
 typedef struct cl_bias {
-    const struct cl_forward *f;
+    const cl_cpu_forward *f;
     const float *bias;
     float *y;
     int32_t n;

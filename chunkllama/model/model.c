@@ -7,6 +7,7 @@
 
 #include "chunkattn/base/cpu.h"
 #include "chunkattn/base/levels.h"
+#include "chunkllama/cuda/device_model.h"
 
 /* ---- Loading ---- */
 
@@ -95,6 +96,7 @@ cl_status cl_model_load(const char *path, const cl_model_options *options, cl_mo
 void cl_model_free(cl_model **model) {
     cl_model *m = model ? *model : NULL;
     if (!m) return;
+    cl_device_model_free(&m->on_device);
     cl_weights_free(&m->weights);
     cl_params_free(&m->params);
     cl_chat_free(&m->chat);

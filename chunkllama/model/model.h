@@ -17,11 +17,12 @@ struct cl_model {
     cl_model_file *file; /* owned */
     char *path;          /* owned, as it was given */
     cl_model_params params;
-    cl_tokenizer *tok;         /* owned */
-    cl_chat *chat;             /* owned; NULL: the file has no template, or chat_error says why it cannot be used */
-    cl_error chat_error;       /* code CL_OK: none */
-    cl_model_weights weights;  /* owned */
-    const cl_kernels *kernels; /* of the level in use, static */
+    cl_tokenizer *tok;                 /* owned */
+    cl_chat *chat;                     /* owned; NULL: the file has no template, or chat_error says why it cannot be used */
+    cl_error chat_error;               /* code CL_OK: none */
+    cl_model_weights weights;          /* owned */
+    struct cl_device_model *on_device; /* owned; NULL: the forward pass runs on the CPU */
+    const cl_kernels *kernels;         /* of the level in use, static */
     bool has_fingerprint;
     uint64_t fingerprint[2]; /* of its files */
     uint64_t sample;         /* of its files, by cl_model_file_sample */

@@ -13,9 +13,11 @@ static const emu::kernel emulated[] = {
 #undef CA_CUDA_KERNEL
 };
 
-extern "C" const ca_cuda_kernel *cl_cuda_linked_kernels(void) {
+extern "C" const cl_cuda_link *cl_cuda_linked(void) {
     static ca_cuda_kernel all[CL_CUDA_N_KERNELS];
+    static cl_cuda_link link;
     for (int i = 0; i < CL_CUDA_N_KERNELS; i++)
         all[i] = {emulated[i].name, &emulated[i], emulated[i].threads, (int32_t)emulated[i].shared};
-    return all;
+    link = {ca_cuda_get(), all};
+    return &link;
 }

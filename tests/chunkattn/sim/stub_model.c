@@ -14,12 +14,11 @@ struct cl_tokenizer {
     int unused;
 };
 
-struct cl_forward {
-    const cl_model *model;
+typedef struct stub_forward {
+    cl_forward base;
     cattn_cache *cache;
     float *rows; /* [3][max_rows][DIM] q, k, v, then of each layer out [max_rows][DIM], then lse [max_rows] each; owned */
-    int32_t max_rows;
-};
+} stub_forward;
 
 static cattn_cache *caches[SIM_CACHES];
 static int64_t n_rows_computed;
@@ -146,33 +145,37 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
     (void)pool;
     (void)n_ctx;
     *out = NULL;
-    cl_forward *f = calloc(1, sizeof *f);
+    stub_forward *f = calloc(1, sizeof *f);
     float *rows = calloc((size_t)max_rows, (3 * DIM + SIM_LAYERS * (DIM + 1)) * sizeof *rows);
     if (!f || !rows) {
         free(f);
         free(rows);
         return cl_fail(error, CL_ERR_NOMEM, "no memory");
     }
-    *f = (cl_forward){.model = m, .cache = cache, .rows = rows, .max_rows = max_rows};
+    *f = (stub_forward){.base = {.m = m, .max_rows = max_rows}, .cache = cache, .rows = rows};
     caches[m == &draft_model] = cache;
-    *out = f;
+    *out = &f->base;
     return CL_OK;
 }
 
 void cl_forward_free(cl_forward **f) {
     if (!*f) return;
-    caches[(*f)->model == &draft_model] = NULL;
-    free((*f)->rows);
+    caches[(*f)->m == &draft_model] = NULL;
+    free(((stub_forward *)*f)->rows);
     free(*f);
     *f = NULL;
 }
 
-static float *part(const cl_forward *f, int i) { return f->rows + (size_t)i * (size_t)f->max_rows * DIM; }
-static float *out_of(const cl_forward *f, int layer) { return part(f, 3 + layer); }
-static float *lse_of(const cl_forward *f, int layer) { return part(f, 3 + SIM_LAYERS) + (size_t)layer * (size_t)f->max_rows; }
+cattn_status cl_forward_begin(cl_forward *f, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
+    return cattn_step_begin(((stub_forward *)f)->cache, entries, n_entries, row_limit, error);
+}
+
+static float *part(const stub_forward *f, int i) { return f->rows + (size_t)i * (size_t)f->base.max_rows * DIM; }
+static float *out_of(const stub_forward *f, int layer) { return part(f, 3 + layer); }
+static float *lse_of(const stub_forward *f, int layer) { return part(f, 3 + SIM_LAYERS) + (size_t)layer * (size_t)f->base.max_rows; }
 
 /* Fill in row i of q, k and v. The dimensions that no q selects, and that no sum uses, are filled too; one of them with 127. */
-static void fill_row(const cl_forward *f, size_t i, int32_t token, int64_t position) {
+static void fill_row(const stub_forward *f, size_t i, int32_t token, int64_t position) {
     const uint64_t hash = hash_of(token, position);
     float *q = part(f, 0) + i * DIM, *k = part(f, 1) + i * DIM, *v = part(f, 2) + i * DIM;
     for (int d = 0; d < DIM; d++) {
@@ -184,25 +187,26 @@ static void fill_row(const cl_forward *f, size_t i, int32_t token, int64_t posit
 }
 
 /* The logits of row i from what attention has read. The draft model knows less, so it is wrong where the hash decides. */
-static void row_logits(const cl_forward *f, size_t i, int32_t token, float *logits) {
+static void row_logits(const stub_forward *f, size_t i, int32_t token, float *logits) {
     key_sums sums[SIM_LAYERS] = {0};
-    for (int layer = 0; layer < f->model->params.n_layers; layer++) {
+    for (int layer = 0; layer < f->base.m->params.n_layers; layer++) {
         const float *out = out_of(f, layer) + i * DIM;
         key_sums *s = &sums[layer];
         s->weight = llrint(exp2((double)lse_of(f, layer)[i]));
         for (int d = 0; d < SIM_VALUES; d++) s->values[d] = llrint((double)out[d * VALUE_STEP] * (double)s->weight);
     }
-    sums[0].weight += f->model == &draft_model;
-    logits_from(sums, f->model->params.n_layers, token, logits);
+    sums[0].weight += f->base.m == &draft_model;
+    logits_from(sums, f->base.m->params.n_layers, token, logits);
 }
 
-cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
+cl_status cl_forward_step(cl_forward *forward, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
                           const cl_forward_output *wanted, cl_error *error) {
+    const stub_forward *f = (stub_forward *)forward;
     if (fault_fires(FAULT_FORWARD)) return cl_fail(error, CL_ERR_NOMEM, "a failure that the plan requests");
     for (int32_t i = 0; i < n_rows; i++) fill_row(f, (size_t)i, tokens[i], positions[i]);
     const cattn_view q = {part(f, 0), CATTN_F32, DIM, DIM}, k = {part(f, 1), CATTN_F32, DIM, DIM};
     const cattn_view v = {part(f, 2), CATTN_F32, DIM, DIM};
-    for (int32_t layer = 0; layer < f->model->params.n_layers; layer++) {
+    for (int32_t layer = 0; layer < f->base.m->params.n_layers; layer++) {
         const cattn_view out = {out_of(f, layer), CATTN_F32, DIM, DIM};
         cattn_error cause;
         if (cattn_step_write(f->cache, layer, &k, &v, &cause) != CATTN_OK ||

@@ -22,7 +22,7 @@ static void works(const char *failure) {
 }
 
 static void launch(int kernel, int blocks, const void *args) {
-    const ca_cuda_kernel *k = &cl_cuda_kernels()[kernel];
+    const ca_cuda_kernel *k = &cl_cuda_get()->kernels[kernel];
     ca_cuda_caller before;
     works(runtime->enter(0, &before));
     works(runtime->prepare(k));
@@ -351,8 +351,8 @@ static void rows_are_quantised_and_gathered(void **state) {
 
 static int find_runtime(void **state) {
     (void)state;
-    runtime = ca_cuda_get();
-    return runtime && cl_cuda_kernels() ? 0 : -1;
+    runtime = cl_cuda_get()->runtime;
+    return runtime ? 0 : -1;
 }
 
 int main(void) {

@@ -15,11 +15,12 @@ struct cl_tokenizer {
     int unused;
 };
 
-struct cl_forward {
+typedef struct toy_forward {
+    cl_forward base;
     cattn_cache *cache;
     float *q, *k, *v, *out; /* [max_rows] each */
     float *w;               /* [TOY_VOCAB][Q_SIZE] */
-};
+} toy_forward;
 
 static atomic_llong rows_computed;
 static atomic_int steps_to_failure, failures_left;
@@ -142,7 +143,7 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
     (void)pool;
     (void)n_ctx;
     const size_t n = (size_t)max_rows;
-    cl_forward *f = calloc(1, sizeof *f);
+    toy_forward *f = calloc(1, sizeof *f);
     if (!f) return cl_fail(error, CL_ERR_NOMEM, "no memory");
     f->cache = cache;
     f->q = calloc(n, Q_SIZE * sizeof *f->q);
@@ -150,25 +151,30 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
     f->k = calloc(n, HEAD_DIM * sizeof *f->k);
     f->v = calloc(n, HEAD_DIM * sizeof *f->v);
     f->w = calloc(TOY_VOCAB, Q_SIZE * sizeof *f->w);
-    *out = f;
+    *out = &f->base;
     if (!f->q || !f->out || !f->k || !f->v || !f->w) return cl_fail(error, CL_ERR_NOMEM, "no memory");
     for (uint32_t v = 0; v < TOY_VOCAB; v++)
         for (uint32_t i = 0; i < Q_SIZE; i++) f->w[v * Q_SIZE + i] = noise(v, i, 7) + off * noise(v, i, 8);
     return CL_OK;
 }
 
-void cl_forward_free(cl_forward **f) {
-    if (!*f) return;
-    free((*f)->q);
-    free((*f)->k);
-    free((*f)->v);
-    free((*f)->out);
-    free((*f)->w);
-    free(*f);
-    *f = NULL;
+void cl_forward_free(cl_forward **forward) {
+    toy_forward *f = (toy_forward *)*forward;
+    if (!f) return;
+    free(f->q);
+    free(f->k);
+    free(f->v);
+    free(f->out);
+    free(f->w);
+    free(f);
+    *forward = NULL;
 }
 
-static void compute_logits(const cl_forward *f, const float *out, int32_t token, float *logits) {
+cattn_status cl_forward_begin(cl_forward *f, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
+    return cattn_step_begin(((toy_forward *)f)->cache, entries, n_entries, row_limit, error);
+}
+
+static void compute_logits(const toy_forward *f, const float *out, int32_t token, float *logits) {
     for (int v = 0; v < TOY_VOCAB; v++) {
         float sum = noise((uint32_t)token, (uint32_t)v, 9);
         for (int i = 0; i < Q_SIZE; i++) sum += out[i] * f->w[v * Q_SIZE + i];
@@ -176,8 +182,9 @@ static void compute_logits(const cl_forward *f, const float *out, int32_t token,
     }
 }
 
-cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
+cl_status cl_forward_step(cl_forward *forward, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
                           const cl_forward_output *wanted, cl_error *error) {
+    const toy_forward *f = (toy_forward *)forward;
     pass_gate();
     if (fails()) return cl_fail(error, CL_ERR_NOMEM, "a failure that the test requested");
     for (int32_t row = 0; row < n_rows; row++) {
