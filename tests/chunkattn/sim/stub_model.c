@@ -172,7 +172,9 @@ cattn_status cl_forward_begin(cl_forward *f, cattn_entry *entries, int32_t n_ent
 
 static float *part(const stub_forward *f, int i) { return f->rows + (size_t)i * (size_t)f->base.max_rows * DIM; }
 static float *out_of(const stub_forward *f, int layer) { return part(f, 3 + layer); }
-static float *lse_of(const stub_forward *f, int layer) { return part(f, 3 + SIM_LAYERS) + (size_t)layer * (size_t)f->base.max_rows; }
+static float *lse_of(const stub_forward *f, int layer) {
+    return part(f, 3 + SIM_LAYERS) + (size_t)layer * (size_t)f->base.max_rows;
+}
 
 /* Fill in row i of q, k and v. The dimensions that no q selects, and that no sum uses, are filled too; one of them with 127. */
 static void fill_row(const stub_forward *f, size_t i, int32_t token, int64_t position) {
