@@ -10,7 +10,7 @@
 #include "serve/http/metrics.h"
 
 static const char *const sharing_names[] = {"shared", "shared_storage", "private", NULL};
-static const char *const kv_type_names[] = {"f32", "f16", "bf16", "int8", NULL};
+static const char *const kv_type_names[] = {"f32", "f16", "bf16", "int8", "e4m3", NULL};
 static const char *const speculate_names[] = {"off", "lookup", NULL};
 static const char *const retention_names[] = {"lru", "none", "learned", NULL};
 static const char *const log_format_names[] = {"text", "json", NULL};
@@ -306,8 +306,8 @@ const cli_option option_table[] = {
         "objects may have properties that their JSON schema does not declare, unless it forbids them; by default it must allow "
         "them",
         IN(SERVE) | IN(BATCH)),
-    CHOICE("kv-type", kv_type, "bf16", kv_type_names, "how keys and values are stored: f32, f16, bf16 or int8",
-           STEPS | IN(DOCTOR)),
+    CHOICE("kv-type", kv_type, "bf16", kv_type_names,
+           "how keys and values are stored: f32, f16, bf16 or int8; on a CUDA device f16, bf16 or e4m3", STEPS | IN(DOCTOR)),
     {"kv-budget", 0, OPT_SIZE, AT(kv_budget), "0", 0, 1e15, NULL, "BYTES",
      "memory for keys and values; the number may end with K, M or G; 0: three quarters of the memory that is free beside the "
      "weights",
@@ -325,6 +325,8 @@ const cli_option option_table[] = {
     INT("threads", 'j', threads, "0", 0, 1024, "number of threads; 0: one for each CPU that this process may use",
         STEPS | IN(DOCTOR)),
     FLAG("pin-threads", 0, pin_threads, "bind each thread but the first to a CPU of its own", STEPS),
+    TEXT("device", 0, device, "DEVICE",
+         "where the model runs: cpu, which is the default, cuda, or cuda:N, the N-th CUDA device from 0", STEPS),
     TEXT("level", 0, level, "LEVEL", "highest kernel level to use, such as ref, avx2 or avx512; by default the CPU's best",
          STEPS),
     TEXT("config", 0, config, "FILE",

@@ -43,7 +43,7 @@ struct cli_options {
     /* the machine and the cache */
     int64_t threads;
     bool pin_threads;
-    const char *level;
+    const char *level, *device;
     int32_t sharing, kv_type, retention; /* cattn_sharing, cattn_type, cattn_retention */
     int32_t pooling;                     /* cl_engine_pooling */
     bool parse_special;

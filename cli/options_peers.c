@@ -22,7 +22,7 @@
 static const char cpu_only[] = "the model runs on the CPU; leave it out";
 static const char one_file[] = "all of the model is in the file or folder of --model; download it, and leave this out";
 static const char weights[] = "the types of the weights are those of the model's file; leave it out";
-static const char kv_type[] = "use --kv-type, of keys and values alike: f32, f16, bf16 or int8";
+static const char kv_type[] = "use --kv-type, of keys and values alike: f32, f16, bf16, int8, or e4m3 on a CUDA device";
 static const char tier[] = "use --kv-tier, a folder for K/V that memory does not hold, and --kv-tier-size";
 static const char grammars[] = "grammars are compiled by llguidance, whose file --grammar-library names; leave it out";
 static const char generation_config[] =
@@ -137,7 +137,8 @@ static const peer_option peer_options[] = {
     ALIAS("-t", "threads"),
     ANSWER("-tb --threads-batch", "use --threads, for prompts and answers alike"),
     HOLDS("-ngl --gpu-layers --n-gpu-layers -ngld --gpu-layers-draft --n-gpu-layers-draft", "0 auto", cpu_only),
-    HOLDS("-dev --device -devd --device-draft", "cpu none", cpu_only),
+    ALIAS("-dev", "device"),
+    HOLDS("-devd --device-draft", "cpu none", "the draft model runs where the model does; leave it out"),
     HOLDS("-sm --split-mode", "none", cpu_only),
     ANSWER("-mg --main-gpu -ts --tensor-split -ot --override-tensor -otd --override-tensor-draft -ncmoe --n-cpu-moe "
            "--cuda-graph-max-bs --cuda-graph-bs -O --compilation-config --base-gpu-id",

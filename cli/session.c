@@ -11,6 +11,7 @@
 #include "chunkattn/base/cpu.h"
 #include "chunkattn/base/threads.h"
 #include "chunkllama/common/json_text.h"
+#include "chunkllama/cuda/device_model.h"
 #include "chunkllama/engine/grammar.h"
 #include "progress.h"
 
@@ -91,13 +92,18 @@ static void show_layers(void *ctx, int32_t n_done, int32_t n_layers) {
     progress_show(p);
 }
 
-static cl_status load_model(cli_session *s, const char *path, const char *level, bool has_fingerprint, cl_model **model,
+static cl_status load_model(cli_session *s, const char *path, const cli_options *opt, bool has_fingerprint, cl_model **model,
                             cl_error *error) {
+    cl_model_options options;
+    cl_model_options_init(&options);
+    options.level = opt->level;
+    options.device = opt->device;
+    options.fingerprint = has_fingerprint;
     cli_progress p = progress_begin("layers of the model loaded", 0, 0);
     const cl_load_watcher watcher = {show_layers, &p};
     const cl_load_watcher *shown = p.terminal || !s->has_log ? &watcher : NULL;
     if (p.next_s < QUICK_LOAD_S) p.next_s = QUICK_LOAD_S;
-    const cl_status status = cl_model_load_watched(path, level, has_fingerprint, s->pool, shown, model, error);
+    const cl_status status = cl_model_load_watched(path, &options, s->pool, shown, model, error);
     progress_clear(&p);
     return status;
 }
@@ -119,12 +125,12 @@ cl_status session_load(cli_session *s, const cli_options *opt, cl_error *error) 
                          error, CL_ERR_ARG, "%s",
                          "--pin-threads: the system does not allow this process to bind threads to CPUs; leave the option out");
     /* Linear layers accept the names of attention's levels. */
-    cl_status loaded = load_model(s, opt->model, opt->level, opt->kv_tier != NULL, &s->model, error);
+    cl_status loaded = load_model(s, opt->model, opt, opt->kv_tier != NULL, &s->model, error);
     if (loaded == CL_OK) loaded = load_chat(s, opt, error);
     if (loaded != CL_OK || !opt->draft_model) return loaded;
     if (!opt->speculate)
         return cl_fail(error, CL_ERR_ARG, "--draft-model has no effect with --speculate off; leave one of them out");
-    return load_model(s, opt->draft_model, opt->level, false, &s->draft_model, error);
+    return load_model(s, opt->draft_model, opt, false, &s->draft_model, error);
 }
 
 bool session_can_pin(const cli_options *opt) { return opt->pin || opt->pin_budget > 0; }
@@ -149,6 +155,8 @@ ca_memory session_memory(const cli_options *opt) {
     const uint64_t threads = space_of_threads(opt);
     const uint64_t left = m.space == UINT64_MAX ? m.space : m.space > threads ? m.space - threads : 0;
     if (left < m.free) m.free = left;
+    int32_t device;
+    if (cl_device_parse(opt->device, &device, NULL) == CL_OK && device >= 0) m.free = cl_device_memory(device);
     return m;
 }
 

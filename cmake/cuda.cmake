@@ -52,15 +52,16 @@ if(CATTN_CUDA)
   endif()
 endif()
 
-# Compile CUDA sources into object files, whose paths *objects gets.
+# Compile CUDA sources into object files, whose paths *objects gets. FLAGS: of nvcc, besides its usual ones.
 function(ca_cuda_objects objects)
+  cmake_parse_arguments(PARSE_ARGV 1 cuda "" "" "FLAGS")
   set(made)
-  foreach(source ${ARGN})
+  foreach(source ${cuda_UNPARSED_ARGUMENTS})
     set(object ${CMAKE_CURRENT_BINARY_DIR}/${source}.o)
     get_filename_component(folder ${object} DIRECTORY)
     file(MAKE_DIRECTORY ${folder})
     add_custom_command(OUTPUT ${object}
-      COMMAND ${CATTN_NVCC} -c ${CA_NVCC_FLAGS} ${CA_NVCC_CODE} -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include
+      COMMAND ${CATTN_NVCC} -c ${CA_NVCC_FLAGS} ${cuda_FLAGS} ${CA_NVCC_CODE} -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include
               -MD -MT ${object} -MF ${object}.d -o ${object} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
       DEPENDS ${source} DEPFILE ${object}.d COMMENT "Building CUDA object ${source}.o" VERBATIM)
     set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)

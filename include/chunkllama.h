@@ -129,6 +129,12 @@ typedef struct cl_model_options {
      * variable CATTN_LEVEL lowers it further.
      */
     const char *level;
+    /*
+     * Where engines run the model: "cpu" or NULL (default); "cuda", the first CUDA device, or "cuda:N". The weights are then in
+     * the device's memory, and so are K and V of the engine, of whose memory kv_budget_bytes is. EXPERIMENTAL: tested in an
+     * emulation of the device.
+     */
+    const char *device;
 } cl_model_options;
 
 CL_API void cl_model_options_init(cl_model_options *options);
@@ -139,7 +145,8 @@ CL_API void cl_model_options_init(cl_model_options *options);
  * options may be NULL.
  *
  * Errors: CL_ERR_FILE, also if a file is changed during the call; CL_ERR_FORMAT and CL_ERR_UNSUPPORTED name the key, tensor or
- * field of the file; CL_ERR_ARG, also for an unknown level; CL_ERR_UNSUPPORTED also for a level that this CPU lacks;
+ * field of the file; CL_ERR_ARG, also for an unknown level or device; CL_ERR_UNSUPPORTED also for a level that this CPU lacks,
+ * and for what a device cannot run, which is named before the weights are read;
  * CL_ERR_NOMEM. *model is NULL then.
  */
 CL_API cl_status cl_model_load(const char *path, const cl_model_options *options, cl_model **model, cl_error *error);

@@ -36,7 +36,35 @@ static cl_status check_heads(const cl_model_params *p, cl_error *error) {
     return CL_OK;
 }
 
-cl_status cl_device_model_check(const cl_model_params *p, int32_t device, cl_error *error) {
+cl_status cl_device_parse(const char *name, int32_t *device, cl_error *error) {
+    static const char CUDA[] = "cuda";
+    const size_t n = sizeof CUDA - 1;
+    *device = -1;
+    if (!name || strcmp(name, "cpu") == 0) return CL_OK;
+    char *end = NULL;
+    const long number = strncmp(name, CUDA, n) == 0 && name[n] == ':' ? strtol(name + n + 1, &end, 10) : 0;
+    if (strcmp(name, CUDA) != 0 && (!end || end == name + n + 1 || *end || number < 0 || number > INT32_MAX))
+        return cl_fail(error, CL_ERR_ARG, "device is '%.40s'; it must be cpu, cuda or cuda:N, where N counts from 0", name);
+    *device = (int32_t)number;
+    return CL_OK;
+}
+
+uint64_t cl_device_memory(int32_t device) {
+    const cl_cuda_link *link = cl_cuda_get();
+    ca_cuda_device info;
+    int32_t n = 0;
+    if (!link || link->runtime->count_devices(&n) || device < 0 || device >= n) return 0;
+    return link->runtime->get_device(device, &info) ? 0 : info.memory_bytes / 16 * 15;
+}
+
+static cl_status check_memory(const cl_model_file *file, int32_t device, cl_error *error) {
+    const uint64_t has = cl_device_memory(device), needs = cl_model_file_memory(file);
+    if (needs <= has) return CL_OK;
+    return cl_fail(error, CL_ERR_UNSUPPORTED, "the weights take %llu MB, and CUDA device %d has memory for %llu MB",
+                   (unsigned long long)(needs >> 20), device, (unsigned long long)(has >> 20));
+}
+
+cl_status cl_device_model_check(const cl_model_file *file, const cl_model_params *p, int32_t device, cl_error *error) {
     const cl_cuda_link *link = cl_cuda_get();
     int32_t n = 0;
     if (!link) return cl_fail(error, CL_ERR_UNSUPPORTED, "this build has no CUDA backend; configure it with -DCATTN_CUDA=ON");
@@ -46,7 +74,8 @@ cl_status cl_device_model_check(const cl_model_params *p, int32_t device, cl_err
         return cl_fail(error, CL_ERR_ARG, "CUDA device %d; this machine has %d, numbered from 0", device, n);
     const char *lacks = lacking(p);
     if (lacks) return cl_fail(error, CL_ERR_UNSUPPORTED, "the model has %s; that is not supported on a CUDA device", lacks);
-    return check_heads(p, error);
+    const cl_status status = check_heads(p, error);
+    return status == CL_OK ? check_memory(file, device, error) : status;
 }
 
 /* ---- Copies ---- */
@@ -157,8 +186,6 @@ cl_status cl_device_model_create(cl_model *m, int32_t device, cl_device_model **
     const cl_model_params *p = &m->params;
     const size_t layers_bytes = (size_t)p->n_layers * sizeof *m->weights.layers;
     *out = NULL;
-    cl_status status = cl_device_model_check(p, device, error);
-    if (status != CL_OK) return status;
     cl_device_model *d = calloc(1, sizeof *d);
     if (d) d->layers = malloc(layers_bytes);
     if (!d || !d->layers) {
@@ -175,8 +202,8 @@ cl_status cl_device_model_create(cl_model *m, int32_t device, cl_device_model **
     if (!failure) failure = upload(d, p);
     d->runtime->leave(&before);
     if (failure) {
-        status = cl_fail(error, CL_ERR_NOMEM, "the weights take %llu MB of CUDA device %d, which reports: %s",
-                         (unsigned long long)(d->bytes >> 20), device, failure);
+        const cl_status status = cl_fail(error, CL_ERR_NOMEM, "the weights take %llu MB of CUDA device %d, which reports: %s",
+                                         (unsigned long long)(d->bytes >> 20), device, failure);
         cl_device_model_free(&d);
         return status;
     }

@@ -156,16 +156,20 @@ DEV void add_block(float (&y)[4], const u32 (&w)[4], const float (&d)[2][2], con
 
 /* A panel of one of the products. */
 struct panel_place {
-    int product, panel; /* product -1: there is none */
+    cl_cuda_product of;
+    int panel; /* -1: there is none */
 };
 
+/* Products are selected by constant numbers, or nvcc would copy the arguments to local memory. */
 DEV panel_place find_panel(const cl_cuda_linear_args &a, int panel) {
-    for (int i = 0; i < a.n_products; i++) {
-        const int n = (a.of[i].n_out + CL_LINEAR_LANES - 1) / CL_LINEAR_LANES;
-        if (panel < n) return {i, panel};
+    panel_place found = {a.of[0], -1};
+    UNROLL
+    for (int i = 0; i < CL_CUDA_PRODUCTS; i++) {
+        const int n = i < a.n_products ? (a.of[i].n_out + CL_LINEAR_LANES - 1) / CL_LINEAR_LANES : 0;
+        if (found.panel < 0 && panel < n) found = {a.of[i], panel};
         panel -= n;
     }
-    return {-1, 0};
+    return found;
 }
 
 /* The sums of a panel, as mma's c. */
@@ -184,8 +188,8 @@ template <class L, int GROUPS> DEV void multiply(const cl_cuda_linear_args &a) {
     const int n_blocks = a.n_in / CL_LINEAR_BLOCK, n_row_blocks = (a.n_rows + 8 * GROUPS - 1) / (8 * GROUPS);
     const int quad = block_index() / n_row_blocks, first_row = block_index() % n_row_blocks * 8 * GROUPS;
     const panel_place at = find_panel(a, quad * CL_CUDA_PANELS_A_BLOCK + thread_index() / 32);
-    if (at.product < 0) return;
-    const cl_cuda_product &to = a.of[at.product];
+    if (at.panel < 0) return;
+    const cl_cuda_product &to = at.of;
     const size_t row_group_bytes = (size_t)n_blocks * CL_LINEAR_ROW_BYTES * CL_LINEAR_ROW_GROUP;
     const size_t panel_bytes = (size_t)n_blocks * P::RECORD + (size_t)n_blocks / CL_LINEAR_SUPER * P::SUPER;
     const unsigned char *panel = to.panels + (size_t)at.panel * panel_bytes;
@@ -230,8 +234,8 @@ template <bool HALF> DEV void multiply_floats(const cl_cuda_linear_args &a) {
     const int lane = thread_index() % 32, o = lane % 16, n_row_blocks = (a.n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS;
     const int quad = block_index() / n_row_blocks, first_row = block_index() % n_row_blocks * FLOAT_ROWS + lane / 16;
     const panel_place at = find_panel(a, quad * CL_CUDA_PANELS_A_BLOCK + thread_index() / 32);
-    if (at.product < 0) return;
-    const cl_cuda_product &to = a.of[at.product];
+    if (at.panel < 0) return;
+    const cl_cuda_product &to = at.of;
     const unsigned char *panel = to.panels + (size_t)at.panel * (size_t)a.n_in * CL_LINEAR_LANES * (HALF ? 2 : 4);
     float y[FLOAT_ROWS / 2] = {};
     for (int k = 0; k < a.n_in; k++, panel += CL_LINEAR_LANES * (HALF ? 2 : 4)) {
@@ -257,8 +261,8 @@ template <int GROUPS> DEV void multiply_bf16(const cl_cuda_linear_args &a) {
     const int n_row_blocks = (a.n_rows + 8 * GROUPS - 1) / (8 * GROUPS);
     const int quad = block_index() / n_row_blocks, first_row = block_index() % n_row_blocks * 8 * GROUPS;
     const panel_place at = find_panel(a, quad * CL_CUDA_PANELS_A_BLOCK + thread_index() / 32);
-    if (at.product < 0) return;
-    const cl_cuda_product &to = a.of[at.product];
+    if (at.panel < 0) return;
+    const cl_cuda_product &to = at.of;
     const int n_pairs = (a.n_in + 1) / 2;
     const unsigned char *panel = to.panels + (size_t)at.panel * (size_t)n_pairs * CL_LINEAR_LANES * 4;
     const auto weights = [&](int pair, int o) { return pair < n_pairs ? word_at(panel, (u32)(pair * 16 + o) * 4) : 0u; };

@@ -187,8 +187,14 @@ DEV void finish_heads(const cl_cuda_finish_args &a) {
     const int at = (block_index() * ROW_THREADS + thread_index()) / 32, row = at / n_heads;
     if (row >= a.n_rows) return;
     int head = at % n_heads, which = 0;
-    while (head >= a.of[which].n_heads) head -= a.of[which++].n_heads;
-    const cl_cuda_heads &h = a.of[which];
+    cl_cuda_heads h = a.of[0];
+    UNROLL
+    for (int i = 1; i < 3; i++) /* by constant numbers, as in find_panel */
+        if (head >= h.n_heads && which == i - 1) {
+            head -= h.n_heads;
+            which = i;
+            h = a.of[i];
+        }
     float *x = h.rows + ((size_t)row * (size_t)h.n_heads + (size_t)head) * (size_t)a.head_dim;
     const float *weight = h.norm ? h.norm + (a.own_norm && which < 2 ? head * a.head_dim : 0) : nullptr;
     for (int i = thread_index() % 32; h.bias && i < a.head_dim; i += 32)

@@ -1,9 +1,12 @@
 /* The only code that opens and closes steps: see runner.h. */
+#define CATTN_EXPERIMENTAL
 #include "runner.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkattn_cuda.h"
+#include "chunkllama/cuda/device_model.h"
 #include "chunkllama/model/kv_cache.h"
 #include "kv_fingerprint.h"
 
@@ -34,6 +37,8 @@ static cl_status create_cache(cl_runner *r, ca_pool *pool, const cl_engine_confi
     cc.n_threads = ca_pool_size(pool);
     cc.level = config->level;
     cc.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};
+    const cattn_cuda_config device = {r->model->on_device ? r->model->on_device->device : 0};
+    if (r->model->on_device) cc.cuda = &device;
     cc.tier_dir = config->kv_tier_dir;
     cc.tier_bytes = config->kv_tier_bytes;
     const cl_status known = cl_kv_fingerprint(r->model, config->n_ctx, cc.tier_fingerprint, cc.tier_dir ? error : NULL);

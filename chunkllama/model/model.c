@@ -41,24 +41,30 @@ static cl_status load_chat(cl_model *m, cl_error *error) {
     return CL_OK;
 }
 
-cl_status cl_model_load_watched(const char *path, const char *level, bool has_fingerprint, ca_pool *pool,
+cl_status cl_model_load_watched(const char *path, const cl_model_options *options, ca_pool *pool,
                                 const cl_load_watcher *watcher, cl_model **out, cl_error *error) {
+    const char *level = options->level;
+    const bool has_fingerprint = options->fingerprint != 0;
+    int32_t device;
     *out = NULL;
+    cl_status status = cl_device_parse(options->device, &device, error);
+    if (status != CL_OK) return status;
     cl_model *m = calloc(1, sizeof *m);
     if (!m || !(m->path = strdup(path))) {
         free(m);
         return cl_fail(error, CL_ERR_NOMEM, "no memory to load %s", path);
     }
-    cl_status status = CL_OK;
     m->kernels = cl_kernels_find(level);
     if (!m->kernels) status = level_refused(level, error);
     if (status == CL_OK) status = cl_model_file_open(path, &m->file, error);
     if (status == CL_OK) status = cl_params_read(m->file, &m->params, error);
+    if (status == CL_OK && device >= 0) status = cl_device_model_check(m->file, &m->params, device, error);
     if (status == CL_OK) status = cl_tokenizer_create(m->file, &m->tok, error);
     if (status == CL_OK) {
         m->params.n_vocab = cl_tokenizer_n_vocab(m->tok);
         status = cl_weights_load(m->file, &m->params, pool, watcher, &m->weights, error);
     }
+    if (status == CL_OK && device >= 0) status = cl_device_model_create(m, device, &m->on_device, error);
     m->has_fingerprint = has_fingerprint;
     if (status == CL_OK && has_fingerprint) status = cl_model_file_fingerprint(m->file, m->fingerprint, error);
     if (status == CL_OK) status = cl_model_file_sample(m->file, &m->sample, error);
@@ -70,7 +76,10 @@ cl_status cl_model_load_watched(const char *path, const char *level, bool has_fi
 }
 
 cl_status cl_model_load_on_pool(const char *path, const char *level, ca_pool *pool, cl_model **model, cl_error *error) {
-    return cl_model_load_watched(path, level, false, pool, NULL, model, error);
+    cl_model_options options;
+    cl_model_options_init(&options);
+    options.level = level;
+    return cl_model_load_watched(path, &options, pool, NULL, model, error);
 }
 
 void cl_model_options_init(cl_model_options *options) { *options = (cl_model_options){.struct_size = sizeof *options}; }
@@ -88,7 +97,7 @@ cl_status cl_model_load(const char *path, const cl_model_options *options, cl_mo
     const int n_threads = o.n_threads > 0 ? o.n_threads : ca_cpu_count();
     ca_pool *pool = ca_pool_create(n_threads);
     if (!pool) return cl_fail(error, CL_ERR_NOMEM, "cannot start %d threads; lower n_threads", n_threads);
-    status = cl_model_load_watched(path, o.level, o.fingerprint != 0, pool, NULL, model, error);
+    status = cl_model_load_watched(path, &o, pool, NULL, model, error);
     ca_pool_destroy(&pool);
     return status;
 }

@@ -29,12 +29,11 @@ struct cl_model {
 };
 
 /*
- * cl_model_load with the workers of a pool, which is borrowed for the call. level: as in cl_model_options, borrowed for the
- * call. The second function also computes the fingerprint if has_fingerprint is set, and reports each layer to the watcher
- * (NULL: none), which is borrowed for the call.
+ * cl_model_load with the workers of a pool, which is borrowed for the call, as are level, *options and the watcher (NULL:
+ * none), to which the second function reports each layer. n_threads of *options has no effect.
  */
 cl_status cl_model_load_on_pool(const char *path, const char *level, ca_pool *pool, cl_model **model, cl_error *error);
-cl_status cl_model_load_watched(const char *path, const char *level, bool has_fingerprint, ca_pool *pool,
+cl_status cl_model_load_watched(const char *path, const cl_model_options *options, ca_pool *pool,
                                 const cl_load_watcher *watcher, cl_model **model, cl_error *error);
 
 #endif

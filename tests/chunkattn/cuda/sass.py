@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """What nvcc makes of the kernels: registers, local memory, and the instructions of each main loop, against a table.
 
-sass.py SOURCE_DIR NVDISASM CUOBJDUMP FILE ... [--print]
+sass.py SOURCE_DIR NVDISASM CUOBJDUMP FILE ... [--print] [--llama]
 
 FILE is a cubin, or an object file that holds one for each architecture. A kernel must use no local memory, and so must not
 spill, and take at most the registers that its blocks of a multiprocessor leave (kernels.def). The loops over chunks must have the
 instructions of LOOPS: fewer mean that the compiler left something out, more that it unrolled or duplicated what it should not.
+With --llama the kernels are those of chunkllama/cuda, whose products of quantised weights must multiply integers.
 Exits with 77, which ctest counts as skipped, without one of the tools.
 """
 import collections
@@ -108,9 +109,23 @@ def cubins(files, cuobjdump, folder):
     return {re.search(r"\.sm_(\w+)\.cubin$", path).group(1): path for path in paths}
 
 
+def llama_kernels(found):
+    """The same of chunkllama/cuda/kernels.def, whose rows are made by macros, by the names in a cubin."""
+    limits = {name: (128, 1, 80) if name.startswith("linear_") else (256, 4, 80) for name in found}
+    if len([name for name in limits if name.startswith("linear_Q")]) < 40:
+        sys.exit("there are fewer kernels than layouts")
+    return limits
+
+
+def judge_product(name, code):
+    """What is wrong with a product of quantised weights: IMMA are its integer products."""
+    if name.startswith(("linear_Q", "linear_TERNARY")) and not count(code)["IMMA"]:
+        yield "no IMMA"
+
+
 def properties(cuobjdump, cubin):
     """name -> (registers, bytes of local memory)"""
-    found = re.findall(r"Function ca_cuda_(\w+):\s+REG:(\d+) STACK:(\d+) .*?LOCAL:(\d+)", run(cuobjdump, "-res-usage", cubin))
+    found = re.findall(r"Function c[al]_cuda_(\w+):\s+REG:(\d+) STACK:(\d+) .*?LOCAL:(\d+)", run(cuobjdump, "-res-usage", cubin))
     return {name: (int(registers), int(stack) + int(local)) for name, registers, stack, local in found}
 
 
@@ -118,7 +133,7 @@ def disassemble(nvdisasm, cubin):
     """name -> its code: ("label", name) and ("op", opcode, target of a branch or None)"""
     code, name = {}, None
     for line in run(nvdisasm, "-c", cubin).splitlines():
-        section = re.match(r"\s*\.section\s+\.text\.ca_cuda_(\w+)", line)
+        section = re.match(r"\s*\.section\s+\.text\.c[al]_cuda_(\w+)", line)
         label = re.match(r"(\.L_x_\d+):", line)
         op = re.match(r"\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ )?\s*([A-Z][A-Z0-9_]*)(.*);", line)
         if section:
@@ -201,7 +216,7 @@ def mix(ops):
 
 
 def main():
-    source, nvdisasm, cuobjdump, *files = [word for word in sys.argv[1:] if word != "--print"]
+    source, nvdisasm, cuobjdump, *files = [word for word in sys.argv[1:] if not word.startswith("--")]
     if not all(os.access(tool, os.X_OK) for tool in (nvdisasm, cuobjdump)):
         print("skipped: nvdisasm or cuobjdump is not found; the set-up of ./test.sh installs both in .venv")
         sys.exit(77)
@@ -212,8 +227,10 @@ def main():
             sys.exit(f"there is code for sm_{', sm_'.join(sorted(paths)) or 'nothing'}, not for sm_{' and sm_'.join(ARCHS)}")
         read = pool.map(lambda arch: (properties(cuobjdump, paths[arch]), disassemble(nvdisasm, paths[arch])), ARCHS)
         for arch, (found, code) in zip(ARCHS, read):
+            if "--llama" in sys.argv:
+                limits = llama_kernels(found)
             for name in (n for n, limit in limits.items() if limit[2] <= int(arch[:2])):
-                wrong = [*judge(limits[name], found[name]), *judge_code(name, code[name])]
+                wrong = [*judge(limits[name], found[name]), *judge_code(name, code[name]), *judge_product(name, code[name])]
                 failures += len(wrong)
                 if wrong or "--print" in sys.argv:
                     print(f"sm_{arch} {name}: {found[name][0]} registers")

@@ -225,8 +225,10 @@ int main(int argc, char **argv) {
     if (argc != 2) give_up("usage: forward_check MODEL");
     pool = ca_pool_create(2);
     check(cl_model_load_on_pool(argv[1], NULL, pool, &m, &error), &error);
-    check(cl_model_load_on_pool(argv[1], NULL, pool, &on_device, &error), &error);
-    check(cl_device_model_create(on_device, 0, &on_device->on_device, &error), &error);
+    cl_model_options options;
+    cl_model_options_init(&options);
+    options.device = "cuda:0";
+    check(cl_model_load_watched(argv[1], &options, pool, NULL, &on_device, &error), &error);
     const bool has_bf16 = m->weights.forms & CL_LINEAR_IN_BF16;
     for (int s = 0; s < SEQS; s++)
         for (int i = 0; i < TOKENS; i++) tokens[s][i] = (i < COMMON ? i * 7 + 3 : i * 11 + s * 5 + 1) % m->params.n_vocab;
