@@ -19,7 +19,7 @@
 #define REFUSED(flags, answer)                                                                                                 \
     { flags, NULL, NULL, answer, PEER_FLAG }
 
-static const char cpu_only[] = "the model runs on the CPU; leave it out";
+static const char cpu_only[] = "all of the model runs where --device says; leave it out";
 static const char one_file[] = "all of the model is in the file or folder of --model; download it, and leave this out";
 static const char weights[] = "the types of the weights are those of the model's file; leave it out";
 static const char kv_type[] = "use --kv-type, of keys and values alike: f32, f16, bf16, int8, or e4m3 on a CUDA device";
@@ -137,7 +137,7 @@ static const peer_option peer_options[] = {
     ALIAS("-t", "threads"),
     ANSWER("-tb --threads-batch", "use --threads, for prompts and answers alike"),
     HOLDS("-ngl --gpu-layers --n-gpu-layers -ngld --gpu-layers-draft --n-gpu-layers-draft", "0 auto", cpu_only),
-    ALIAS("-dev", "device"),
+    HOLDS("-dev", "cpu none", "use --device: cpu, cuda or cuda:N"),
     HOLDS("-devd --device-draft", "cpu none", "the draft model runs where the model does; leave it out"),
     HOLDS("-sm --split-mode", "none", cpu_only),
     ANSWER("-mg --main-gpu -ts --tensor-split -ot --override-tensor -otd --override-tensor-draft -ncmoe --n-cpu-moe "

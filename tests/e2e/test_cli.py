@@ -88,7 +88,7 @@ def test_version(chunkllama):
     (["batch", "--top-p", "1.5"], "--top-p is 1.5; it must be from 0 to 1"),
     (["batch", "--kv-budget", "2X"], "--kv-budget is '2X', which is not a whole number with K, M, G or nothing after it"),
     (["batch", "--sharing", "prvate"], "none of shared, shared_storage, private; did you mean private?"),
-    (["batch", "--kv-type", "q8"], "--kv-type is 'q8'; it must be one of f32, f16, bf16, int8"),
+    (["batch", "--kv-type", "q8"], "--kv-type is 'q8'; it must be one of f32, f16, bf16, int8, e4m3"),
     (["batch", "--ignore-eos=maybe"], "--ignore-eos is 'maybe'; a flag is 1, 0, true or false"),
     (["batch", "requests.jsonl"], "unexpected argument 'requests.jsonl': chunkllama batch takes only options"),
 ])

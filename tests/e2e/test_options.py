@@ -125,7 +125,7 @@ def test_model_names_of_batch(chunkllama, model_path):
     (["--max-num-batched-tokens", "4096"], "--max-num-batched-tokens: use --max-step-rows"),
     (["--gpu-memory-utilization=0.9"], "--gpu-memory-utilization: use --kv-budget"),
     (["--chunked-prefill-size", "2048"], "--chunked-prefill-size: use --prefill-segment"),
-    (["-ngl", "99"], "-ngl: the model runs on the CPU; leave it out"),
+    (["-ngl", "99"], "-ngl: all of the model runs where --device says; leave it out"),
     (["-ngl", "0", "-tp", "2"], "-tp: one process computes the whole model"),
     (["-fa", "off"], "-fa: attention is always computed"),
     (["--no-enable-prefix-caching"], "--no-enable-prefix-caching: use --sharing private and --retention none"),
@@ -141,7 +141,7 @@ def test_model_names_of_batch(chunkllama, model_path):
     (["-s", "7"], "-s: use --seed, or --system for a system message"),
     (["--kv-tier-size", "1G"], "--kv-tier-size has no effect without --kv-tier; name a DIR by that, or leave it out"),
     (["--max-file-bytes", "1G"], "--max-file-bytes has no effect without --files-dir; name a DIR by that, or leave it out"),
-    (["-mg", "1"], "-mg: the model runs on the CPU; leave it out"),
+    (["-mg", "1"], "-mg: all of the model runs where --device says; leave it out"),
     (["-cram", "8192"], "-cram: use --kv-budget"),
     (["--mirostat", "2"], "--mirostat: tokens are drawn by --temperature"),
     (["--task", "classify"], "--task: a server generates, embeds and scores"),
@@ -352,7 +352,7 @@ def test_command_line_then_environment_then_file(chunkllama, config):
     ("xyzzy = 4", "1: unknown key 'xyzzy'; keys are options without their dashes, which chunkllama COMMAND --help lists"),
     ("[serv]\nport = 1", "1: no command is called [serv]; did you mean [serve]?"),
     ("[serve]\ninput = 'x'", "2: unknown key 'input'; "),
-    ("kv-type = 'f33'", "1: kv-type is 'f33', which is none of f32, f16, bf16, int8; did you mean f32?"),
+    ("kv-type = 'f33'", "1: kv-type is 'f33', which is none of f32, f16, bf16, int8, e4m3; did you mean f32?"),
     ("[serve]\nport = 65536", "2: port is 65536; it must be from -1 to 65535"),
     ("[serve]\nport = '80'", "2: port is a string; it must be a whole number, without quotes"),
     ("threads = 1.5", "1: threads is a number with a fraction; it must be a whole number"),
@@ -419,7 +419,7 @@ def test_bash_completion(chunkllama, chunkllama_bin, tmp_path):
     script = tmp_path / "chunkllama"
     script.write_text(chunkllama("completion", "bash").stdout)
     (tmp_path / "model.gguf").touch()
-    lines = {"ser": "serve", "serve --kv-ty": "--kv-type", "serve --kv-type ": "f32 f16 bf16 int8", "bench s": "serve",
+    lines = {"ser": "serve", "serve --kv-ty": "--kv-type", "serve --kv-type ": "f32 f16 bf16 int8 e4m3", "bench s": "serve",
              "bench serve --ur": "--url", "bench --p": "--pp --prefill-segment --pin-threads", "completion z": "zsh",
              f"run -m {tmp_path}/mod": f"{tmp_path}/model.gguf", "serve --port ": ""}
     calls = "".join('COMP_WORDS=(%s %s); COMP_CWORD=%d; _chunkllama; echo "${COMPREPLY[*]}"\n' %

@@ -12,7 +12,6 @@
  */
 #define CATTN_EXPERIMENTAL
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,14 +24,7 @@
 
 enum { SEQS = 3, TOKENS = 90, COMMON = 70, N_CTX = 256, MAX_ROWS = SEQS * TOKENS };
 
-static __attribute__((format(printf, 1, 2))) _Noreturn void give_up(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vfprintf(stderr, format, args);
-    va_end(args);
-    fputc('\n', stderr);
-    exit(1);
-}
+#define give_up(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), exit(1))
 
 static void check(cl_status status, const cl_error *error) {
     if (status != CL_OK) give_up("%s", error->message);
