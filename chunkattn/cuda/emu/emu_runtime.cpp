@@ -274,6 +274,7 @@ bool passed(ca_cuda_event *event) {
 
 std::vector<ca_cuda_kernel> own_kernels() {
     std::vector<ca_cuda_kernel> all;
+    all.reserve(emu::kernels.size());
     for (const emu::kernel &k : emu::kernels) all.push_back({k.name, &k, k.threads, (int32_t)k.shared});
     return all;
 }
