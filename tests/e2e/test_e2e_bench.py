@@ -11,7 +11,7 @@ from waiting import LIMIT_S
 
 pytestmark = pytest.mark.long
 
-N_ROWS = {"table4": 4, "fig5": 6, "workloads": 2, "budget": 6, "bars": 10, "big": 2, "experts": 2, "never_worse": 27, "memory": 12,
+N_ROWS = {"table4": 4, "fig5": 6, "workloads": 2, "budget": 6, "bars": 10, "big": 2, "experts": 2, "never_worse": 45, "memory": 12,
           "cost": 6, "soak": 2, "routers": 5, "offline": 3}  # fmt: skip
 
 
