@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "chunkattn/base/levels.h"
+#include "chunkllama/cuda/device_model.h"
 #include "serve.h"
 #include "serve/http/sandbox.h"
 #include "tier_files.h"
@@ -134,6 +135,13 @@ static void log_start(const cli_serving *v) {
         log_integer(&line, "users_of_whole_context", session_n_users(n_chunks, 0, n_ctx, opt->chunk_size));
         log_integer(&line, "users_of_512_tokens_behind_2048_shared",
                     session_n_users(n_chunks, SHARED_TOKENS, OWN_TOKENS, opt->chunk_size));
+        log_end(&line);
+    }
+    if (s->model->on_device && log_begin(&line, log, LOG_LEVEL_INFO, "device")) {
+        log_integer(&line, "number", s->model->on_device->device);
+        log_integer(&line, "weights_bytes", (int64_t)s->model->on_device->bytes);
+        log_integer(&line, "kv_bytes", (int64_t)kv.budget_bytes);
+        log_integer(&line, "workspace_bytes", (int64_t)cl_engine_device_bytes(s->engine));
         log_end(&line);
     }
     if (log_begin(&line, log, LOG_LEVEL_INFO, "engine")) {

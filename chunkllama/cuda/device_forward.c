@@ -40,10 +40,10 @@ typedef struct device_forward {
     int n_buffers;
 
     /* On the host, pinned; owned. */
-    float *host_x;      /* [max_rows][n_embd] embeddings, then final states */
-    float *host_logits; /* [LOGIT_ROWS][n_vocab] */
-    float *host_scale;  /* [max_rows] */
-    int32_t *host_positions, *host_kept;
+    float *host_x;                                     /* [max_rows][n_embd] embeddings, then final states */
+    float *host_logits;                                /* [LOGIT_ROWS][n_vocab] */
+    float *host_scale;                                 /* [max_rows] */
+    int32_t *host_positions, *host_kept, *host_wanted; /* [max_rows] */
     void *pinned[MAX_BUFFERS];
     int n_pinned;
 
@@ -66,6 +66,7 @@ static void *on_device(device_forward *f, size_t bytes) {
     void *p = NULL;
     if (!f->failure) f->failure = f->on->runtime->allocate(&p, bytes);
     if (p) f->buffers[f->n_buffers++] = p;
+    f->base.device_bytes += bytes;
     return p;
 }
 
@@ -165,6 +166,7 @@ static void create_buffers(device_forward *f, int64_t n_ctx) {
     f->host_scale = on_host(f, rows * s);
     f->host_positions = on_host(f, rows * sizeof *f->host_positions);
     f->host_kept = on_host(f, rows * sizeof *f->host_kept);
+    f->host_wanted = on_host(f, rows * sizeof *f->host_wanted);
     for (int32_t i = 0; i < p->n_layers; i++) create_rotations(f, cl_rope_of(p, i), n_ctx);
     prepare_kernels(f);
 }
@@ -186,7 +188,7 @@ static cl_status create(const cl_model *m, cattn_cache *cache, ca_pool *pool, in
                         cl_error *error) {
     device_forward *f = calloc(1, sizeof *f);
     if (!f) return cl_fail(error, CL_ERR_NOMEM, "no memory for the forward pass");
-    f->base = (cl_forward){&cl_backend_cuda, m, max_rows};
+    f->base = (cl_forward){.backend = &cl_backend_cuda, .m = m, .max_rows = max_rows};
     f->on = m->on_device;
     f->cache = cache;
     f->pool = pool;
@@ -469,8 +471,8 @@ static void yield_logits(device_forward *f, float *states, float *room, int32_t 
     if (out->n_logits > 0 && out->n_logits < n_kept) {
         int32_t n = 0;
         for (int32_t i = 0; i < n_kept && n < out->n_logits; i++)
-            if (f->host_kept[i] == out->logit_rows[n]) f->host_positions[n++] = i;
-        copy(f, f->kept, f->host_positions, (size_t)n * sizeof *f->kept);
+            if (f->host_kept[i] == out->logit_rows[n]) f->host_wanted[n++] = i;
+        copy(f, f->kept, f->host_wanted, (size_t)n * sizeof *f->kept);
         gather(f, states, room, f->kept, f->base.m->params.n_embd, n);
         states = room;
     }

@@ -20,6 +20,7 @@ typedef struct cl_engine_limits {
     int32_t max_seqs;
     int64_t max_queued_requests, max_queued_tokens; /* 0: no limit */
     int64_t n_ctx;                                  /* tokens of prompt and completion, at most what the K/V budget holds */
+    uint64_t device_bytes;                          /* cl_engine_device_bytes */
     const char *context_reason;                     /* cl_engine_context_reason */
     const cattn_cache *cache;                       /* borrowed; says what the K/V budget could hold */
     uint64_t kv_budget_bytes;

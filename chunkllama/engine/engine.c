@@ -504,3 +504,5 @@ cl_status cl_engine_get_kv_stats(cl_engine *e, cattn_stats *stats) {
 int64_t cl_engine_n_ctx(const cl_engine *e) { return e ? e->limits.n_ctx : 0; }
 
 const char *cl_engine_context_reason(const cl_engine *e) { return e->limits.context_reason; }
+
+uint64_t cl_engine_device_bytes(const cl_engine *e) { return e->limits.device_bytes; }

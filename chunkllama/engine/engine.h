@@ -43,4 +43,7 @@ cl_engine_transfers cl_engine_can_transfer(const cl_engine *engine);
  */
 const char *cl_engine_context_reason(const cl_engine *engine);
 
+/* Bytes of the forward pass's workspace on a device; 0: it runs on the CPU. */
+uint64_t cl_engine_device_bytes(const cl_engine *engine);
+
 #endif

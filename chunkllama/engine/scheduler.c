@@ -125,6 +125,7 @@ cl_engine_limits cl_scheduler_limits(const cl_scheduler *s) {
         .max_queued_tokens = s->config.max_queued_tokens,
         .n_ctx = s->config.n_ctx,
         .context_reason = "",
+        .device_bytes = s->runner.forward->device_bytes,
         .cache = s->runner.cache,
         .kv_budget_bytes = s->config.kv_budget_bytes,
         .kv_headroom_bytes = s->config.kv_budget_bytes / 8 + s->config.pin_bytes,

@@ -10,6 +10,7 @@ typedef struct cl_forward {
     const struct cl_backend *backend;
     const cl_model *m; /* borrowed */
     int32_t max_rows;
+    uint64_t device_bytes; /* of the workspace that is on a device */
 } cl_forward;
 
 /*

@@ -117,7 +117,7 @@ static cl_status create(const cl_model *m, cattn_cache *cache, ca_pool *pool, in
     f->m = m;
     f->cache = cache;
     f->pool = pool;
-    f->base = (cl_forward){&cl_backend_cpu, m, max_rows};
+    f->base = (cl_forward){.backend = &cl_backend_cpu, .m = m, .max_rows = max_rows};
     int32_t n_q = 0, n_kv = 0, n_h = larger(larger(p->n_layer_embd, p->laurel_rank), 1);
     for (int32_t i = 0; i < p->n_layers; i++) {
         n_q = larger(n_q, cl_n_q(p, i));

@@ -2,6 +2,7 @@
 import concurrent.futures
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -73,6 +74,16 @@ def test_batch_has_the_servers_answers(program, small_model, server, tmp_path):
                     "-o", tmp_path / "out.jsonl"], check=True, timeout=LIMIT_S, capture_output=True)  # fmt: skip
     texts = [json.loads(line)["response"]["body"]["choices"][0]["text"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert texts == [server.complete("One, two", max_tokens=4, temperature=0).choices[0].text] * 2
+
+
+def test_memory_is_said_at_start(program, small_model):
+    command = [program, "serve", "-m", small_model, "--port", "0", "--device", "cuda", "--kv-budget", "64M", "-c", "512"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert "http" in process.stdout.readline()
+        process.terminate()
+        log = process.stderr.read()
+    found = re.search(r"device .*number=0 weights_bytes=(\d+) kv_bytes=67108864 workspace_bytes=(\d+)", log)
+    assert found and int(found[1]) > 30e6 and int(found[2]) > 1e6, log
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,15 @@
  * one thread or two, with the prompt in one piece or many, with a cold or a warm cache, in any order of joining, and with every
  * K/V type.
  *
- * The model is the file in CHUNKLLAMA_MODEL; without one the test says "skipped".
+ * The model is the file in CHUNKLLAMA_MODEL; without one the test says "skipped". It runs on the device that CHUNKLLAMA_DEVICE
+ * names.
  */
+#define CATTN_EXPERIMENTAL
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "chunkattn.h"
+#include "chunkattn_cuda.h"
 #include "chunkllama/model/forward.h"
 #include "chunkllama/model/kv_cache.h"
 #include "tests/support/rng.h"
@@ -91,7 +93,7 @@ static void step(run *t) {
             running[n] = s;
             entries[n++] = (cattn_entry){.seq = t->seqs[s], .max_rows = t->piece};
         }
-    if (cattn_step_begin(t->cache, entries, n, 0, &error)) die("begin", error.message);
+    if (cl_forward_begin(t->f, entries, n, 0, &error)) die("begin", error.message);
     int32_t row = 0, n_logits = 0;
     for (int i = 0; i < n; i++)
         for (int64_t p = entries[i].first_pos; p < entries[i].first_pos + entries[i].n_rows; p++, row++) {
@@ -144,6 +146,8 @@ static void run_variant(const variant *v, cattn_type kv_type, float *logits) {
     config.sharing = v->sharing;
     config.n_threads = v->threads;
     config.parallel = (cattn_parallel){ca_pool_run, pool};
+    const cattn_cuda_config device = {0};
+    if (the_model->on_device) config.cuda = &device;
     cattn_error error;
     cl_error cause;
     run t = {.piece = v->piece, .logits = logits};
@@ -159,7 +163,7 @@ static void run_variant(const variant *v, cattn_type kv_type, float *logits) {
 
 int main(void) {
     static const variant alone = {"alone", CATTN_PRIVATE, 1, WHOLE, true, false, false};
-    static const char *const types[] = {"f32", "f16", "bf16", "int8"};
+    static const char *const types[] = {"f32", "f16", "bf16", "int8", "e4m3"};
     const char *path = getenv("CHUNKLLAMA_MODEL");
     if (!path) {
         printf("skipped: no model; name a GGUF file in CHUNKLLAMA_MODEL\n");
@@ -168,13 +172,17 @@ int main(void) {
     ca_pool *pool = ca_pool_create(2);
     cl_model *m;
     cl_error error;
-    if (cl_model_load_on_pool(path, NULL, pool, &m, &error)) die("load", error.message);
+    cl_model_options options;
+    cl_model_options_init(&options);
+    options.device = getenv("CHUNKLLAMA_DEVICE");
+    if (cl_model_load_watched(path, &options, pool, NULL, &m, &error)) die("load", error.message);
     the_model = m;
     make_sequences();
     const size_t size = (size_t)N_SEQS * (1 + DECODED) * (size_t)m->params.n_vocab * sizeof(float);
     float *expected = calloc(1, size), *got = malloc(size);
     int failures = 0, compared = 0;
-    for (int type = CATTN_F32; type <= CATTN_I8; type++) {
+    for (int type = CATTN_F32; type <= CATTN_E4M3; type++) {
+        if (m->on_device ? type == CATTN_F32 || type == CATTN_I8 : type == CATTN_E4M3) continue; /* the other has it */
         run_variant(&alone, (cattn_type)type, expected);
         for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
             if (type != CATTN_BF16 && i % 4 != 0) continue; /* the default type in all variants, the others in a quarter */

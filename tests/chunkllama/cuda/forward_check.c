@@ -140,6 +140,7 @@ static way *new_way(const cl_model *m, bool device, bool spliced) {
 }
 
 static void free_way(way *w) {
+    dev_finish(); /* another cache's memory may still be queued to be freed */
     cl_forward_free(&w->f);
     cattn_cache_destroy(&w->cache);
     free(w->logits);
@@ -216,6 +217,7 @@ int main(int argc, char **argv) {
     cl_error error;
     if (argc != 2) give_up("usage: forward_check MODEL");
     pool = ca_pool_create(2);
+    dev_delay(true, 3);
     check(cl_model_load_on_pool(argv[1], NULL, pool, &m, &error), &error);
     cl_model_options options;
     cl_model_options_init(&options);

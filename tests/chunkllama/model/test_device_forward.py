@@ -39,6 +39,19 @@ def test_bits_of_the_cpu(bin_dir, tmp_path, name):
     assert done.returncode == 0 and done.stdout.startswith(wanted), done.stdout + done.stderr
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_same_bits_in_any_batch(bin_dir, tmp_path, name):
+    """tests/chunkattn/exact/test_models.c on the device: batches, cuts, sharing, order, warm caches, and each K/V type."""
+    program, path = bin_dir / "exact_models_device_test", tmp_path / "model.gguf"
+    if not program.exists() or "CATTN_LEVEL" in os.environ:
+        pytest.skip("there is no emulation on this machine, or the device has been tested")
+    write_gguf.random_model(path, **{"arch": name} | MODELS[name])
+    done = subprocess.run([program], env={**os.environ, "CHUNKLLAMA_MODEL": str(path), "CHUNKLLAMA_DEVICE": "cuda"}, timeout=LIMIT_S,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0 and "15 runs compared, 0 failures" in done.stdout, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_by_name(bin_dir, tmp_path, name):
     done = check(bin_dir, tmp_path / "model.gguf", name)
