@@ -69,6 +69,8 @@ template <class T> DEV void st_streaming(T *p, T v) { STORE("st.global.cs", "l"(
 template <class T> DEV T ld_shared(u32 at) { LOAD("ld.shared", "r"(at)); }
 template <class T> DEV void st_shared(u32 at, T v) { STORE("st.shared", "r"(at)); }
 
+DEV void prefetch(const void *p) { asm volatile("prefetch.global.L1 [%0];" ::"l"(p)); }
+
 DEV u32 atomic_add_acq_rel(u32 *p, u32 v) {
     u32 old;
     asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");

@@ -63,6 +63,7 @@ template <int SWIZZLE> DEV u64 wgmma_descriptor(u32 at, u32 leading, u32 stride)
  *   T ld_streaming(const T *p)               ld.global.cs: read once, the first to be evicted from the caches
  *   void st_global(T *p, T v)                st.global
  *   void st_streaming(T *p, T v)             st.global.cs
+ *   void prefetch(const void *p)             prefetch.global.L1: a hint that the line at p will be read; p is valid
  *   u32 atomic_add_acq_rel(u32 *p, u32 v)    atom.acq_rel.gpu.add, returns the old value. What a thread wrote before its call,
  *                                            and what it had seen, is visible to a thread whose later call reads its value or
  *                                            one that follows from it

@@ -2,6 +2,8 @@
 #include "linear.cuh"
 #include "rows.cuh"
 
+static_assert(CL_CUDA_PANELS_A_BLOCK * RING == 65536, "kernels.def: shared of products of quantised weights");
+
 #define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
     KERNEL(threads, blocks, cl_cuda_##name, const args a) { FROM_SM(sm, (function)(a)); }
 #include "kernels.def"

@@ -29,6 +29,7 @@ inline float watch(float v, place at) {
 
 void load(void *to, const void *from, u32 bytes, place at);
 void store(void *to, const void *from, u32 bytes, place at);
+void check_prefetch(const void *p, place at); /* p must be in device memory */
 u32 atomic_add(u32 *p, u32 v, bool acq_rel, place at);
 void load_shared(void *to, u32 from, u32 bytes, place at);
 void store_shared(u32 to, const void *from, u32 bytes, place at);
@@ -119,6 +120,7 @@ template <class T> DEV void st_shared(u32 to, T v, HERE) {
     ACCESS_SIZE(T);
     emu::store_shared(to, &v, sizeof v, at_);
 }
+DEV void prefetch(const void *p, HERE) { emu::check_prefetch(p, at_); }
 DEV u32 atomic_add_acq_rel(u32 *p, u32 v, HERE) { return emu::atomic_add(p, v, true, at_); }
 DEV u32 atomic_add_relaxed(u32 *p, u32 v, HERE) { return emu::atomic_add(p, v, false, at_); }
 

@@ -125,6 +125,8 @@ void store(void *to, const void *from, u32 bytes, place at) {
     count(traffic::store, at, (u64)to, bytes);
 }
 
+void check_prefetch(const void *p, place at) { check_device(p, 4, 4, device_access::read, at); }
+
 u32 atomic_add(u32 *p, u32 v, bool acq_rel, place at) {
     if (acq_rel) acquire_and_release(now->released[p]);
     if (!check_device(p, 4, 4, device_access::atomic, at)) return 0;
