@@ -124,7 +124,8 @@ static void examine_grammars(examination *x, const cli_options *opt) {
 
 /* How many users fit into --kv-budget. */
 static int64_t n_users(const cli_options *opt, uint64_t kv_budget, const cl_model_params *p) {
-    static const uint64_t sizes[] = {4, 2, 2, 1, 1}, scales[] = {0, 0, 0, 4, 4}; /* bytes of a number, and of a head, by --kv-type */
+    static const uint64_t sizes[] = {4, 2, 2, 1, 1},
+                          scales[] = {0, 0, 0, 4, 4}; /* bytes of a number, and of a head, by --kv-type */
     const uint64_t token = cl_params_kv_bytes(p, sizes[opt->kv_type], scales[opt->kv_type]);
     const int64_t chunk = opt->chunk_size, n_chunks = (int64_t)(kv_budget / (token * (uint64_t)chunk));
     return session_n_users(n_chunks, SHARED_TOKENS, OWN_TOKENS, chunk);

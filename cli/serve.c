@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "chunkattn/base/levels.h"
-#include "chunkllama/cuda/device_model.h"
+#include "chunkllama/model/device_model.h"
 #include "serve.h"
 #include "serve/http/sandbox.h"
 #include "tier_files.h"

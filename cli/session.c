@@ -11,8 +11,8 @@
 #include "chunkattn/base/cpu.h"
 #include "chunkattn/base/threads.h"
 #include "chunkllama/common/json_text.h"
-#include "chunkllama/cuda/device_model.h"
 #include "chunkllama/engine/grammar.h"
+#include "chunkllama/model/device_model.h"
 #include "progress.h"
 
 /* The error of an unknown level: "--level is 'mmx'; this CPU has ref, avx2". */

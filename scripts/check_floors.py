@@ -13,7 +13,7 @@ FLOORS = """
 include
 chunkattn/base chunkattn/tier chunkattn/cache chunkattn/attn chunkattn/cuda chunkattn/pages chunkattn/api
 chunkllama/common chunkllama/tensor chunkllama/file chunkllama/linear chunkllama/text chunkllama/jinja chunkllama/schema
-chunkllama/chat chunkllama/model chunkllama/engine
+chunkllama/chat chunkllama/cuda chunkllama/model chunkllama/engine
 serve/protocol serve/batches serve/http
 bench/loadgen
 cli

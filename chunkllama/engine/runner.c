@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "chunkattn_cuda.h"
-#include "chunkllama/cuda/device_model.h"
+#include "chunkllama/model/device_model.h"
 #include "chunkllama/model/kv_cache.h"
 #include "kv_fingerprint.h"
 

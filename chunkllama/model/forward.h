@@ -59,6 +59,6 @@ typedef struct cl_backend {
 } cl_backend;
 
 extern const cl_backend cl_backend_cpu;  /* forward_cpu.c */
-extern const cl_backend cl_backend_cuda; /* chunkllama/cuda/device_forward.c, for a model that is on a device */
+extern const cl_backend cl_backend_cuda; /* chunkllama/model/device_forward.c, for a model that is on a device */
 
 #endif

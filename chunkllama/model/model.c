@@ -7,7 +7,7 @@
 
 #include "chunkattn/base/cpu.h"
 #include "chunkattn/base/levels.h"
-#include "chunkllama/cuda/device_model.h"
+#include "device_model.h"
 
 /* ---- Loading ---- */
 

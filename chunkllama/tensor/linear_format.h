@@ -104,9 +104,7 @@ LINEAR_SIZE size_t cl_linear_scale_bytes(cl_linear_format f) { return CL_LINEAR_
 LINEAR_SIZE size_t cl_linear_d_at(cl_linear_format f, int g) {
     return cl_linear_code_bytes(f) + (size_t)g * cl_linear_scale_bytes(f);
 }
-LINEAR_SIZE size_t cl_linear_m_at(cl_linear_format f, int g) {
-    return cl_linear_d_at(f, CL_LINEAR_BLOCK / f.scale_group + g);
-}
+LINEAR_SIZE size_t cl_linear_m_at(cl_linear_format f, int g) { return cl_linear_d_at(f, CL_LINEAR_BLOCK / f.scale_group + g); }
 
 LINEAR_SIZE size_t cl_linear_record_bytes(cl_linear_format f) {
     return cl_linear_d_at(f, CL_LINEAR_BLOCK / f.scale_group * (f.min ? 2 : 1));

@@ -301,7 +301,7 @@ def test_architectures_are_in_the_table():
     rows = {quoted(gguf)[0]: cells for _, gguf, *cells in table("models.md", "models", "GGUF", "classes")}
     assert sorted(rows) == sorted(name for name, _ in rows_of("model/arch.c", "name"))
     known = {}
-    for names, rest in rows_of("file/hf_config.c", "names"):
+    for names, rest in rows_of("file/hf_class.c", "names"):
         arch = re.search(r'\.arch = "([^"]+)"', rest)[1]
         known.setdefault(arch, set()).update(names.split())
     tests = ROOT / "tests/chunkllama/model"

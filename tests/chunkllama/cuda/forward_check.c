@@ -17,8 +17,8 @@
 #include <string.h>
 
 #include "chunkattn_cuda.h"
-#include "chunkllama/cuda/device_forward.h"
-#include "chunkllama/cuda/device_model.h"
+#include "chunkllama/model/device_forward.h"
+#include "chunkllama/model/device_model.h"
 #include "chunkllama/model/kv_cache.h"
 #include "tests/chunkattn/cuda/device/test_device.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernel_table.h"
+#include "chunkllama/cuda/kernel_table.h"
 
 enum { ALIGNMENT = 256, MAX_ARRAYS = 32 };
 

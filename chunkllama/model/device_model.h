@@ -2,11 +2,11 @@
  * A model's weights on a CUDA device. Matrices keep the layouts of the CPU's kernels (linear_format.h), vectors are f32. The
  * embedding stays on the host, which looks its rows up.
  */
-#ifndef CHUNKLLAMA_CUDA_DEVICE_MODEL_H
-#define CHUNKLLAMA_CUDA_DEVICE_MODEL_H
+#ifndef CHUNKLLAMA_MODEL_DEVICE_MODEL_H
+#define CHUNKLLAMA_MODEL_DEVICE_MODEL_H
 
 #include "chunkattn/cuda/runtime.h"
-#include "chunkllama/model/model.h"
+#include "model.h"
 
 typedef struct cl_device_model {
     const ca_cuda_runtime *runtime; /* static */

@@ -11,10 +11,10 @@
 
 #include "chunkattn/base/fp.h"
 #include "chunkattn_cuda.h"
-#include "chunkllama/model/kv_cache.h"
+#include "chunkllama/cuda/kernel_table.h"
 #include "chunkllama/tensor/weight_type.h"
 #include "device_model.h"
-#include "kernel_table.h"
+#include "kv_cache.h"
 
 enum { LOGIT_ROWS = 64, MAX_BUFFERS = 24, ROW_WARPS = 8 };
 

@@ -1,8 +1,8 @@
 /* The forward pass on a CUDA device (cl_backend_cuda): what its tests see of it. */
-#ifndef CHUNKLLAMA_CUDA_DEVICE_FORWARD_H
-#define CHUNKLLAMA_CUDA_DEVICE_FORWARD_H
+#ifndef CHUNKLLAMA_MODEL_DEVICE_FORWARD_H
+#define CHUNKLLAMA_MODEL_DEVICE_FORWARD_H
 
-#include "chunkllama/model/forward.h"
+#include "forward.h"
 
 /*
  * Compute attention of a layer of the open step in another way, which tests do that compare everything else with the CPU. All
