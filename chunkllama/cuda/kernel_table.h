@@ -28,6 +28,12 @@ typedef struct cl_cuda_link {
 /* Static; NULL if the program links none. */
 const cl_cuda_link *cl_cuda_get(void);
 
+/*
+ * The number of the kernel that multiplies a layout's weights for one row group in a warp; those for 2, 4 and 8 follow, but for
+ * F32 and F16.
+ */
+int cl_cuda_first_product(cl_linear_layout layout);
+
 /* For kernel_table.c only. */
 const cl_cuda_link *cl_cuda_linked(void);
 

@@ -64,16 +64,6 @@ static void multiply_ref(const cl_linear *w, const float *x, int n_rows, float *
     ca_pool_destroy(&pool);
 }
 
-/* The first kernel of a layout, for one row group, and the numbers of row groups of those behind it. */
-static int first_kernel(cl_linear_layout layout) {
-    static const int first[CL_LINEAR_N_LAYOUTS] = {
-#define FIRST(name, ...) [CL_LINEAR_##name] = CL_CUDA_linear_##name##_1,
-        LINEAR_QUANT_LAYOUTS(FIRST) FIRST(F32) FIRST(F16) FIRST(BF16)
-#undef FIRST
-    };
-    return first[layout];
-}
-
 /* The products of two matrices on the device. groups: row groups of a warp. */
 static void multiply(const cl_linear *w, int first_kernel_id, int groups_log, const float *x, int n_rows, float *y) {
     const cl_linear_layout layout = cl_linear_layout_of(w->type);
@@ -130,7 +120,7 @@ static void products_have_the_bits_of_the_cpu(void **state) {
         multiply_ref(&w, x, MAX_ROWS, want);
         for (int i = 0; i < 6; i++) {
             const int groups_log = quantised ? (int)((t + (size_t)i) % 4) : 0;
-            multiply(&w, first_kernel(cl_linear_layout_of(type)), groups_log, x, rows_of[i], y);
+            multiply(&w, cl_cuda_first_product(cl_linear_layout_of(type)), groups_log, x, rows_of[i], y);
             if (memcmp(want, y, (size_t)rows_of[i] * (size_t)n_out * 4)) fail_msg("type %d, %d rows", (int)type, rows_of[i]);
         }
         free(x), free(y), free(want);
