@@ -236,16 +236,6 @@ static uint8_t *records_for(const device_forward *f, const cl_linear *w) {
     return cl_linear_layout_of(w->type) >= CL_LINEAR_FIRST_QUANT ? f->records : NULL;
 }
 
-/* The kernel of a layout for one row group; those for 2, 4 and 8 follow, but for F32 and F16. */
-static int first_kernel(cl_linear_layout layout) {
-    static const int first[CL_LINEAR_N_LAYOUTS] = {
-#define FIRST(name, ...) [CL_LINEAR_##name] = CL_CUDA_linear_##name##_1,
-        LINEAR_QUANT_LAYOUTS(FIRST) FIRST(F32) FIRST(F16) FIRST(BF16)
-#undef FIRST
-    };
-    return first[layout];
-}
-
 /* Whether one launch may have both matrices. */
 static bool are_alike(const cl_linear *a, const cl_linear *b) {
     return cl_linear_layout_of(a->type) == cl_linear_layout_of(b->type) &&
@@ -274,7 +264,7 @@ static void multiply(device_forward *f, const float *x, int32_t n_rows, const pr
         int more = 0; /* kernels behind the first one */
         while (layout != CL_LINEAR_F32 && layout != CL_LINEAR_F16 && more < 3 && n_rows > CL_LINEAR_ROW_GROUP << more) more++;
         const int32_t rows = CL_LINEAR_ROW_GROUP << more;
-        launch(f, first_kernel(layout) + more,
+        launch(f, cl_cuda_first_product(layout) + more,
                (n_panels + CL_CUDA_PANELS_A_BLOCK - 1) / CL_CUDA_PANELS_A_BLOCK * ((n_rows + rows - 1) / rows), &a);
     }
 }
@@ -413,19 +403,6 @@ static void begin_rows(device_forward *f, const int64_t *positions, int32_t n_ro
     if (f->query_scale) copy(f, f->query_scale, f->host_scale, n * sizeof *f->query_scale);
 }
 
-/* List the rows of *out in f->host_kept, ascending; returns their number. */
-static int32_t keep_rows(device_forward *f, const cl_forward_output *out) {
-    int32_t n = 0;
-    for (int32_t i = 0, k = 0; i < out->n_logits || k < out->n_states; n++) {
-        const int32_t logit_row = i < out->n_logits ? out->logit_rows[i] : f->base.max_rows;
-        const int32_t state_row = k < out->n_states ? out->state_rows[k] : f->base.max_rows;
-        const int32_t row = f->host_kept[n] = logit_row < state_row ? logit_row : state_row;
-        i += logit_row == row;
-        k += state_row == row;
-    }
-    return n;
-}
-
 static void gather(device_forward *f, const float *from, float *to, const int32_t *rows, int32_t n, int32_t n_rows) {
     launch(f, CL_CUDA_rows_gather, n_rows, &(cl_cuda_gather_args){from, to, rows, n, n_rows});
 }
@@ -486,7 +463,7 @@ static void yield_logits(device_forward *f, float *states, float *room, int32_t 
 /* The last layer behind its attention, for the rows of *out alone. */
 static void end_rows(device_forward *f, int32_t n_rows, const cl_forward_output *out) {
     const cl_model_params *p = &f->base.m->params;
-    const int32_t last = p->n_layers - 1, n_kept = keep_rows(f, out);
+    const int32_t last = p->n_layers - 1, n_kept = cl_forward_list_rows(out, f->host_kept);
     float *x = f->x, *attended = f->attended, *states = f->out;
     if (n_kept == 0) return;
     if (n_kept < n_rows) {

@@ -18,6 +18,18 @@ cattn_status cl_forward_begin(cl_forward *f, cattn_entry *entries, int32_t n_ent
     return f->backend->begin(f, entries, n_entries, row_limit, error);
 }
 
+int32_t cl_forward_list_rows(const cl_forward_output *out, int32_t *rows) {
+    int32_t n = 0;
+    for (int32_t i = 0, k = 0; i < out->n_logits || k < out->n_states; n++) {
+        const int32_t logit_row = i < out->n_logits ? out->logit_rows[i] : INT32_MAX;
+        const int32_t state_row = k < out->n_states ? out->state_rows[k] : INT32_MAX;
+        rows[n] = logit_row < state_row ? logit_row : state_row;
+        i += logit_row == rows[n];
+        k += state_row == rows[n];
+    }
+    return n;
+}
+
 /* Whether rows [n] are ascending indices below n_rows. */
 static cl_status check_rows(const char *what, const int32_t *rows, int32_t n, int32_t n_rows, cl_error *error) {
     for (int32_t i = 0; i < n; i++)

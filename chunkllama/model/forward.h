@@ -45,6 +45,9 @@ typedef struct cl_forward_output {
 cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
                           const cl_forward_output *out, cl_error *error);
 
+/* For backends: list the rows of *out in rows [], ascending; returns their number. */
+int32_t cl_forward_list_rows(const cl_forward_output *out, int32_t *rows);
+
 /*
  * Where a forward pass runs: what differs, behind the functions above, which check the arguments. The cache is one in the same
  * place. A step must be over when `step` returns.

@@ -27,7 +27,7 @@ static float *new_floats(size_t rows, size_t columns) {
 /* Allocate the angles of a RoPE and compute its frequencies, unless that has been done. */
 static bool create_angles(cl_cpu_forward *f, int rope, int64_t n_ctx) {
     if (rope == CL_ROPE_NONE || f->cos_sin[rope]) return true;
-    const cl_model_params *p = &f->m->params;
+    const cl_model_params *p = &f->base.m->params;
     const int32_t n_rot = p->rope[rope].n_rot;
     f->cos_sin[rope] = new_floats((size_t)f->base.max_rows, (size_t)n_rot);
     double *frequency = f->frequency[rope] = malloc((size_t)n_rot / 2 * sizeof *frequency);
@@ -47,7 +47,7 @@ static cl_linear_activate *activation(const cl_model *m) {
 
 /* Allocate what layers need that have embeddings of their own. */
 static bool create_layer_embd(cl_cpu_forward *f) {
-    const cl_model_params *p = &f->m->params;
+    const cl_model_params *p = &f->base.m->params;
     const size_t n = (size_t)p->n_layers * (size_t)p->n_layer_embd;
     if (n == 0) return true;
     f->layer_embd = new_floats((size_t)f->base.max_rows, n);
@@ -57,7 +57,7 @@ static bool create_layer_embd(cl_cpu_forward *f) {
 
 /* Allocate what rows need that have several states. */
 static bool create_states(cl_cpu_forward *f, size_t n_microbatch) {
-    const cl_model_params *p = &f->m->params;
+    const cl_model_params *p = &f->base.m->params;
     const size_t rows = (size_t)f->base.max_rows, n = (size_t)p->n_embd;
     if (!p->arch->altup) return true;
     f->others = new_floats(rows, (size_t)cl_n_others(f));
@@ -69,7 +69,7 @@ static bool create_states(cl_cpu_forward *f, size_t n_microbatch) {
 }
 
 static bool create_ones(cl_cpu_forward *f) {
-    const cl_model_params *p = &f->m->params;
+    const cl_model_params *p = &f->base.m->params;
     if (!p->arch->v_norm) return true;
     const int32_t n = cl_most(p->head_dim, p->n_layers);
     f->ones = new_floats(1, (size_t)n);
@@ -79,10 +79,10 @@ static bool create_ones(cl_cpu_forward *f) {
 
 /* Allocate what only some models need. */
 static bool create_extras(cl_cpu_forward *f, size_t n_microbatch, int64_t n_ctx) {
-    const cl_model_params *p = &f->m->params;
+    const cl_model_params *p = &f->base.m->params;
     const bool has_experts = p->router.n_experts > 0;
     if (p->arch->parallel) f->aside = new_floats(n_microbatch, (size_t)p->n_embd);
-    if (has_experts) f->moe = cl_moe_create(f->m, f->pool, (int32_t)n_microbatch, f->activate);
+    if (has_experts) f->moe = cl_moe_create(f->base.m, f->pool, (int32_t)n_microbatch, f->activate);
     if (p->query_beta > 0) f->query_scale = new_floats((size_t)f->base.max_rows, 1);
     bool made = (f->aside || !p->arch->parallel) && (f->moe || !has_experts) && (f->query_scale || p->query_beta == 0);
     if (has_experts && p->arch->experts_beside) made &= (f->beside = new_floats(n_microbatch, (size_t)p->n_embd)) != NULL;
@@ -114,7 +114,6 @@ static cl_status create(const cl_model *m, cattn_cache *cache, ca_pool *pool, in
     if (!f) return cl_fail(error, CL_ERR_NOMEM, "no memory for the forward pass");
     const cl_model_params *p = &m->params;
     const size_t rows = (size_t)max_rows, n_microbatch = max_rows < MICROBATCH ? rows : MICROBATCH;
-    f->m = m;
     f->cache = cache;
     f->pool = pool;
     f->base = (cl_forward){.backend = &cl_backend_cpu, .m = m, .max_rows = max_rows};
@@ -171,8 +170,8 @@ static void multiply_laurel(cl_microbatch *p, const cl_layer_weights *l) {
 /* From the normed x to Q, K and V of a layer. */
 static void before_attention(cl_microbatch *p, int32_t layer) {
     cl_cpu_forward *f = p->f;
-    const cl_layer_weights *l = &f->m->weights.layers[layer];
-    const int32_t n_q = cl_n_q(&f->m->params, layer), n_kv = cl_n_kv(&f->m->params, layer);
+    const cl_layer_weights *l = &f->base.m->weights.layers[layer];
+    const int32_t n_q = cl_n_q(&f->base.m->params, layer), n_kv = cl_n_kv(&f->base.m->params, layer);
     const int n = l->v.n_out ? 3 : l->k.n_out ? 2 : 1;
     p->layer = layer;
     const cl_linear_product products[] = {
@@ -180,7 +179,7 @@ static void before_attention(cl_microbatch *p, int32_t layer) {
         {&l->k, cl_row_of(f->k, p->first, n_kv), (size_t)n_kv},
         {&l->v, cl_row_of(f->v, p->first, n_kv), (size_t)n_kv},
     };
-    if (f->m->params.arch->qk_norm == CL_QK_NORM_ALL) {
+    if (f->base.m->params.arch->qk_norm == CL_QK_NORM_ALL) {
         cl_linear_apply(f->in, products, n, NULL, f->pool);
         cl_rows_finish_whole_qkv(p);
     } else {
@@ -192,11 +191,11 @@ static void before_attention(cl_microbatch *p, int32_t layer) {
 /* The layers' own embeddings and further states, from the embeddings, and the norm of x for the first layer. */
 static void embed_layers(cl_microbatch *p) {
     cl_cpu_forward *f = p->f;
-    const cl_model_weights *w = &f->m->weights;
+    const cl_model_weights *w = &f->base.m->weights;
     if (!f->layer_embd) return;
     multiply(f, f->in, &w->layer_embd_proj, NULL, cl_row_of(f->layer_embd, p->first, w->layer_embd_proj.n_out));
-    for (int32_t i = 0; f->others && i < f->m->params.n_states - 1; i++) {
-        const size_t n_others = (size_t)cl_n_others(f), n_embd = (size_t)f->m->params.n_embd;
+    for (int32_t i = 0; f->others && i < f->base.m->params.n_states - 1; i++) {
+        const size_t n_others = (size_t)cl_n_others(f), n_embd = (size_t)f->base.m->params.n_embd;
         const cl_linear_product product = {&w->states_in[i], f->others + (size_t)p->first * n_others + (size_t)i * n_embd,
                                            n_others};
         cl_linear_apply(f->in, &product, 1, NULL, f->pool);
@@ -207,13 +206,13 @@ static void embed_layers(cl_microbatch *p) {
 /* From the states behind the last layer to the normed mean of what they become. */
 static void merge_states(cl_microbatch *p) {
     cl_cpu_forward *f = p->f;
-    const int32_t n_embd = f->m->params.n_embd, n_others = cl_n_others(f);
+    const int32_t n_embd = f->base.m->params.n_embd, n_others = cl_n_others(f);
     if (!f->others) return;
-    for (int32_t i = 0; i < f->m->params.n_states - 1; i++) {
+    for (int32_t i = 0; i < f->base.m->params.n_states - 1; i++) {
         cl_linear_set(f->in, cl_row_of(f->others, p->first, n_others) + (size_t)i * (size_t)n_embd, (size_t)n_others, p->n,
                       n_embd);
         cl_linear_prepare(f->in, f->pool);
-        multiply(f, f->in, &f->m->weights.states_out[i], NULL, f->branch);
+        multiply(f, f->in, &f->base.m->weights.states_out[i], NULL, f->branch);
         cl_rows_end_state(p, i);
     }
     cl_rows_merge(p);
@@ -232,7 +231,7 @@ static void add_layer_embd(cl_microbatch *p, const cl_layer_weights *l) {
 /* From the normed x to the activations that `down` multiplies. */
 static void activate(cl_microbatch *p, const cl_layer_weights *l) {
     cl_cpu_forward *f = p->f;
-    if (cl_is_cut(&f->m->params, p->layer)) {
+    if (cl_is_cut(&f->base.m->params, p->layer)) {
         const cl_linear_product products[] = {{&l->gate, f->gate, (size_t)l->gate.n_out}, {&l->up, f->h, (size_t)l->up.n_out}};
         cl_linear_apply(f->in, products, 2, NULL, f->pool);
         cl_rows_cut(p);
@@ -263,8 +262,8 @@ static void feed_forward(cl_microbatch *p, const cl_layer_weights *l) {
 /* From the output of attention through the rest of a layer to x, and to x normed for what follows. */
 static void after_attention(cl_microbatch *p, int32_t layer) {
     cl_cpu_forward *f = p->f;
-    const cl_layer_weights *l = &f->m->weights.layers[layer];
-    const int32_t n_q = cl_n_q(&f->m->params, layer);
+    const cl_layer_weights *l = &f->base.m->weights.layers[layer];
+    const int32_t n_q = cl_n_q(&f->base.m->params, layer);
     p->layer = layer;
     cl_linear_set(f->in, cl_row_of(f->attended, p->first, n_q), (size_t)n_q, p->n, n_q);
     cl_linear_prepare(f->in, f->pool);
@@ -278,12 +277,12 @@ static void after_attention(cl_microbatch *p, int32_t layer) {
 /* From the normed x to logits, of all rows of a microbatch. */
 static void output(cl_microbatch *p) {
     cl_cpu_forward *f = p->f;
-    multiply(f, f->in, &f->m->weights.output, NULL, p->logits);
-    if (f->m->params.logit_softcap > 0 || f->m->params.logit_scale != 1) cl_rows_finish_logits(p);
+    multiply(f, f->in, &f->base.m->weights.output, NULL, p->logits);
+    if (f->base.m->params.logit_softcap > 0 || f->base.m->params.logit_scale != 1) cl_rows_finish_logits(p);
 }
 
 static cl_status attend(cl_cpu_forward *f, int32_t layer, cl_error *error) {
-    const cl_model_params *p = &f->m->params;
+    const cl_model_params *p = &f->base.m->params;
     const int32_t head_dim = p->head_dim[layer], n_q = cl_n_q(p, layer), n_kv = cl_n_kv(p, layer);
     const cattn_view q = {f->q, CATTN_F32, n_q, head_dim}, out = {f->attended, CATTN_F32, n_q, head_dim};
     const cattn_view k = {f->k, CATTN_F32, n_kv, head_dim}, v = {f->v, CATTN_F32, n_kv, head_dim};
@@ -303,16 +302,12 @@ static void move_row(float *rows, int32_t to, int32_t from, int32_t n) {
  * Returns their number.
  */
 static int32_t keep_rows(cl_cpu_forward *f, const cl_forward_output *out) {
-    const cl_model_params *p = &f->m->params;
+    const cl_model_params *p = &f->base.m->params;
     const int32_t n_embd = p->n_embd, n_q = cl_n_q(p, p->n_layers - 1);
     const int32_t n_layer = p->n_layer_embd, n_layers = p->n_layers * n_layer;
-    int32_t n = 0;
-    for (int32_t i = 0, k = 0; i < out->n_logits || k < out->n_states; n++) {
-        const int32_t logit_row = i < out->n_logits ? out->logit_rows[i] : f->base.max_rows;
-        const int32_t state_row = k < out->n_states ? out->state_rows[k] : f->base.max_rows;
-        const int32_t row = f->kept[n] = logit_row < state_row ? logit_row : state_row;
-        i += logit_row == row;
-        k += state_row == row;
+    const int32_t n_kept = cl_forward_list_rows(out, f->kept);
+    for (int32_t n = 0; n < n_kept; n++) {
+        const int32_t row = f->kept[n];
         if (row == n) continue;
         move_row(f->x, n, row, n_embd);
         move_row(f->attended, n, row, n_q);
@@ -323,7 +318,7 @@ static int32_t keep_rows(cl_cpu_forward *f, const cl_forward_output *out) {
             memcpy(cl_row_of(f->layer_embd, n + 1, n_layers) - n_layer, cl_row_of(f->layer_embd, row + 1, n_layers) - n_layer,
                    sizeof(float) * (size_t)n_layer);
     }
-    return n;
+    return n_kept;
 }
 
 static cl_microbatch microbatch_at(cl_cpu_forward *f, int32_t first, int32_t n_rows) {
@@ -336,9 +331,9 @@ static cl_microbatch microbatch_at(cl_cpu_forward *f, int32_t first, int32_t n_r
  */
 static void yield(cl_microbatch *p, const cl_forward_output *out, int32_t *n_logits, int32_t *n_states) {
     cl_cpu_forward *f = p->f;
-    const int32_t n_embd = f->m->params.n_embd;
+    const int32_t n_embd = f->base.m->params.n_embd;
     int32_t n = 0;
-    p->logits = out->logits + (size_t)*n_logits * (size_t)f->m->params.n_vocab;
+    p->logits = out->logits + (size_t)*n_logits * (size_t)f->base.m->params.n_vocab;
     for (int32_t i = 0; i < p->n; i++) {
         const int32_t row = f->kept[p->first + i];
         float *state = cl_row_of(f->branch, i, n_embd);
@@ -363,7 +358,7 @@ static void yield(cl_microbatch *p, const cl_forward_output *out, int32_t *n_log
 static cl_status step(cl_forward *forward, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
                       const cl_forward_output *out, cl_error *error) {
     cl_cpu_forward *f = (cl_cpu_forward *)forward;
-    const cl_model *m = f->m;
+    const cl_model *m = f->base.m;
     cl_status status = CL_OK;
     f->tokens = tokens;
     f->positions = positions;

@@ -13,7 +13,6 @@
 /* The forward pass on a CPU. */
 typedef struct cl_cpu_forward {
     cl_forward base;
-    const cl_model *m;
     cattn_cache *cache;
     ca_pool *pool;
 
@@ -59,7 +58,9 @@ typedef struct cl_microbatch {
 } cl_microbatch;
 
 /* Floats between the further states of two rows. */
-static inline int32_t cl_n_others(const cl_cpu_forward *f) { return (f->m->params.n_states - 1) * f->m->params.n_embd; }
+static inline int32_t cl_n_others(const cl_cpu_forward *f) {
+    return (f->base.m->params.n_states - 1) * f->base.m->params.n_embd;
+}
 
 static inline float *cl_row_of(float *rows, int32_t row, int32_t n) { return rows + (size_t)row * (size_t)n; }
 
