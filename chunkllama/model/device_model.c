@@ -18,6 +18,7 @@ static const char *lacking(const cl_model_params *p) {
     if (p->arch->parallel) return "attention and feed-forward blocks side by side";
     if (p->arch->qk_norm == CL_QK_NORM_ALL) return "norms of Q and K over all heads";
     if (p->values_are_keys || p->maybe_values_are_keys) return "values that are keys";
+    if (p->arch->v_norm) return "norms of V";
     for (int32_t i = 0; i < p->n_layers; i++)
         if (cl_is_cut(p, i)) return "gates that are cut";
     return NULL;
