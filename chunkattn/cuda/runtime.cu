@@ -134,6 +134,30 @@ static const char *launch(const ca_cuda_kernel *k, int32_t blocks, const void *a
                                 stream));
 }
 
+/* ---- Graphs ---- */
+
+static const char *begin_graph(ca_cuda_stream stream) {
+    return why(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+}
+
+static const char *end_graph(ca_cuda_stream stream, ca_cuda_graph **graph) {
+    cudaGraph_t captured = NULL;
+    cudaGraphExec_t ready = NULL;
+    cudaError_t e = cudaStreamEndCapture(stream, &captured);
+    if (e == cudaSuccess) e = cudaGraphInstantiate(&ready, captured, 0);
+    if (captured) cudaGraphDestroy(captured);
+    *graph = (ca_cuda_graph *)ready;
+    return why(e);
+}
+
+static const char *run_graph(ca_cuda_graph *graph, ca_cuda_stream stream) {
+    return why(cudaGraphLaunch((cudaGraphExec_t)graph, stream));
+}
+
+static void destroy_graph(ca_cuda_graph *graph) {
+    if (graph) cudaGraphExecDestroy((cudaGraphExec_t)graph);
+}
+
 /* ---- Events ---- */
 
 static const char *create_event(ca_cuda_event **event) {
@@ -152,9 +176,9 @@ static const char *record(ca_cuda_event *event, ca_cuda_stream stream) {
 static bool passed(ca_cuda_event *event) { return cudaEventQuery((cudaEvent_t)event) == cudaSuccess; }
 
 static const ca_cuda_runtime runtime = {
-    count_devices, get_device, enter,        leave,         allocate,  free_memory,   acquire,        release,
-    allocate_host, free_host,  copy,         zero,          copy_back, create_stream, destroy_stream, wait,
-    prepare,       launch,     create_event, destroy_event, record,    passed,        kernels,
+    count_devices, get_device, enter,     leave,         allocate,      free_memory,    acquire, release, allocate_host,
+    free_host,     copy,       zero,      copy_back,     create_stream, destroy_stream, wait,    prepare, launch,
+    begin_graph,   end_graph,  run_graph, destroy_graph, create_event,  destroy_event,  record,  passed,  kernels,
 };
 
 extern "C" const ca_cuda_runtime *ca_cuda_linked(void) { return &runtime; }

@@ -47,6 +47,7 @@ typedef struct ca_cuda_kernel {
 
 typedef struct CUstream_st *ca_cuda_stream; /* NULL: the default stream */
 typedef struct ca_cuda_event ca_cuda_event;
+typedef struct ca_cuda_graph ca_cuda_graph;
 
 /* What a thread's own device is, and which calls it may make while another one captures a graph. */
 typedef struct ca_cuda_caller {
@@ -99,6 +100,14 @@ typedef struct ca_cuda_runtime {
 
     /* Run a kernel. *args is its argument struct, borrowed for the call. */
     const char *(*launch)(const ca_cuda_kernel *kernel, int32_t blocks, const void *args, ca_cuda_stream stream);
+
+    /* Launches on a stream between the two run not now, but each time the graph is run. Nothing else may be queued there
+     * meanwhile. *graph is NULL on an error, which may be that of a launch. destroy_graph: the graph is not running; NULL is
+     * ignored. */
+    const char *(*begin_graph)(ca_cuda_stream stream);
+    const char *(*end_graph)(ca_cuda_stream stream, ca_cuda_graph **graph);
+    const char *(*run_graph)(ca_cuda_graph *graph, ca_cuda_stream stream);
+    void (*destroy_graph)(ca_cuda_graph *graph);
 
     /* An event has passed when all work that was queued before its last `record` has run, or if it was never recorded. */
     const char *(*create_event)(ca_cuda_event **event);

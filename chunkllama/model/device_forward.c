@@ -13,10 +13,11 @@
 #include "chunkattn_cuda.h"
 #include "chunkllama/cuda/kernel_table.h"
 #include "chunkllama/tensor/weight_type.h"
+#include "device_graphs.h"
 #include "device_model.h"
 #include "kv_cache.h"
 
-enum { LOGIT_ROWS = 64, MAX_BUFFERS = 24, ROW_WARPS = 8 };
+enum { LOGIT_ROWS = 64, GRAPH_ROWS = 64, MAX_BUFFERS = 24, ROW_WARPS = 8 };
 
 typedef struct device_forward {
     cl_forward base;
@@ -27,32 +28,42 @@ typedef struct device_forward {
     cl_device_attend *attend; /* NULL: that of the cache */
     void *attend_ctx;
 
-    /* On the device; owned. */
-    float *x, *delta, *out;      /* [max_rows][n_embd] residual stream, what is added to it, and its norm */
-    float *q, *k, *v, *attended; /* [max_rows][cl_n_q or cl_n_kv of the widest layer] */
-    float *gate, *up;            /* [max_rows][n_ff of the widest layer] */
-    uint8_t *records;            /* of max_rows rows of the widest input of a matrix */
+    /* On the device; owned. rows: max_rows up to the end of the last row group. */
+    float *x, *delta, *out;      /* [rows][n_embd] residual stream, what is added to it, and its norm */
+    float *q, *k, *v, *attended; /* [rows][cl_n_q or cl_n_kv of the widest layer] */
+    float *gate, *up;            /* [rows][n_ff of the widest layer] */
+    uint8_t *records;            /* of `rows` rows of the widest input of a matrix */
     float *logits;               /* [LOGIT_ROWS][n_vocab] */
     float *cos_sin[CL_N_ROPES];  /* [n_ctx][n_rot]; NULL: no layer uses this RoPE */
-    float *query_scale;          /* [max_rows]; NULL: queries are not scaled by their position */
-    int32_t *positions, *kept;   /* [max_rows] */
+    float *query_scale;          /* [rows]; NULL: queries are not scaled by their position */
+    int32_t *positions, *kept;   /* [rows] */
     void *buffers[MAX_BUFFERS];  /* [n_buffers] all of them */
     int n_buffers;
 
     /* On the host, pinned; owned. */
-    float *host_x;                                     /* [max_rows][n_embd] embeddings, then final states */
+    float *host_x;                                     /* [rows][n_embd] embeddings, then final states */
     float *host_logits;                                /* [LOGIT_ROWS][n_vocab] */
-    float *host_scale;                                 /* [max_rows] */
-    int32_t *host_positions, *host_kept, *host_wanted; /* [max_rows] */
+    float *host_scale;                                 /* [rows] */
+    int32_t *host_positions, *host_kept, *host_wanted; /* [rows] */
     void *pinned[MAX_BUFFERS];
     int n_pinned;
 
+    cl_device_graphs graphs;
+    bool no_graphs;
+    uint64_t n_replays; /* steps by graphs */
+
     /* The open step. */
+    uint64_t attention; /* the number of its launches */
     const int32_t *tokens;
     const char *failure; /* of the first call of the runtime that failed; then no further ones are made */
 } device_forward;
 
 static const cl_layer_weights *layer_of(const device_forward *f, int32_t layer) { return &f->on->layers[layer]; }
+
+/* Rows up to the end of the last row group. */
+static int32_t whole_groups(int32_t n_rows) {
+    return (n_rows + CL_LINEAR_ROW_GROUP - 1) / CL_LINEAR_ROW_GROUP * CL_LINEAR_ROW_GROUP;
+}
 
 static int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 
@@ -134,13 +145,13 @@ static void prepare_kernels(device_forward *f) {
 }
 
 static size_t records_bytes(int32_t n_rows, int32_t n) {
-    const size_t groups = ((size_t)n_rows + CL_LINEAR_ROW_GROUP - 1) / CL_LINEAR_ROW_GROUP;
-    return groups * CL_LINEAR_ROW_GROUP * (size_t)(n / CL_LINEAR_BLOCK) * CL_LINEAR_ROW_BYTES;
+    return (size_t)whole_groups(n_rows) * (size_t)(n / CL_LINEAR_BLOCK) * CL_LINEAR_ROW_BYTES;
 }
 
 static void create_buffers(device_forward *f, int64_t n_ctx) {
     const cl_model_params *p = &f->base.m->params;
-    const size_t rows = (size_t)f->base.max_rows, n_embd = (size_t)p->n_embd, n_vocab = (size_t)p->n_vocab, s = sizeof(float);
+    const size_t rows = (size_t)whole_groups(f->base.max_rows), n_embd = (size_t)p->n_embd, n_vocab = (size_t)p->n_vocab,
+                 s = sizeof(float);
     int32_t n_q = 0, n_kv = 0;
     for (int32_t i = 0; i < p->n_layers; i++) {
         n_q = larger(n_q, cl_n_q(p, i));
@@ -177,6 +188,7 @@ static void release(cl_forward *forward) {
     ca_cuda_caller before;
     r->enter(f->on->device, &before);
     if (f->stream) r->wait(f->stream);
+    cl_device_graphs_free(&f->graphs, r);
     for (int i = 0; i < f->n_buffers; i++) r->free_memory(f->buffers[i]);
     for (int i = 0; i < f->n_pinned; i++) r->free_host(f->pinned[i]);
     if (f->stream) r->destroy_stream(f->stream);
@@ -214,15 +226,14 @@ void cl_device_forward_splice(cl_forward *forward, cl_device_attend *attend, voi
     f->attend_ctx = ctx;
 }
 
+void cl_device_forward_set_graphs(cl_forward *forward, bool on) { ((device_forward *)forward)->no_graphs = !on; }
+
+uint64_t cl_device_forward_n_replays(const cl_forward *forward) { return ((const device_forward *)forward)->n_replays; }
+
 /* ---- Launches ---- */
 
 static void launch(device_forward *f, int kernel, int32_t blocks, const void *args) {
     if (!f->failure) f->failure = f->on->runtime->launch(&cl_cuda_get()->kernels[kernel], blocks, args, f->stream);
-}
-
-/* Rows up to the end of the last row group. */
-static int32_t whole_groups(int32_t n_rows) {
-    return (n_rows + CL_LINEAR_ROW_GROUP - 1) / CL_LINEAR_ROW_GROUP * CL_LINEAR_ROW_GROUP;
 }
 
 /* Where rows of x are quantised to; NULL: no matrix reads them so, or none could. */
@@ -394,9 +405,12 @@ static void embed_row(void *arg, int32_t row, int32_t worker) {
     f->host_scale[row] = (float)(1 + p->query_beta * log1p((double)periods));
 }
 
-static void begin_rows(device_forward *f, const int64_t *positions, int32_t n_rows) {
-    const size_t n = (size_t)n_rows, n_embd = (size_t)f->base.m->params.n_embd;
-    for (int32_t i = 0; i < n_rows; i++) f->host_positions[i] = (int32_t)positions[i];
+/* n_padded >= n_rows: rows of zeros at the first position are added up to these. */
+static void begin_rows(device_forward *f, const int64_t *positions, int32_t n_rows, int32_t n_padded) {
+    const size_t n = (size_t)n_padded, n_embd = (size_t)f->base.m->params.n_embd, first = (size_t)n_rows;
+    for (int32_t i = 0; i < n_padded; i++) f->host_positions[i] = i < n_rows ? (int32_t)positions[i] : 0;
+    memset(f->host_x + first * n_embd, 0, (n - first) * n_embd * sizeof *f->host_x);
+    memset(f->host_scale + first, 0, (n - first) * sizeof *f->host_scale);
     ca_pool_run_shares(f->pool, n_rows, embed_row, f);
     copy(f, f->x, f->host_x, n * n_embd * sizeof *f->x);
     copy(f, f->positions, f->host_positions, n * sizeof *f->positions);
@@ -424,14 +438,18 @@ static void yield_states(device_forward *f, const float *states, int32_t n_kept,
     }
 }
 
-/* The logits of n_rows rows of states, at most LOGIT_ROWS. */
-static void multiply_output(device_forward *f, const float *states, int32_t n_rows, float *logits) {
-    const cl_model_params *p = &f->base.m->params;
-    const size_t n = (size_t)n_rows * (size_t)p->n_vocab;
+/* Queue the logits of n_rows rows of states, at most LOGIT_ROWS. */
+static void multiply_output(device_forward *f, const float *states, int32_t n_rows) {
     const cl_linear *w = &f->on->output;
     if (records_for(f, w))
-        launch(f, CL_CUDA_rows_quantize, whole_groups(n_rows), &(cl_cuda_quantize_args){states, f->records, p->n_embd, n_rows});
+        launch(f, CL_CUDA_rows_quantize, whole_groups(n_rows), &(cl_cuda_quantize_args){states, f->records, w->n_in, n_rows});
     multiply(f, states, n_rows, &(product){w, f->logits}, 1);
+}
+
+/* Wait for the logits of n_rows rows, and bring them to the host. */
+static void fetch_logits(device_forward *f, int32_t n_rows, float *logits) {
+    const cl_model_params *p = &f->base.m->params;
+    const size_t n = (size_t)n_rows * (size_t)p->n_vocab;
     copy_back(f, f->host_logits, f->logits, n * sizeof *logits);
     finish(f);
     if (f->failure) return;
@@ -454,9 +472,9 @@ static void yield_logits(device_forward *f, float *states, float *room, int32_t 
         states = room;
     }
     for (int32_t first = 0; first < out->n_logits; first += LOGIT_ROWS) {
-        const int32_t left = out->n_logits - first;
-        multiply_output(f, states + (size_t)first * n_embd, left < LOGIT_ROWS ? left : LOGIT_ROWS,
-                        out->logits + (size_t)first * n_vocab);
+        const int32_t left = out->n_logits - first, n = left < LOGIT_ROWS ? left : LOGIT_ROWS;
+        multiply_output(f, states + (size_t)first * n_embd, n);
+        fetch_logits(f, n, out->logits + (size_t)first * n_vocab);
     }
 }
 
@@ -479,11 +497,10 @@ static void end_rows(device_forward *f, int32_t n_rows, const cl_forward_output 
     yield_logits(f, states, x, n_kept, out);
 }
 
-static cl_status run(device_forward *f, const int64_t *positions, int32_t n_rows, const cl_forward_output *out,
-                     cl_error *error) {
+/* All layers up to the last one's attention. */
+static cl_status run_layers(device_forward *f, int32_t n_rows, cl_error *error) {
     const int32_t last = f->base.m->params.n_layers - 1;
     cl_status status = CL_OK;
-    begin_rows(f, positions, n_rows);
     add_norm(f, f->x, n_rows, NULL, &layer_of(f, 0)->attn_norm, f->out);
     for (int32_t layer = 0; layer <= last && status == CL_OK; layer++) {
         before_attention(f, layer, n_rows);
@@ -491,9 +508,64 @@ static cl_status run(device_forward *f, const int64_t *positions, int32_t n_rows
         if (layer == last || status != CL_OK) continue;
         after_attention(f, layer, n_rows, f->x, f->attended, f->out, &layer_of(f, layer + 1)->attn_norm);
     }
+    return status;
+}
+
+static cl_status run(device_forward *f, const int64_t *positions, int32_t n_rows, const cl_forward_output *out,
+                     cl_error *error) {
+    begin_rows(f, positions, n_rows, n_rows);
+    const cl_status status = run_layers(f, n_rows, error);
     if (status == CL_OK) end_rows(f, n_rows, out);
-    finish(f);
-    return status == CL_OK ? failed(f, error) : status;
+    return status;
+}
+
+/* ---- Decode steps ---- */
+
+/* Whether a step is launches alone, from its embeddings to the logits of all rows. */
+static bool is_decode(const device_forward *f, int32_t n_rows, const cl_forward_output *out) {
+    return n_rows <= GRAPH_ROWS && out->n_logits == n_rows && out->n_states == 0 && !f->attend && !f->no_graphs;
+}
+
+static cl_status launch_decode(device_forward *f, int32_t n_rows, cl_error *error) {
+    const int32_t last = f->base.m->params.n_layers - 1;
+    const cl_status status = run_layers(f, n_rows, error);
+    if (status != CL_OK) return status;
+    after_attention(f, last, n_rows, f->x, f->attended, f->out, &f->on->output_norm);
+    multiply_output(f, f->out, n_rows);
+    return CL_OK;
+}
+
+/* Make and keep the graph of a decode step. */
+static cl_status capture_decode(device_forward *f, cl_graph_key key, ca_cuda_graph **graph, cl_error *error) {
+    const ca_cuda_runtime *r = f->on->runtime;
+    *graph = NULL;
+    if (!f->failure) f->failure = r->begin_graph(f->stream);
+    if (f->failure) return CL_OK;
+    const cl_status status = launch_decode(f, key.n_rows, error);
+    const char *failure = r->end_graph(f->stream, graph);
+    if (!f->failure) f->failure = failure;
+    if (status == CL_OK && !f->failure) {
+        cl_device_graphs_add(&f->graphs, key, *graph, r);
+    } else {
+        r->destroy_graph(*graph);
+        *graph = NULL;
+    }
+    return status;
+}
+
+/* Rows are filled up to whole groups, which take no longer and have the same graph. */
+static cl_status run_decode(device_forward *f, const int64_t *positions, int32_t n_rows, float *logits, cl_error *error) {
+    const cl_graph_key key = {f->attention, whole_groups(n_rows)};
+    bool capture;
+    ca_cuda_graph *graph = cl_device_graphs_find(&f->graphs, key, &capture);
+    cl_status status = CL_OK;
+    begin_rows(f, positions, n_rows, key.n_rows);
+    if (capture) status = capture_decode(f, key, &graph, error);
+    if (!graph && !capture) status = launch_decode(f, key.n_rows, error);
+    if (graph && !f->failure) f->failure = f->on->runtime->run_graph(graph, f->stream);
+    f->n_replays += graph != NULL;
+    if (status == CL_OK) fetch_logits(f, n_rows, logits);
+    return status;
 }
 
 static cl_status step(cl_forward *forward, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
@@ -502,14 +574,17 @@ static cl_status step(cl_forward *forward, const int32_t *tokens, const int64_t 
     ca_cuda_caller before;
     f->tokens = tokens;
     f->failure = f->on->runtime->enter(f->on->device, &before);
-    const cl_status status = run(f, positions, n_rows, out, error);
+    cl_status status = is_decode(f, n_rows, out) ? run_decode(f, positions, n_rows, out->logits, error)
+                                                 : run(f, positions, n_rows, out, error);
+    finish(f);
+    if (status == CL_OK) status = failed(f, error);
     f->on->runtime->leave(&before);
     return status;
 }
 
 static cattn_status begin(cl_forward *forward, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
-    const device_forward *f = (device_forward *)forward;
-    return cattn_cuda_step_begin(f->cache, entries, n_entries, row_limit, f->stream, NULL, error);
+    device_forward *f = (device_forward *)forward;
+    return cattn_cuda_step_begin(f->cache, entries, n_entries, row_limit, f->stream, &f->attention, error);
 }
 
 const cl_backend cl_backend_cuda = {create, release, begin, step};

@@ -12,4 +12,8 @@ typedef cl_status cl_device_attend(void *ctx, int32_t layer, int32_t n_rows, con
                                    float *attended);
 void cl_device_forward_splice(cl_forward *f, cl_device_attend *attend, void *ctx);
 
+/* Whether decode steps may be graphs, as they are at first; how many steps have replayed one. */
+void cl_device_forward_set_graphs(cl_forward *f, bool on);
+uint64_t cl_device_forward_n_replays(const cl_forward *f);
+
 #endif

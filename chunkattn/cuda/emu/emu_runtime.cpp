@@ -27,6 +27,14 @@ struct noted_launch {
     std::vector<unsigned char> args;
 };
 
+} // namespace
+
+struct ca_cuda_graph {
+    std::vector<noted_launch> launches;
+};
+
+namespace {
+
 struct machine {
     emu::device device;
     emu_streams how = EMU_IMMEDIATE;
@@ -248,6 +256,35 @@ const char *launch(const ca_cuda_kernel *kernel, int32_t blocks, const void *arg
     return nullptr;
 }
 
+/* ---- Graphs ---- */
+
+const char *begin_graph(ca_cuda_stream) {
+    check_entered("begin_graph");
+    if (m().capturing) complain("a capture begins within another one");
+    emu_begin_capture();
+    return nullptr;
+}
+
+const char *end_graph(ca_cuda_stream, ca_cuda_graph **graph) {
+    m().capturing = false;
+    *graph = nullptr;
+    if (fails()) return "out of memory for a graph, as the test wants it";
+    *graph = new ca_cuda_graph{m().noted};
+    m().n_live++;
+    return nullptr;
+}
+
+const char *run_graph(ca_cuda_graph *graph, ca_cuda_stream stream) {
+    m().totals.graphs++;
+    for (const noted_launch &l : graph->launches) queue_work(stream, [l] { run_kernel(l); });
+    return nullptr;
+}
+
+void destroy_graph(ca_cuda_graph *graph) {
+    if (graph) m().n_live--;
+    delete graph;
+}
+
 /* ---- Events ---- */
 
 const char *create_event(ca_cuda_event **event) {
@@ -280,9 +317,9 @@ std::vector<ca_cuda_kernel> own_kernels() {
 }
 
 ca_cuda_runtime runtime = {
-    count_devices, get_device, enter,        leave,         allocate,  free_memory,   acquire,        release,
-    allocate_host, free_host,  copy,         zero,          copy_back, create_stream, destroy_stream, wait,
-    prepare,       launch,     create_event, destroy_event, record,    passed,        nullptr,
+    count_devices, get_device, enter,     leave,         allocate,      free_memory,    acquire, release, allocate_host,
+    free_host,     copy,       zero,      copy_back,     create_stream, destroy_stream, wait,    prepare, launch,
+    begin_graph,   end_graph,  run_graph, destroy_graph, create_event,  destroy_event,  record,  passed,  nullptr,
 };
 
 } // namespace

@@ -73,6 +73,7 @@ void emu_drop_graphs(void);
 
 typedef struct emu_totals {
     uint64_t launches, copies, copied_bytes;
+    uint64_t graphs;   /* that were run by the runtime's table */
     uint64_t kv_bytes; /* that attention kernels copied to shared memory */
     uint64_t wgmma;    /* products of warp groups */
 } emu_totals;

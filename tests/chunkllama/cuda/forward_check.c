@@ -6,6 +6,7 @@
  * - With the CPU's attention in it, all logits and final states have the CPU's bits, unless the model has BF16 matrices, in
  *   several sequences, whole and in pieces.
  * - With its own attention, rows have the same bits alone and among others, whole and in pieces, and logits are near the CPU's.
+ * - Decode steps that are replayed as graphs have the bits of those rows, too.
  *
  * Prints "same bits" or "close", for what was compared in the first way, and the largest difference in the second; exits with 1
  * after a message if something else is found.
@@ -22,7 +23,7 @@
 #include "chunkllama/model/kv_cache.h"
 #include "tests/chunkattn/cuda/device/test_device.h"
 
-enum { SEQS = 3, TOKENS = 90, COMMON = 70, N_CTX = 256, MAX_ROWS = SEQS * TOKENS };
+enum { MOST_SEQS = 10, SEQS = 3, TOKENS = 90, COMMON = 70, DECODED = 16, N_CTX = 256, MAX_ROWS = MOST_SEQS * TOKENS };
 
 #define give_up(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), exit(1))
 
@@ -35,17 +36,19 @@ static void check_cache(cattn_status status, const cattn_error *error) {
 }
 
 static ca_pool *pool;
-static int32_t tokens[SEQS][TOKENS];
+static int32_t tokens[MOST_SEQS][TOKENS];
 
 /* A way to compute all sequences: a forward pass, its cache, and what it has given. */
 typedef struct way {
     const cl_model *m;
     cattn_cache *cache;
     cl_forward *f;
-    bool spliced;                /* the cache is the CPU's, whatever f is */
-    float *logits;               /* [SEQS][TOKENS][n_vocab] of the rows that were computed, as the next; others are zeros */
-    float *states;               /* [SEQS][TOKENS][n_embd] */
-    bool computed[SEQS][TOKENS]; /* by the last `compute`: tokens of a common prefix are computed in one sequence */
+    int n_seqs;      /* of the following ones */
+    bool spliced;    /* the cache is the CPU's, whatever f is */
+    bool all_logits; /* of all rows, and no states; the last DECODED tokens are rows of steps of their own */
+    float *logits;   /* [MOST_SEQS][TOKENS][n_vocab] of the rows that were computed, as the next; others are zeros */
+    float *states;   /* [MOST_SEQS][TOKENS][n_embd] */
+    bool computed[MOST_SEQS][TOKENS]; /* by the last `compute`: tokens of a common prefix are computed in one sequence */
     float *row_logits;
     int32_t rows[MAX_ROWS], row_tokens[MAX_ROWS], seq_of[MAX_ROWS], position_of[MAX_ROWS];
 } way;
@@ -81,13 +84,14 @@ static int32_t step(way *w, cattn_entry *entries, int n_seqs, int first_seq, int
         check_cache(cattn_step_abort(w->cache, &cause), &cause);
         return 0;
     }
-    /* Of every fifth row the state alone, of the others the logits, and of some of them both. */
+    /* Or of every fifth row the state alone, of the others the logits, and of some of them both. */
     int32_t with_logits[MAX_ROWS], with_state[MAX_ROWS];
     cl_forward_output out = {
         .logit_rows = with_logits, .logits = w->row_logits, .state_rows = with_state, .take_state = take_state, .ctx = w};
     for (int32_t i = 0; i < n; i++) {
-        if (w->position_of[i] % 5) with_logits[out.n_logits++] = i;
-        if (w->position_of[i] % 5 == 0 || w->position_of[i] % 3 == 0) with_state[out.n_states++] = i;
+        const int32_t p = w->position_of[i];
+        if (w->all_logits || p % 5) with_logits[out.n_logits++] = i;
+        if (!w->all_logits && (p % 5 == 0 || p % 3 == 0)) with_state[out.n_states++] = i;
     }
     check(cl_forward_step(w->f, w->row_tokens, positions, n, &out, &error), &error);
     check_cache(cattn_step_end(w->cache, &cause), &cause);
@@ -99,17 +103,25 @@ static int32_t step(way *w, cattn_entry *entries, int n_seqs, int first_seq, int
     return n;
 }
 
+/* Up to DECODED tokens before the end, then a step of all sequences, and some of half of them, which are captured first. */
+static void begin_decoding(way *w, cattn_entry *entries, int n_seqs, int first_seq) {
+    step(w, entries, 1, first_seq, TOKENS - DECODED);
+    step(w, entries, n_seqs, first_seq, TOKENS - DECODED - COMMON);
+    for (int i = 0; i < 5; i++) step(w, entries, i == 0 ? n_seqs : (n_seqs + 1) / 2, first_seq, 1);
+}
+
 /* Compute all sequences, n_seqs at a time, at most `most` tokens of each in a step. */
 static void compute(way *w, int n_seqs, int64_t most) {
     cattn_error cause;
     memset(w->computed, 0, sizeof w->computed);
-    memset(w->logits, 0, SEQS * TOKENS * (size_t)w->m->params.n_vocab * sizeof(float));
-    memset(w->states, 0, SEQS * TOKENS * (size_t)w->m->params.n_embd * sizeof(float));
-    for (int first = 0; first < SEQS; first += n_seqs) {
-        cattn_entry entries[SEQS] = {{0}};
+    memset(w->logits, 0, MOST_SEQS * TOKENS * (size_t)w->m->params.n_vocab * sizeof(float));
+    memset(w->states, 0, MOST_SEQS * TOKENS * (size_t)w->m->params.n_embd * sizeof(float));
+    for (int first = 0; first < w->n_seqs; first += n_seqs) {
+        cattn_entry entries[MOST_SEQS] = {{0}};
         for (int i = 0; i < n_seqs; i++)
             check_cache(cattn_seq_join(w->cache, tokens[first + i], TOKENS, NULL, &entries[i].seq, NULL, &cause), &cause);
-        while (step(w, entries, n_seqs, first, most)) continue;
+        if (w->all_logits) begin_decoding(w, entries, n_seqs, first);
+        while (step(w, entries, n_seqs, first, w->all_logits ? 1 : most)) continue;
         for (int i = 0; i < n_seqs; i++) check_cache(cattn_seq_leave(w->cache, &entries[i].seq, &cause), &cause);
     }
     check_cache(cattn_cache_drop_retained(w->cache, &cause), &cause);
@@ -118,7 +130,7 @@ static void compute(way *w, int n_seqs, int64_t most) {
 /* device: the cache is on the device. */
 static way *new_way(const cl_model *m, bool device, bool spliced) {
     static const cattn_cuda_config first = {0};
-    const size_t n = SEQS * TOKENS, n_vocab = (size_t)m->params.n_vocab, n_embd = (size_t)m->params.n_embd;
+    const size_t n = MOST_SEQS * TOKENS, n_vocab = (size_t)m->params.n_vocab, n_embd = (size_t)m->params.n_embd;
     way *w = calloc(1, sizeof *w);
     cattn_config config;
     cattn_error cause;
@@ -129,6 +141,7 @@ static way *new_way(const cl_model *m, bool device, bool spliced) {
     config.kv_type = device ? CATTN_BF16 : CATTN_F32;
     if (device) config.cuda = &first;
     w->m = m;
+    w->n_seqs = SEQS;
     w->spliced = spliced;
     check_cache(cattn_cache_create(&config, &w->cache, &cause), &cause);
     check(cl_forward_create(m, w->cache, pool, MAX_ROWS, N_CTX, &w->f, &error), &error);
@@ -179,9 +192,9 @@ static cl_status attend_on_cpu(void *ctx, int32_t layer, int32_t n_rows, const f
 /* ---- Comparisons ---- */
 
 /* Rows that both have computed; there are at least those of one sequence. */
-static int list_common(const way *a, const way *b, size_t rows[SEQS * TOKENS]) {
+static int list_common(const way *a, const way *b, size_t rows[MOST_SEQS * TOKENS]) {
     int n = 0;
-    for (size_t i = 0; i < SEQS * TOKENS; i++)
+    for (size_t i = 0; i < MOST_SEQS * TOKENS; i++)
         if (a->computed[i / TOKENS][i % TOKENS] && b->computed[i / TOKENS][i % TOKENS]) rows[n++] = i;
     if (n < TOKENS) give_up("only %d rows are compared", n);
     return n;
@@ -189,7 +202,7 @@ static int list_common(const way *a, const way *b, size_t rows[SEQS * TOKENS]) {
 
 static void expect_same(const way *a, const way *b, const char *what) {
     const size_t n_vocab = (size_t)a->m->params.n_vocab, n_embd = (size_t)a->m->params.n_embd;
-    size_t rows[SEQS * TOKENS];
+    size_t rows[MOST_SEQS * TOKENS];
     for (int n = list_common(a, b, rows), i = 0; i < n; i++) {
         const size_t r = rows[i];
         if (memcmp(a->logits + r * n_vocab, b->logits + r * n_vocab, n_vocab * sizeof(float)) ||
@@ -202,7 +215,7 @@ static void expect_same(const way *a, const way *b, const char *what) {
 static double difference(const way *a, const way *b) {
     const size_t n_vocab = (size_t)a->m->params.n_vocab;
     double size = 0, most = 0;
-    size_t rows[SEQS * TOKENS];
+    size_t rows[MOST_SEQS * TOKENS];
     for (int n = list_common(a, b, rows), i = 0; i < n; i++)
         for (size_t k = rows[i] * n_vocab; k < (rows[i] + 1) * n_vocab; k++) {
             const double off = fabs((double)a->logits[k] - (double)b->logits[k]);
@@ -210,6 +223,26 @@ static double difference(const way *a, const way *b) {
             if (fabs((double)a->logits[k]) > size) size = fabs((double)a->logits[k]);
         }
     return most / size;
+}
+
+/* Decode steps by graphs, of one sequence and of several, have the bits of steps that are launched one by one. */
+static void check_graphs(const cl_model *on_device) {
+    static const int n_seqs[] = {1, MOST_SEQS};
+    way *launched = new_way(on_device, true, false), *replayed = new_way(on_device, true, false);
+    launched->all_logits = replayed->all_logits = true;
+    launched->n_seqs = MOST_SEQS;
+    cl_device_forward_set_graphs(launched->f, false);
+    compute(launched, MOST_SEQS, 1);
+    if (cl_device_forward_n_replays(launched->f)) give_up("graphs cannot be turned off");
+    for (int i = 0; i < 2; i++) {
+        const uint64_t before = cl_device_forward_n_replays(replayed->f);
+        replayed->n_seqs = n_seqs[i];
+        compute(replayed, n_seqs[i], 1);
+        expect_same(launched, replayed, "by graphs");
+        const uint64_t n = cl_device_forward_n_replays(replayed->f) - before;
+        if (n < DECODED / 2) give_up("%d decode steps by graphs", (int)n);
+    }
+    free_way(launched), free_way(replayed);
 }
 
 int main(int argc, char **argv) {
@@ -224,7 +257,7 @@ int main(int argc, char **argv) {
     options.device = "cuda:0";
     check(cl_model_load_watched(argv[1], &options, pool, NULL, &on_device, &error), &error);
     const bool has_bf16 = m->weights.forms & CL_LINEAR_IN_BF16;
-    for (int s = 0; s < SEQS; s++)
+    for (int s = 0; s < MOST_SEQS; s++)
         for (int i = 0; i < TOKENS; i++) tokens[s][i] = (i < COMMON ? i * 7 + 3 : i * 11 + s * 5 + 1) % m->params.n_vocab;
 
     way *cpu = new_way(m, false, false), *spliced = new_way(on_device, false, true);
@@ -249,6 +282,7 @@ int main(int argc, char **argv) {
     printf("%s, %.2g\n", has_bf16 ? "close" : "same bits", off);
     if (off > 0.05) give_up("logits are off by %g of the largest", off);
     free_way(cpu), free_way(own), free_way(other);
+    check_graphs(on_device);
     cl_model_free(&m);
     cl_model_free(&on_device);
     ca_pool_destroy(&pool);
