@@ -95,15 +95,15 @@ def test_a_server_that_was_stopped_continues(chunkllama_bin, model_path):
         assert server.complete("Once upon a time", **ask).choices[0].text == whole
 
 
-@pytest.mark.parametrize("megabytes", [60, 150, 250, 400, 600])
+@pytest.mark.parametrize("megabytes", [90, 150, 250, 400, 600])
 def test_little_memory_is_an_error(job, expected, megabytes):
-    """The first does not suffice for the model, and the last does on most machines."""
+    """The first suffices for the program, also with the kernels of CUDA devices, but not for the model; the last does on most machines."""
     limit = megabytes << 20
     process, out = job(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
     status = process.wait(LIMIT_S)
     error = process.stderr.read()
     if status == 0:
-        assert megabytes > 60 and out.read_text() == expected
+        assert megabytes > 90 and out.read_text() == expected
     else:
         *progress, message = error.splitlines()  # a slow machine prints its progress first
         assert status == 1 and message.startswith("chunkllama batch: "), error
