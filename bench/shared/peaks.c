@@ -21,23 +21,36 @@ static uint64_t read_portable(const void *data, size_t bytes) {
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* The number of independent sums: more than latency times issue width on any known CPU. */
-enum { ACCUMULATORS = 12 };
+/*
+ * The numbers of independent sums: more than latency times issue width on any known CPU. Zen 5 issues two vdpbf16ps per cycle
+ * with a latency of more than six cycles.
+ */
+enum { ACCUMULATORS = 12, BF16_ACCUMULATORS = 20 };
 
-/* ---- AVX2: f32 FMA, 8-bit dot products in two multiplications and an addition, reading by 32 bytes. ---- */
-
-__attribute__((target("avx2,fma"))) static void fma_f32_avx2(int64_t rounds) {
-    __m256 sums[ACCUMULATORS] = {0};
-    const __m256 x = _mm256_set1_ps(1.0f), y = _mm256_set1_ps(0.5f);
-    for (int64_t r = 0; r < rounds; r++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < ACCUMULATORS; i++) {
-            sums[i] = _mm256_fmadd_ps(x, y, sums[i]);
-            __asm__ volatile("" : "+x"(sums[i]));
-        }
+/* A loop of an instruction that adds the product of x and y to each of n sums; both are `factors`. */
+#define SUM_PRODUCTS(name, instructions, sum, n, factors, x_value, y_value, add_product)                                       \
+    __attribute__((target(instructions))) static void name(int64_t rounds) {                                                   \
+        sum sums[n] = {0};                                                                                                     \
+        const factors x = (factors)(x_value), y = (factors)(y_value);                                                          \
+        for (int64_t r = 0; r < rounds; r++) {                                                                                 \
+            _Pragma("GCC unroll 20") for (int i = 0; i < (n); i++) {                                                           \
+                sums[i] = add_product;                                                                                         \
+                __asm__ volatile("" : "+v"(sums[i]));                                                                          \
+            }                                                                                                                  \
+        }                                                                                                                      \
     }
-}
+SUM_PRODUCTS(fma_f32_avx2, "avx2,fma", __m256, ACCUMULATORS, __m256, _mm256_set1_ps(1.0f), _mm256_set1_ps(0.5f),
+             _mm256_fmadd_ps(x, y, sums[i]))
+SUM_PRODUCTS(fma_f32_avx512, "avx512f", __m512, ACCUMULATORS, __m512, _mm512_set1_ps(1.0f), _mm512_set1_ps(0.5f),
+             _mm512_fmadd_ps(x, y, sums[i]))
+SUM_PRODUCTS(dot_int8_avx_vnni, "avx2,avxvnni", __m256i, ACCUMULATORS, __m256i, _mm256_set1_epi8(1), _mm256_set1_epi8(2),
+             _mm256_dpbusd_avx_epi32(sums[i], x, y))
+SUM_PRODUCTS(dot_int8_vnni, "avx512f,avx512vnni", __m512i, ACCUMULATORS, __m512i, _mm512_set1_epi8(1), _mm512_set1_epi8(2),
+             _mm512_dpbusd_epi32(sums[i], x, y))
+SUM_PRODUCTS(dot_bf16, "avx512f,avx512bf16", __m512, BF16_ACCUMULATORS, __m512bh, _mm512_set1_epi16(0x3f80) /* 1 */,
+             _mm512_set1_epi16(0x3f00) /* 0.5 */, _mm512_dpbf16_ps(sums[i], x, y))
 
+/* In two multiplications and an addition. */
 __attribute__((target("avx2,fma"))) static void dot_int8_avx2(int64_t rounds) {
     __m256i sums[ACCUMULATORS] = {0};
     __m256i x = _mm256_set1_epi8(1);
@@ -61,34 +74,6 @@ __attribute__((target("avx2,fma"))) static uint64_t read_avx2(const void *data, 
     return (uint64_t)_mm256_extract_epi64(sum, 0);
 }
 
-/* ---- AVX-VNNI: dot products of four bytes in each 32-bit lane. ---- */
-
-__attribute__((target("avx2,avxvnni"))) static void dot_int8_avx_vnni(int64_t rounds) {
-    __m256i sums[ACCUMULATORS] = {0};
-    const __m256i x = _mm256_set1_epi8(1), y = _mm256_set1_epi8(2);
-    for (int64_t r = 0; r < rounds; r++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < ACCUMULATORS; i++) {
-            sums[i] = _mm256_dpbusd_avx_epi32(sums[i], x, y);
-            __asm__ volatile("" : "+x"(sums[i]));
-        }
-    }
-}
-
-/* ---- AVX-512: f32 FMA, reading by cache lines. ---- */
-
-__attribute__((target("avx512f"))) static void fma_f32_avx512(int64_t rounds) {
-    __m512 sums[ACCUMULATORS] = {0};
-    const __m512 x = _mm512_set1_ps(1.0f), y = _mm512_set1_ps(0.5f);
-    for (int64_t r = 0; r < rounds; r++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < ACCUMULATORS; i++) {
-            sums[i] = _mm512_fmadd_ps(x, y, sums[i]);
-            __asm__ volatile("" : "+v"(sums[i]));
-        }
-    }
-}
-
 __attribute__((target("avx512f"))) static uint64_t read_avx512(const void *data, size_t bytes) {
     const __m512i *p = data;
     __m512i sums[4] = {0};
@@ -96,37 +81,6 @@ __attribute__((target("avx512f"))) static uint64_t read_avx512(const void *data,
         for (int k = 0; k < 4; k++) sums[k] = _mm512_xor_si512(sums[k], _mm512_load_si512(p + i + k));
     const __m512i sum = _mm512_xor_si512(_mm512_xor_si512(sums[0], sums[1]), _mm512_xor_si512(sums[2], sums[3]));
     return (uint64_t)_mm512_reduce_add_epi64(sum);
-}
-
-/* ---- AVX-512-VNNI: dot products of four bytes in each 32-bit lane. ---- */
-
-__attribute__((target("avx512f,avx512vnni"))) static void dot_int8_vnni(int64_t rounds) {
-    __m512i sums[ACCUMULATORS] = {0};
-    const __m512i x = _mm512_set1_epi8(1), y = _mm512_set1_epi8(2);
-    for (int64_t r = 0; r < rounds; r++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < ACCUMULATORS; i++) {
-            sums[i] = _mm512_dpbusd_epi32(sums[i], x, y);
-            __asm__ volatile("" : "+v"(sums[i]));
-        }
-    }
-}
-
-/* ---- AVX-512-BF16: dot products of a pair in each 32-bit lane. ---- */
-
-/* Zen 5 issues two per cycle with a latency of more than six cycles, so twelve sums would be too few. */
-enum { BF16_ACCUMULATORS = 20 };
-
-__attribute__((target("avx512f,avx512bf16"))) static void dot_bf16(int64_t rounds) {
-    __m512 sums[BF16_ACCUMULATORS] = {0};
-    const __m512bh x = (__m512bh)_mm512_set1_epi16(0x3f80), y = (__m512bh)_mm512_set1_epi16(0x3f00); /* 1 and 0.5 */
-    for (int64_t r = 0; r < rounds; r++) {
-#pragma GCC unroll 20
-        for (int i = 0; i < BF16_ACCUMULATORS; i++) {
-            sums[i] = _mm512_dpbf16_ps(sums[i], x, y);
-            __asm__ volatile("" : "+v"(sums[i]));
-        }
-    }
 }
 
 /* ---- AMX: products of tiles, all operands in registers. ---- */
