@@ -55,10 +55,10 @@ TILE_INLINE void multiply_lines(const product *p, int rows, int vecs, enum produ
     veci acc[TILE_ROWS][TILE_VECS];
     const int parts = values && 2 * rows <= TILE_ROWS ? 2 : 1;
     const ptrdiff_t stride = p->factor_stride;
-    const char *factors = p->factors, *ends = factors + stride - END_BYTES;
+    const char *factors = p->factors;
 #pragma GCC unroll 6
     for (int i = 0; i < rows * parts; i++) {
-        const veci start = values ? vi_set1(0) : vi_set1(((const factors_end *)(ends + i * stride))->start);
+        const veci start = values ? vi_set1(0) : vi_set1(end_of(p, i)->start);
 #pragma GCC unroll 4
         for (int j = 0; j < vecs; j++) acc[i][j] = start;
     }
@@ -96,16 +96,7 @@ TILE_INLINE void multiply_lines(const product *p, int rows, int vecs, enum produ
     }
 
 #pragma GCC unroll 6
-    for (int i = 0; i < rows; i++) {
-        const vec scale = v_set1(((const factors_end *)(ends + i * stride))->scale);
-#pragma GCC unroll 4
-        for (int j = 0; j < vecs; j++) {
-            float *out = p->out + i * p->out_stride + j * V_LANES;
-            const vec sum = vi_to_float(acc[i][j]);
-            v_store(out,
-                    values ? v_fma(sum, scale, v_load(out)) : v_mul(v_mul(sum, scale), v_load(p->lane_scales + j * V_LANES)));
-        }
-    }
+    for (int i = 0; i < rows; i++) store_sums(p, i, acc[i], vecs, values);
 }
 
 TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use use) {

@@ -1,5 +1,6 @@
 /*
- * Rounding a row's softmax weights to integers, for a level whose register tiles read them where the scores were.
+ * What register tiles share that read a row's rounded softmax weights where its scores were: the rounding, and what becomes of
+ * a tile's integer sums.
  *
  * Before it is included, a level must have included int8_rows.h and product.h, and defined
  *     void weights_to_factors(float *weights, vec up)   a vector of weights times `up` to integers, in the place of the weights
@@ -21,6 +22,22 @@ TILE_INLINE __m128 weights_to_integers(float *weights, int groups) {
 #pragma GCC unroll 8
     for (int g = 0; g < groups; g++) weights_to_factors(weights + g * V_LANES, u.up);
     return u.down;
+}
+
+/* What the factors of a row of a tile end with. */
+TILE_INLINE const factors_end *end_of(const product *p, int row) {
+    return (const factors_end *)((const char *)p->factors + (row + 1) * p->factor_stride - END_BYTES);
+}
+
+/* The sums of a row of a tile: added to O if they are of values, else stored as scores. */
+TILE_INLINE void store_sums(const product *p, int row, const veci *sums, int vecs, bool values) {
+    float *out = p->out + row * p->out_stride;
+    const vec scale = v_set1(end_of(p, row)->scale);
+#pragma GCC unroll 4
+    for (int j = 0; j < vecs; j++, out += V_LANES) {
+        const vec sum = vi_to_float(sums[j]);
+        v_store(out, values ? v_fma(sum, scale, v_load(out)) : v_mul(v_mul(sum, scale), v_load(p->lane_scales + j * V_LANES)));
+    }
 }
 
 /* A row's first n slots, and those up to the end of the slot group of `end`, whose weights are 0. */

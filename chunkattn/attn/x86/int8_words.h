@@ -89,14 +89,11 @@ TILE_INLINE void unpack(const product *p, int vecs, bool values) {
 
 TILE_INLINE void multiply_lines(const product *p, int rows, int vecs, enum product_use use, bool values) {
     veci acc[TILE_ROWS][TILE_VECS];
-    const char *ends = (const char *)p->factors + p->factor_stride - END_BYTES;
     const int32_t lines = p->n / 4;
 #pragma GCC unroll 4
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
-        for (int j = 0; j < vecs; j++)
-            acc[i][j] = values ? starts_behind(p, vecs, lines)[j]
-                               : vi_set1(((const factors_end *)(ends + i * p->factor_stride))->start);
+        for (int j = 0; j < vecs; j++) acc[i][j] = values ? starts_behind(p, vecs, lines)[j] : vi_set1(end_of(p, i)->start);
 
     factor_rows f = factor_rows_of(p);
     const ptrdiff_t next_step = use == USE_KEEP ? p->next_step : 4 * p->next_step;
@@ -120,16 +117,7 @@ TILE_INLINE void multiply_lines(const product *p, int rows, int vecs, enum produ
     }
 
 #pragma GCC unroll 4
-    for (int i = 0; i < rows; i++) {
-        const vec scale = v_set1(((const factors_end *)(ends + i * p->factor_stride))->scale);
-#pragma GCC unroll 2
-        for (int j = 0; j < vecs; j++) {
-            float *out = p->out + i * p->out_stride + j * V_LANES;
-            const vec sum = vi_to_float(acc[i][j]);
-            v_store(out,
-                    values ? v_fma(sum, scale, v_load(out)) : v_mul(v_mul(sum, scale), v_load(p->lane_scales + j * V_LANES)));
-        }
-    }
+    for (int i = 0; i < rows; i++) store_sums(p, i, acc[i], vecs, values);
 }
 
 TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use use) {
