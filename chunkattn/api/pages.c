@@ -25,7 +25,8 @@ static cattn_status resolve(const cattn_pages_config *config, cattn_config *c, c
     if (config->n_pages < 0)
         return ca_fail(error, CATTN_ERR_ARG, -1, "n_pages is %d; it must not be negative", config->n_pages);
     if (c->kv_type != CATTN_F32 && c->kv_type != CATTN_F16 && c->kv_type != CATTN_BF16)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "kv_type is %d; pages may be CATTN_F32, CATTN_F16 or CATTN_BF16", c->kv_type);
+        return ca_fail(error, CATTN_ERR_ARG, -1, "kv_type is %s; pages may be CATTN_F32, CATTN_F16 or CATTN_BF16",
+                       ca_type_name(c->kv_type));
     c->chunk_size = CA_PAGE_CHUNK;
     return CATTN_OK;
 }

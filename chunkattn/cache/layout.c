@@ -10,6 +10,15 @@
 
 static size_t round_up_64(size_t n) { return (n + 63) & ~(size_t)63; }
 
+const char *ca_type_name(cattn_type type) {
+    static const char *const names[] = {[CATTN_F32] = "CATTN_F32",
+                                        [CATTN_F16] = "CATTN_F16",
+                                        [CATTN_BF16] = "CATTN_BF16",
+                                        [CATTN_I8] = "CATTN_I8",
+                                        [CATTN_E4M3] = "CATTN_E4M3"};
+    return names[type];
+}
+
 void ca_layout_init(ca_layout *l, cattn_type type, int d_k, int d_v, int c) {
     assert(d_k > 0 && d_k % 2 == 0 && d_v > 0);
     assert(c >= 2 && c <= 32 * CA_SLOT_GROUP && (c & (c - 1)) == 0);

@@ -72,6 +72,9 @@ static inline size_t ca_type_size(cattn_type type) {
     return type == CATTN_F32 ? 4 : type == CATTN_I8 || type == CATTN_E4M3 ? 1 : 2;
 }
 
+/* The name of a type in chunkattn.h, for messages. */
+const char *ca_type_name(cattn_type type);
+
 /* Elements of a pair or quad: neighbours in d (K) or in c (V); 1 if there are none. */
 static inline size_t ca_type_neighbours(cattn_type type) { return type == CATTN_I8 ? 4 : type == CATTN_BF16 ? 2 : 1; }
 

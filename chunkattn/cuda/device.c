@@ -86,8 +86,8 @@ static cattn_status check_kernel(int32_t id, const ca_cuda_device *info, cattn_e
 /* Foreign pages have no scales, so they are not e4m3; pages.c has refused that. */
 static cattn_status check_chunks(const ca_chunk_layout *l, bool pages, cattn_error *error) {
     if (!type_name(l->type))
-        return ca_fail(error, CATTN_ERR_ARG, -1, "kv_type is %d; on a CUDA device it must be CATTN_BF16%s CATTN_F16%s", l->type,
-                       pages ? " or" : ",", pages ? "" : " or CATTN_E4M3");
+        return ca_fail(error, CATTN_ERR_ARG, -1, "kv_type is %s; on a CUDA device it must be CATTN_BF16%s CATTN_F16%s",
+                       ca_type_name(l->type), pages ? " or" : ",", pages ? "" : " or CATTN_E4M3");
     if (l->c != CA_CUDA_CHUNK)
         return ca_fail(error, CATTN_ERR_ARG, -1, "chunk_size is %d; on a CUDA device it must be %d", l->c, CA_CUDA_CHUNK);
     return CATTN_OK;

@@ -186,7 +186,7 @@ static void wrong_options_name_the_field(void **state) {
         {"machine -o /dev/null/x", "--out /dev/null/x cannot be made"},
         {"kernel --kv-type f8", "--kv-type is \"f8\"; it must be"},
         {"kernel --methods chunk,chunk", "--methods is \"chunk,chunk\"; it must list"},
-        {"kernel --methods pages16 --kv-type int8 --quick", "kv_type is 3; pages may be"},
+        {"kernel --methods pages16 --kv-type int8 --quick", "kv_type is CATTN_I8; pages may be"},
         {"level --level avx3", "level is \"avx3\""},
         {"kernel --heads 3 --kv-heads 2", "--heads must be a multiple of --kv-heads"},
         {"kernel --prefix 5 --shared 6", "--shared must be at most --prefix"},

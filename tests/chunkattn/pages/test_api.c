@@ -47,7 +47,7 @@ static void test_config(void **state) {
     REFUSES_CONFIG(page_size, 48, CATTN_ERR_ARG, "page_size is 48");
     REFUSES_CONFIG(page_size, 256, CATTN_ERR_ARG, "page_size is 256");
     REFUSES_CONFIG(n_pages, -1, CATTN_ERR_ARG, "n_pages is -1");
-    REFUSES_CONFIG(common.kv_type, CATTN_I8, CATTN_ERR_ARG, "kv_type is 3");
+    REFUSES_CONFIG(common.kv_type, CATTN_I8, CATTN_ERR_ARG, "kv_type is CATTN_I8");
     REFUSES_CONFIG(common.head_dim, 63, CATTN_ERR_ARG, "head_dim is 63");
     REFUSES_CONFIG(common.n_heads, 3, CATTN_ERR_ARG, "n_heads is 3");
     REFUSES_CONFIG(common.n_layers, 0, CATTN_ERR_ARG, "n_layers is 0");

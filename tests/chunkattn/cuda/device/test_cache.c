@@ -36,8 +36,8 @@ static void another_device(cattn_config *c) { c->cuda = &device_1; }
 
 static void what_a_device_lacks_is_refused(void **state) {
     (void)state;
-    refuse(type_f32, "kv_type is 0");
-    refuse(type_i8, "kv_type is 3; on a CUDA device it must be CATTN_BF16, CATTN_F16 or CATTN_E4M3");
+    refuse(type_f32, "kv_type is CATTN_F32");
+    refuse(type_i8, "kv_type is CATTN_I8; on a CUDA device it must be CATTN_BF16, CATTN_F16 or CATTN_E4M3");
     refuse(type_5, "kv_type is 5; it must be from 0 to 4");
     refuse(chunks_of_32, "chunk_size is 32; on a CUDA device it must be 64");
     refuse(heads_of_80, "head_dim is 80; on a CUDA device it must be 64, 96, 128 or 256");

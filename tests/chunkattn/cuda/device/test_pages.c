@@ -119,7 +119,7 @@ static void pages_of_48(cattn_pages_config *c) { c->page_size = 48; }
 
 static void what_a_device_lacks_is_refused(void **state) {
     (void)state;
-    refuse(type_f32, "kv_type is 0; on a CUDA device it must be CATTN_BF16 or CATTN_F16");
+    refuse(type_f32, "kv_type is CATTN_F32; on a CUDA device it must be CATTN_BF16 or CATTN_F16");
     refuse(heads_of_80, "head_dim is 80; on a CUDA device it must be 64, 96, 128 or 256");
     refuse(values_of_128, "head_dim_v is 128; on a CUDA device it must be head_dim, 64");
     refuse(groups_of_17, "at most 16 query heads");
