@@ -245,6 +245,12 @@ static void check_graphs(const cl_model *on_device) {
     free_way(launched), free_way(replayed);
 }
 
+/* Whether the CPU rounds what it multiplies BF16 matrices with, as a device does. */
+static bool rounds_rows(void) {
+    const char *level = cl_kernels_level(cl_kernels_find(NULL));
+    return strcmp(level, "avx512_bf16") == 0 || strcmp(level, "amx") == 0;
+}
+
 int main(int argc, char **argv) {
     cl_model *m, *on_device;
     cl_error error;
@@ -269,7 +275,8 @@ int main(int argc, char **argv) {
         if (!has_bf16) expect_same(cpu, spliced, "with the CPU's attention");
     }
     const double splice = difference(cpu, spliced);
-    if (splice > 0.02) give_up("with the CPU's attention, logits are off by %g of the largest", splice);
+    if (splice > (rounds_rows() ? 0.02 : 0.05))
+        give_up("with the CPU's attention, logits are off by %g of the largest", splice);
     free_way(spliced);
 
     way *own = new_way(on_device, true, false), *other = new_way(on_device, true, false);
