@@ -30,11 +30,12 @@ TILE_INLINE void multiply_line(vec acc[TILE_ROWS][MOST_VECS], int rows, int vecs
 #pragma GCC unroll 3
     for (int j = 0; j < vecs; j++) {
         x[j] = load_line(at->line, type, j, element);
-        if (at->kept) v_store(at->kept + (element * vecs + j) * V_LANES, x[j]);
+        if (at->keeps) v_store(at->kept + (element * vecs + j) * V_LANES, x[j]);
     }
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++) {
-        const vec factor = v_set1(factor_at(at, i, element));
+        register vec factor __asm__("xmm15"); /* by itself gcc has two registers for factors, and a sum in memory */
+        __asm__("vbroadcastss %1, %0" : "=x"(factor) : "m"(*factor_at(at, i, element)));
 #pragma GCC unroll 3
         for (int j = 0; j < vecs; j++) add_product(&acc[i][j], factor, x[j]);
     }
@@ -62,7 +63,7 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, cattn_type type,
         next += p->next_step;
         at.line += at.panel_stride;
         next_factors(&at.factors, neighbours * (ptrdiff_t)sizeof(float));
-        if (at.kept) at.kept += neighbours * vecs * V_LANES;
+        if (at.keeps) at.kept += neighbours * vecs * V_LANES;
     }
 #pragma GCC unroll 4
     for (int e = 0; e < neighbours - 1; e++) {

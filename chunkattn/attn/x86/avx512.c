@@ -45,14 +45,14 @@ TILE_INLINE void multiply_lines(vec acc[TILE_ROWS][TILE_VECS], int rows, int vec
 #pragma GCC unroll 2
         for (int j = 0; j < vecs; j++) {
             x[l][j] = load_line(line, type, j, e);
-            if (at->kept) v_store(at->kept + (e * vecs + j) * V_LANES, x[l][j]);
+            if (at->keeps) v_store(at->kept + (e * vecs + j) * V_LANES, x[l][j]);
         }
     }
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
 #pragma GCC unroll 2
         for (int l = 0; l < n; l++) {
-            const vec w = v_set1(factor_at(at, i, element + l));
+            const vec w = v_set1(*factor_at(at, i, element + l));
 #pragma GCC unroll 2
             for (int j = 0; j < vecs; j++) acc[i][j] = v_fma(w, x[l][j], acc[i][j]);
         }
@@ -86,7 +86,7 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, cattn_type type,
         next += next_step;
         at.line += lines * at.panel_stride;
         next_factors(&at.factors, step * (ptrdiff_t)sizeof(float));
-        if (at.kept) at.kept += step * vecs * V_LANES;
+        if (at.keeps) at.kept += step * vecs * V_LANES;
     }
     prefetch(next, ahead);
     if (__builtin_expect(n == step, 1)) {

@@ -40,20 +40,21 @@ TILE_INLINE vec load_line(const char *line, cattn_type type, int j, int element)
     return element ? v_bf16_odd(line + j * V_LANES * 4) : v_bf16_even(line + j * V_LANES * 4);
 }
 
-/* How far a tile has come: a line, its rows' factors for it, and where it is to be left unpacked; NULL: nowhere. */
+/* How far a tile has come: a line, its rows' factors for it, and where it is left unpacked if the tile keeps it. */
 typedef struct cursor {
     const char *line;
     ptrdiff_t panel_stride;
     factor_rows factors;
     float *kept;
+    bool keeps; /* a constant, unlike whether kept is NULL */
 } cursor;
 
 TILE_INLINE cursor cursor_of(const product *p, enum product_use use) {
-    return (cursor){p->panel, p->panel_stride, factor_rows_of(p), use == USE_KEEP ? p->kept : NULL};
+    return (cursor){p->panel, p->panel_stride, factor_rows_of(p), p->kept, use == USE_KEEP};
 }
 
-TILE_INLINE float factor_at(const cursor *at, int row, int element) {
-    return ((const float *)factors_of(&at->factors, row))[element];
+TILE_INLINE const float *factor_at(const cursor *at, int row, int element) {
+    return (const float *)factors_of(&at->factors, row) + element;
 }
 
 /* Cache lines to prefetch for each line of a panel of `vecs` vectors. */
