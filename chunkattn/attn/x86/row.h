@@ -91,18 +91,24 @@ static inline void softmax_row(float *scores, int n, const float *v_scales, floa
 
     const vec at = v_set1(*m);
     vec sum[L_VECS];
+    int g = 0;
     for (int i = 0; i < L_VECS; i++) sum[i] = v_load(l + i * V_LANES);
 #pragma GCC unroll 4
-    for (int g = 0; g < whole; g++) {
-        const vec p = weight(v_load(scores + g * V_LANES), at);
-        sum[g % L_VECS] = v_add(sum[g % L_VECS], p);
-        store_weights(scores, g, v_scales ? v_mul(p, v_load(v_scales + g * V_LANES)) : p);
-    }
-    if (rest) {
-        const vec p = v_select(seen, weight(v_load(scores + whole * V_LANES), at), v_set1(0));
-        sum[whole % L_VECS] = v_add(sum[whole % L_VECS], p);
-        const vec scaled = v_scales ? v_select(seen, v_mul(p, v_load(v_scales + whole * V_LANES)), v_set1(0)) : p;
-        store_weights(scores, whole, scaled);
+    for (; g + L_VECS <= whole; g += L_VECS)
+#pragma GCC unroll 2
+        for (int i = 0; i < L_VECS; i++) {
+            const vec p = weight(v_load(scores + (g + i) * V_LANES), at);
+            sum[i] = v_add(sum[i], p);
+            store_weights(scores, g + i, v_scales ? v_mul(p, v_load(v_scales + (g + i) * V_LANES)) : p);
+        }
+#pragma GCC unroll 2
+    for (int i = 0; i < L_VECS; i++, g++) {
+        const int left = n - g * V_LANES;
+        if (left <= 0) break;
+        const vmask seen = v_below(left < V_LANES ? left : V_LANES);
+        const vec p = v_select(seen, weight(v_load(scores + g * V_LANES), at), v_set1(0));
+        sum[i] = v_add(sum[i], p);
+        store_weights(scores, g, v_scales ? v_select(seen, v_mul(p, v_load(v_scales + g * V_LANES)), v_set1(0)) : p);
     }
     for (int i = 0; i < L_VECS; i++) v_store(l + i * V_LANES, sum[i]);
 }
