@@ -110,7 +110,11 @@ TILE_INLINE void multiply_lines(const product *p, int rows, int vecs, enum produ
             for (int i = 0; i < rows; i++) {
                 const veci w = vi_set1(((const int32_t *)factors_of(&f, i))[pair]);
 #pragma GCC unroll 2
-                for (int j = 0; j < vecs; j++) acc[i][j] = vi_add(acc[i][j], vi_madd(w, x[j]));
+                for (int j = 0; j < vecs; j++) {
+                    acc[i][j] = vi_add(acc[i][j], vi_madd(w, x[j]));
+                    /* By itself gcc adds both pairs' products first, for which 16 registers are too few. */
+                    if (sizeof(vec) == 32) __asm__("" : "+x"(acc[i][j]));
+                }
             }
         }
         next_factors(&f, values ? WEIGHT_QUAD_BYTES : Q_QUAD_BYTES);
