@@ -260,35 +260,78 @@ static bool has_text(const cl_json_doc *doc, const cl_hf_class *class) {
     return true;
 }
 
-/* What classes need that is not supported, by the beginnings of their names. */
+#define MLA                "multi-head latent attention"
+#define DELTA_RULE         "recurrent layers (a gated delta rule)"
+#define STATE_SPACES       "recurrent layers (state spaces)"
+#define ENCODER            "attention in both directions, as an encoder does"
+#define ENCODER_BESIDE     "an encoder beside the decoder"
+#define TOWER              "a vision tower"
+#define ACTIVATION         "an activation of its own"
+#define EXPERTS_OF_ITS_OWN "a mixture of experts of a form of its own"
+
+/* What classes need that is not supported, by parts of their names; the first that fits counts. */
 static const char *needs_of(const char *name) {
     static const struct {
-        const char *begin, *needs;
+        const char *part, *needs;
     } others[] = {
-        {"DeepseekV", "multi-head latent attention"},
-        {"MiniCPM3", "multi-head latent attention"},
-        {"Glm4MoeLite", "multi-head latent attention"},
-        {"Qwen3Next", "recurrent layers (a gated delta rule)"},
-        {"Qwen3_5", "recurrent layers (a gated delta rule)"},
-        {"KimiLinear", "recurrent layers (a gated delta rule)"},
-        {"Mamba", "recurrent layers (state spaces)"},
-        {"Jamba", "recurrent layers (state spaces)"},
-        {"FalconH1", "recurrent layers (state spaces)"},
-        {"NemotronH", "recurrent layers (state spaces)"},
-        {"GraniteMoeHybrid", "recurrent layers (state spaces)"},
+        {"DeepseekV", MLA},
+        {"MiniCPM3", MLA},
+        {"Glm4MoeLite", MLA},
+        {"GlmMoeDsa", MLA},
+        {"Mistral4", MLA},
+        {"VL", TOWER}, /* Qwen2_5_VL, Qwen3VLMoe, SmolVLM, InternVL */
+        {"Vision", TOWER},
+        {"Glm4v", TOWER},
+        {"Mllama", TOWER},
+        {"Llava", TOWER},
+        {"Idefics", TOWER},
+        {"PaliGemma", TOWER},
+        {"KimiK25", TOWER},
+        {"Siglip", TOWER},
+        {"CLIP", TOWER},
+        {"Qwen3Next", DELTA_RULE},
+        {"Qwen3_5", DELTA_RULE},
+        {"KimiLinear", DELTA_RULE},
+        {"OlmoHybrid", DELTA_RULE},
+        {"Mamba", STATE_SPACES},
+        {"Jamba", STATE_SPACES},
+        {"Bamba", STATE_SPACES},
+        {"Zamba", STATE_SPACES},
+        {"Plamo2", STATE_SPACES},
+        {"Phi4Flash", STATE_SPACES},
+        {"FalconH1", STATE_SPACES},
+        {"NemotronH", STATE_SPACES},
+        {"GraniteMoeHybrid", STATE_SPACES " in most sizes"},
         {"Lfm2", "recurrent layers (short convolutions)"},
         {"Rwkv", "recurrent layers (RWKV)"},
-        {"Bert", "attention in both directions, as an encoder does"},
-        {"Roberta", "attention in both directions, as an encoder does"},
-        {"XLMRoberta", "attention in both directions, as an encoder does"},
-        {"ModernBert", "attention in both directions, as an encoder does"},
-        {"NomicBert", "attention in both directions, as an encoder does"},
-        {"T5", "an encoder beside the decoder"},
-        {"Phimoe", "a mixture of experts of a form of its own"},
+        {"Bert", ENCODER},
+        {"BERT", ENCODER},
+        {"Roberta", ENCODER},
+        {"Deberta", ENCODER},
+        {"Electra", ENCODER},
+        {"MPNet", ENCODER},
+        {"T5", ENCODER_BESIDE},
+        {"Bart", ENCODER_BESIDE},
+        {"Whisper", ENCODER_BESIDE},
+        {"ForSequenceClassification", "a head of labels"},
+        {"Apertus", ACTIVATION},
+        {"Arcee", ACTIVATION},
+        {"Nemotron", ACTIVATION},
+        {"Phimoe", EXPERTS_OF_ITS_OWN},
+        {"Llama4", EXPERTS_OF_ITS_OWN},
+        {"MiniMax", EXPERTS_OF_ITS_OWN},
+        {"MiMo", EXPERTS_OF_ITS_OWN},
+        {"Afmoe", EXPERTS_OF_ITS_OWN},
+        {"Dots1", EXPERTS_OF_ITS_OWN},
+        {"Grok", EXPERTS_OF_ITS_OWN},
+        {"Dbrx", EXPERTS_OF_ITS_OWN},
+        {"Arctic", EXPERTS_OF_ITS_OWN},
+        {"Moe", EXPERTS_OF_ITS_OWN},
+        {"MoE", EXPERTS_OF_ITS_OWN},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (strncmp(name, others[i].begin, strlen(others[i].begin)) == 0) return others[i].needs;
-    return strstr(name, "Moe") || strstr(name, "MoE") ? "a mixture of experts of a form of its own" : NULL;
+        if (strstr(name, others[i].part)) return others[i].needs;
+    return NULL;
 }
 
 const cl_hf_class *cl_hf_find_class(cl_json_doc *doc, bool *base) {

@@ -17,6 +17,7 @@ static const struct field {
     {"num_hidden_layers", "block_count", CL_JSON_KIND_INT, true, 0, false},
     {"hidden_size", "embedding_length", CL_JSON_KIND_INT, true, 0, false},
     {"intermediate_size", "feed_forward_length", CL_JSON_KIND_INT, true, 0, false},
+    {"num_nextn_predict_layers", "next_layers_behind", CL_JSON_KIND_INT, false, 0, false},
     {"max_position_embeddings", "context_length", CL_JSON_KIND_INT, true, 0, false},
     {"num_attention_heads", "attention.head_count", CL_JSON_KIND_INT, true, 0, false},
     {"num_key_value_heads", "attention.head_count_kv", CL_JSON_KIND_INT, false, 0, false},

@@ -453,7 +453,7 @@ static const struct scheme {
     const char *others[4];
     cl_status (*read)(const reader *r, cl_tensor *made);
 } schemes[] = {
-    [CL_HF_FP8] = {".weight", {".weight_scale_inv", ".weight_scale", ".input_scale"}, read_fp8},
+    [CL_HF_FP8] = {".weight", {".weight_scale_inv", ".weight_scale", ".input_scale", ".activation_scale"}, read_fp8},
     [CL_HF_MXFP4] = {"_blocks", {"_scales"}, read_mxfp4},
     [CL_HF_GPTQ] = {".qweight", {".qzeros", ".scales", ".g_idx"}, read_four_bit},
     [CL_HF_AWQ] = {".qweight", {".qzeros", ".scales"}, read_four_bit},

@@ -227,7 +227,11 @@ static cl_status read_scales(cl_params_reader *r, cl_model_params *p) {
     p->embedding_scale = r->arch->embedding_root ? sqrtf((float)p->n_embd) : 1;
     p->residual_scale = 1;
     p->logit_softcap = r->arch->default_logit_softcap;
-    cl_status status = cl_params_float(r, "embedding_scale", 1e-6, 1e6, &p->embedding_scale);
+    float clamp = 0; /* of Q, K and V */
+    cl_status status = cl_params_float(r, "attention.clamp_kqv", 0, 1e6, &clamp);
+    if (status == CL_OK && clamp > 0)
+        return CL_PARAMS_FAIL(r, CL_ERR_UNSUPPORTED, " is %g; that is not supported", (double)clamp);
+    if (status == CL_OK) status = cl_params_float(r, "embedding_scale", 1e-6, 1e6, &p->embedding_scale);
     if (status == CL_OK) status = cl_params_float(r, "residual_scale", 1e-6, 1e6, &p->residual_scale);
     if (status == CL_OK) status = cl_params_float(r, "final_logit_softcapping", 0, 1e6, &p->logit_softcap);
     if (status == CL_OK && r->arch->logit_scale) status = cl_params_float(r, "logit_scale", 1e-6, 1e6, &logit_scale);
@@ -320,6 +324,8 @@ cl_status cl_params_read(const cl_model_file *file, cl_model_params *p, cl_error
         (status = cl_params_int(&r, "nextn_predict_layers", 0, p->n_layers - 1, &p->n_next_layers)) != CL_OK)
         return status;
     p->n_layers -= p->n_next_layers;
+    /* Folders do not count them. */
+    if ((status = cl_params_int(&r, "next_layers_behind", 0, 1024, &p->n_next_layers)) != CL_OK) return status;
     if (!allocate_layers(p)) return cl_fail(error, CL_ERR_NOMEM, "no memory for the shapes of %d layers", p->n_layers);
     p->n_ff[0] = -1;
     if ((status = cl_params_ints(&r, "feed_forward_length", 1, 1 << 22, p->n_layers, p->n_ff)) != CL_OK) return status;

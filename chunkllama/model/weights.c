@@ -210,7 +210,7 @@ static void mark_all(marks *m, const cl_model_params *p) {
 /* Whether a tensor is of a layer behind the model's, which predicts further tokens. */
 static bool is_of_next_layer(const cl_model_params *p, cl_str name) {
     for (int32_t i = p->n_layers; i < p->n_layers + p->n_next_layers; i++) {
-        static const char *const formats[] = {"blk.", "hf:model.layers."};
+        static const char *const formats[] = {"blk.", "model.layers."};
         for (int k = 0; k < 2; k++) {
             char begin[CL_TENSOR_NAME_SIZE];
             (void)snprintf(begin, sizeof begin, "%s%d.", formats[k], i);

@@ -160,7 +160,7 @@ def test_fp8(bin_dir, tmp_path, name):
         stored = scales[:, 0] if of == "listed" else scales
         parts = {".weight": tensor("F8_E4M3", codes), ending: tensor(dtype, bf16(stored) if dtype == "BF16" else stored)}
         if of == "tensor":
-            parts |= {".input_scale": tensor("F32", np.ones(1, np.float32))}
+            parts |= {name: tensor("F32", np.ones(1, np.float32)) for name in (".input_scale", ".activation_scale")}
         return (weights, Type.BF16), parts
 
     assert_same_logits(bin_dir, tmp_path, make_pair(tmp_path, quantise, config))

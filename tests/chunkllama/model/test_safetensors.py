@@ -406,6 +406,20 @@ def test_other_text_towers(bin_dir, tmp_path):
     assert 'text_config.model_type is "other"; supported: mistral' in message(bin_dir, tmp_path, change=change)
 
 
+@pytest.mark.parametrize("name, extra", [("glm4moe", "model.layers.3.eh_proj.weight"), ("ernie4_5-moe", "model.mtp_block.0.input_layernorm.weight")])
+def test_next_token_layers_are_left_out(bin_dir, tmp_path, name, extra):
+    """As GLM-4.5 has them, behind its layers and not counted among them, and ERNIE 4.5."""
+    gguf = tmp_path / "model.gguf"
+    write_gguf.random_model(gguf, **MODELS[name] | dict(n_layers=3))
+
+    def change(config, _, tensors):
+        config["num_nextn_predict_layers"] = 1
+        tensors[extra] = tensors["model.layers.2.input_layernorm.weight"]
+        tensors["model.layers.3.input_layernorm.weight"] = tensors["model.layers.2.input_layernorm.weight"]
+
+    assert logits_of(bin_dir, tmp_path, "next", gguf, change) == logits_of(bin_dir, tmp_path, "plain", gguf)
+
+
 def without_head(name):
     def change(config, _, tensors):
         config["architectures"] = [name]
@@ -562,6 +576,9 @@ WRONG = {
     "config array": (dict(after=lambda f: (f / "config.json").write_text("[]")), ["config.json: it must be an object"]),
     "class": (config(architectures=["GPT2LMHeadModel"]), ['"GPT2LMHeadModel"; supported, each with ForCausalLM behind it: Llama, InternLM3, ', "Starcoder2"]),
     "recurrent": (config(architectures=["MambaForCausalLM"]), ['"MambaForCausalLM", which needs recurrent layers (state spaces); that is not']),
+    "vision": (config(architectures=["Qwen3VLMoeForConditionalGeneration"]), ["which needs a vision tower; that is not supported"]),
+    "encoder": (config(architectures=["DistilBertModel"]), ["which needs attention in both directions, as an encoder does; that is not"]),
+    "labels": (config(architectures=["LlamaForSequenceClassification"]), ["which needs a head of labels; that is not supported"]),
     "experts": (config(architectures=["PhimoeForCausalLM"]), ['"PhimoeForCausalLM", which needs a mixture of experts of a form of']),
     "clamp": (config(architectures=["GptOssForCausalLM"], head_dim=64, swiglu_limit=5), ["config.json: swiglu_limit is 5; only 7 is supported"]),
     "gate and up": (of_gpt_oss({EXPERTS_OF_0 + "gate_up_proj": ("F32", [7, 160, 191], bytes(4 * 7 * 160 * 191))}),
