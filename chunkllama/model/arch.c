@@ -15,7 +15,7 @@
 #define GEMMA_TOWERS                                                                                                           \
     { "towers of images and sound", "model.vision_tower. model.embed_vision. model.audio_tower. model.embed_audio." }
 #define NEXT_TOKEN                                                                                                             \
-    { "next-token layers", "mtp. model.mtp. model.mtp_layers." }
+    { "next-token layers", "mtp. model.mtp. model.mtp_" }
 
 /* Files of these may have every bias of Llama's layers. */
 #define MAYBE_BIASED .maybe_biases = CL_BIAS_MATRICES
@@ -105,8 +105,13 @@ static const cl_arch table[] = {
      .score_scale = 1,
      .left_out = {GEMMA_TOWERS}},
     {.name = "phi3", .rope_halves = true, .fused_gate = true, .windows = true},
-    {.name = "granite", MAYBE_BIASED, .logit_scale = CL_LOGIT_SCALE_DIVISOR},
-    {.name = "granitemoe", MAYBE_BIASED, .logit_scale = CL_LOGIT_SCALE_DIVISOR, .experts = true, .normalised = true},
+    {.name = "granite", MAYBE_BIASED, .logit_scale = CL_LOGIT_SCALE_DIVISOR, .plain_untrained = true},
+    {.name = "granitemoe",
+     MAYBE_BIASED,
+     .logit_scale = CL_LOGIT_SCALE_DIVISOR,
+     .plain_untrained = true,
+     .experts = true,
+     .normalised = true},
     {.name = "smollm3", MAYBE_BIASED, .plain_every = 4},
     {.name = "olmo2", /* and OLMo 3 */
      .rope_halves = true,
@@ -193,11 +198,20 @@ static const struct {
     {"mamba mamba2 jamba falcon-h1 nemotron_h nemotron_h_moe granitehybrid plamo2", "recurrent layers (state spaces)"},
     {"lfm2 lfm2moe", "recurrent layers (short convolutions)"},
     {"rwkv6 rwkv6qwen2 rwkv7 arwkv7", "recurrent layers (RWKV)"},
-    {"bert modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert gemma-embedding t5encoder",
+    {"bert modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert gemma-embedding t5encoder "
+     "llama-embed",
      "attention in both directions, as an encoder does"},
     {"t5", "an encoder beside the decoder"},
     {"clip", "a vision tower, and has no model of text"},
-    {"llama4 qwen3vlmoe phimoe deepseek dots1 bailingmoe bailingmoe2 hunyuan-moe minimax-m2 exaone-moe grok dbrx arctic",
+    {"qwen2vl qwen3vl qwen3vlmoe cogvlm hunyuan_vl paddleocr chameleon", "a vision tower"},
+    {"dream llada llada-moe rnd1", "diffusion in place of one token after another"},
+    {"eagle3 dflash gemma4-assistant", "another model, whose tokens it drafts"},
+    {"apertus arcee nemotron", "an activation of its own"},
+    {"bitnet deci minicpm chatglm internlm2 exaone baichuan orion xverse stablelm plamo gptneox gpt2 gptj bloom mpt falcon "
+     "starcoder refact phi2 codeshell openelm jais",
+     "layers of a form of its own"},
+    {"llama4 phimoe deepseek dots1 bailingmoe bailingmoe2 hunyuan-moe minimax-m2 minimax-m3 exaone-moe grok dbrx arctic afmoe "
+     "mimo2 step35 smallthinker grovemoe hy_v3 cohere2moe",
      "a mixture of experts of a form of its own"},
 };
 

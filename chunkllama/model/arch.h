@@ -80,6 +80,7 @@ typedef struct cl_arch {
     const char *ffn_norm;   /* the name of the norm before the feed-forward block; NULL: ffn_norm */
     bool maybe_qk_norm;     /* files may lack the weights of qk_norm; it is left out then */
     int32_t plain_every;    /* every plain_every-th layer is not rotated if the file does not list them; 0: all are */
+    bool plain_untrained;   /* no layer is rotated if the file says that it was not trained so (rope.scaling.finetuned) */
     bool plain_full;        /* if there are windows, layers without one are not rotated */
     bool experts;           /* files may have experts */
     bool experts_beside;    /* they are beside a dense block; each of the two, and the router, norms x in its own way */

@@ -28,7 +28,8 @@ static cl_status read_kind(cl_params_reader *r, scaling *kind, bool *named) {
         *kind = (scaling)i;
         return CL_OK;
     }
-    if (!*named) return CL_OK;
+    if (!*named && !cl_model_file_has(r->file, cl_params_key(r, "rope.scaling.type"))) return CL_OK;
+    if (!*named) return CL_PARAMS_FAIL(r, CL_ERR_FORMAT, " is no %s", "text");
     return CL_PARAMS_FAIL(r, CL_ERR_UNSUPPORTED,
                           " is \"%s\"; supported: none, linear, yarn, longrope, and Llama 3's (tensor rope_freqs)",
                           cl_str_show(name, shown, sizeof shown));
@@ -81,17 +82,30 @@ static cl_status read_scaling(cl_params_reader *r, const cl_model_params *p, cl_
     }
     if (status == CL_OK && kind == YARN) status = read_yarn(r, n_trained, rope);
     if (status == CL_OK) status = cl_params_double(r, "rope.scaling.attn_factor", 1e-3, 1e3, &attn_factor);
-    rope->magnitude *= attn_factor;
+    /* Converters write Transformers' attention_factor, which is the whole magnitude of YaRN; 1 changes nothing. */
+    rope->magnitude = kind == YARN && attn_factor != 1 ? attn_factor : rope->magnitude * attn_factor;
     return status == CL_OK ? cl_params_double(r, "rope.scaling.magnitude", 1e-3, 1e3, &rope->magnitude) : status;
 }
 
 /* ---- Layers ---- */
+
+/* Whether positions have several parts, as for images. The parts of a text's positions are equal; pairs are halves then. */
+static bool has_sections(cl_params_reader *r) {
+    uint64_t size = 0;
+    const char *key = cl_params_key(r, "rope.dimension_sections");
+    for (size_t i = 0; cl_model_file_get_u64_at(r->file, key, i, &size); i++)
+        if (size > 0) return true;
+    return false;
+}
 
 static cl_status read_plain(cl_params_reader *r, cl_model_params *p) {
     const unsigned char *rotated;
     int32_t period = r->arch->plain_every;
     const cl_status status = cl_params_layers(r, "rope.layers", &rotated);
     const bool by_window = r->arch->plain_full && p->windows;
+    bool trained = true;
+    if (r->arch->plain_untrained) cl_model_file_get_bool(r->file, cl_params_key(r, "rope.scaling.finetuned"), &trained);
+    if (!trained) period = 1;
     if (status != CL_OK || (!rotated && period == 0 && !by_window)) return status;
     p->plain = calloc((size_t)p->n_layers, sizeof *p->plain);
     if (!p->plain) return cl_fail(r->error, CL_ERR_NOMEM, "no memory for the rotations of %d layers", p->n_layers);
@@ -139,7 +153,7 @@ cl_status cl_params_rope(cl_params_reader *r, cl_model_params *p) {
     if (status != CL_OK) return status;
     *full = (cl_rope_params){.n_rot = full_dim, .base = 10000, .factor = 1, .magnitude = 1};
     if ((status = read_n_rot(r, "rope.dimension_count", full_dim, &full->n_rot)) != CL_OK) return status;
-    p->rope_halves = r->arch->rope_halves;
+    p->rope_halves = r->arch->rope_halves || has_sections(r);
     cl_model_file_get_bool(r->file, cl_params_key(r, "rope.halves"), &p->rope_halves);
     if ((status = cl_params_double(r, "rope.freq_base", 1, 1e12, &full->base)) != CL_OK) return status;
     *window = *full;

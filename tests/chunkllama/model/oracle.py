@@ -65,7 +65,8 @@ def yarn(arch, frequencies, get, n_rot):
     low, high = max(low, 0), min(high, n_rot - 1)
     ramp = np.clip((np.arange(n_rot // 2) - low) / max(high - low, 0.001), 0, 1)
     weight = get("rope.scaling.yarn_log_multiplier", 0)
-    magnitude = (1 + 0.1 * np.log(factor)) / (1 + 0.1 * weight * np.log(factor))
+    given = get("rope.scaling.attn_factor", 1)
+    magnitude = given if given != 1 else (1 + 0.1 * np.log(factor)) / (1 + 0.1 * weight * np.log(factor))
     return frequencies * (1 - ramp) + frequencies / factor * ramp, magnitude
 
 
@@ -83,7 +84,7 @@ def rope(arch, get, weights, n_rot, ctx):
         divisors = "rope_factors_long" if ctx > get("rope.scaling.original_context_length") else "rope_factors_short"
     if divisors in weights:
         frequencies = frequencies / weights[divisors][0]
-    return frequencies, magnitude * get("rope.scaling.attn_factor", 1), plain
+    return frequencies, magnitude * (get("rope.scaling.attn_factor", 1) if kind != "yarn" else 1), plain
 
 
 def load(path, ctx=None):
@@ -92,6 +93,9 @@ def load(path, ctx=None):
 
     name = reader.get_field("general.architecture").contents()
     arch = ARCHS[name]
+    sections = reader.get_field(f"{name}.rope.dimension_sections")
+    if sections and any(sections.contents()):
+        arch = dataclasses.replace(arch, pairs=False)
 
     def get(key, default=None):
         field = reader.get_field(f"{name}.{key}")
@@ -126,7 +130,8 @@ def load(path, ctx=None):
             model.kv_source[i] = max(k for k in range(own) if model.windows[k] == model.windows[i])
         if arch.window_unscaled and not full:
             model.frequencies[i], model.magnitudes[i] = unscaled, 1
-        if (arch.plain_every and i % arch.plain_every == arch.plain_every - 1) or (arch.plain_full and full and window < np.inf):
+        untrained = arch.logits_divided and not get("rope.scaling.finetuned", True)
+        if untrained or (arch.plain_every and i % arch.plain_every == arch.plain_every - 1) or (arch.plain_full and full and window < np.inf):
             model.frequencies[i], model.magnitudes[i] = np.zeros_like(frequencies), 1
     if n_layers == arch.wide_scale_layers:  # Gemma's 27B models
         model.scale = (n_embd / n_heads) ** -0.5

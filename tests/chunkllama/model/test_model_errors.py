@@ -69,6 +69,8 @@ FIELDS = [
     ({"llama.attention.causal": (0, U32)}, ["llama.attention.causal must be true"]),
     ({"llama.pooling_type": (2, U32)}, ["llama.pooling_type is 2; supported: 0 (none), 1 (mean), 3 (last)"]),
     ({"llama.pooling_type": (4, U32)}, ["llama.pooling_type is 4 (rank): the file has the rows of a few labels", "use the model's folder"]),
+    ({"llama.rope.scaling.type": (1, U32)}, ["llama.rope.scaling.type is no text"]),
+    ({"llama.attention.clamp_kqv": (8.0, F32)}, ["llama.attention.clamp_kqv is 8; that is not supported"]),
     ({"llama.rope.scaling.attn_factor": (0.0, F32)}, ["llama.rope.scaling.attn_factor is 0; allowed: 0.001"]),
     ({"llama.attention.head_count_kv": ([1, 1], ARRAY, U32)}, ["llama.attention.head_count_kv has 2 entries; one number, or one for"]),
     ({"llama.attention.head_count": ([2, 4], ARRAY, U32)}, ["llama.attention.head_count is not one integer", "layers that differ"]),
@@ -205,7 +207,7 @@ WITHIN = {  # fields and tensors that change nothing
          {"attention.head_count": 2, "attention.head_count_kv": 1, "feed_forward_length": 224, "rope.dimension_count": 64}.items()}
         | {"llama.rope.freq_base": ([10000.0], ARRAY, F32)}, {}),
     "causal": ({"llama.attention.causal": (True, BOOL), "llama.rope.scaling.attn_factor": (1.0, F32), "llama.pooling_type": (3, U32)}, {}),
-    "left out": ({}, {"v.blk.0.attn_q.weight": ONE, "mm.0.weight": ONE, "mtp.fc.weight": ONE, "blk.0.attn_rot_embd.weight": ONE}),
+    "left out": ({}, {"v.blk.0.attn_q.weight": ONE, "mm.0.weight": ONE, "mtp.fc.weight": ONE, "model.mtp_block.0.x": ONE, "blk.0.attn_rot_embd.weight": ONE}),
     "next layers": ({"llama.block_count": (2, U32), "llama.nextn_predict_layers": (1, U32)},
                     {"blk.1.nextn.eh_proj.weight": ONE, "blk.1.attn_norm.weight": ONE}),
 }  # fmt: skip
@@ -263,7 +265,9 @@ def test_the_log_warns_of_a_missing_pre_tokenizer(chunkllama_bin, chunkllama, tm
 
 @pytest.mark.parametrize("name, needs", [("mamba", "recurrent layers (state spaces)"), ("deepseek2", "multi-head latent attention"),
                                          ("bert", "attention in both directions"), ("clip", "a vision tower, and has no model of text"),
-                                         ("phimoe", "a mixture of experts of a form of its own")])  # fmt: skip
+                                         ("phimoe", "a mixture of experts of a form of its own"), ("qwen3vlmoe", "a vision tower"),
+                                         ("dream", "diffusion"), ("apertus", "an activation of its own"),
+                                         ("gemma4-assistant", "another model"), ("stablelm", "layers of a form of its own")])  # fmt: skip
 def test_architectures_that_need_more(bin_dir, tmp_path, name, needs):
     path = tmp_path / "model.gguf"
     write_gguf.write(path, name, [], {"output_norm.weight": ONE})

@@ -165,6 +165,8 @@ def rope_scaling(arch, get, reader):
         for name in ("long", "short"):
             tensor = next(t for t in reader.tensors if t.name == f"rope_factors_{name}.weight")
             scaling[name + "_factor"] = [float(x) for x in tensor.data]
+    if kind == "yarn" and get("rope.scaling.attn_factor"):
+        scaling["attention_factor"] = get("rope.scaling.attn_factor")
     if arch == "gpt-oss":
         scaling["truncate"] = False
     if arch == "mistral3":
