@@ -91,7 +91,7 @@ def test_memory_is_said_at_start(program, small_model):
     [
         (["--device", "gpu"], "device is 'gpu'; it must be cpu, cuda or cuda:N, where N counts from 0"),
         (["--device", "cuda:1"], "CUDA device 1; this machine has 1, numbered from 0"),
-        (["--device", "cuda", "--kv-type", "int8"], "--kv-type is 3; on a CUDA device it must be"),
+        (["--device", "cuda", "--kv-type", "int8"], "--kv-type is CATTN_I8; on a CUDA device it must be"),
         (["--device", "cuda", "--chunk-size", "32"], "--chunk-size is 32; on a CUDA device it must be 64"),
     ],
 )  # fmt: skip
