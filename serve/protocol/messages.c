@@ -58,11 +58,14 @@ static json_t *read_parts(const json_t *parts, const char *where, openai_error *
     return ok ? out : NULL;
 }
 
-/* The content may be missing in messages of the assistant, as beside calls, and in results, which then say nothing. */
+/* The content may be missing in messages of the assistant, as beside calls or a refusal, and in results, which then say
+ * nothing. */
 static bool read_content(const json_t *value, json_t *message, const char *role, const char *where, openai_error *error) {
     const json_t *content = field_get(value, "content");
     const field_path field = path_of("%s.content", where);
     if (json_is_string(content)) return set(message, "content", json_incref((json_t *)content), error);
+    const json_t *refusal = strcmp(role, "assistant") == 0 ? field_get(value, "refusal") : NULL;
+    if (!content && json_is_string(refusal)) return set(message, "content", json_incref((json_t *)refusal), error);
     if (!content && strcmp(role, "assistant") == 0) return set(message, "content", json_null(), error);
     if (!content && strcmp(role, "tool") == 0) return set(message, "content", json_string_nocheck(""), error);
     if (!json_is_array(content))
@@ -163,6 +166,8 @@ static const char *reasoning_of(const json_t *message) {
 
 static bool read_message(argument_reader *r, const json_t *value, json_t *messages, const char *where, openai_error *error) {
     if (!cl_json_is_object(value)) return openai_refuse(error, where, "must be an object, not %s", field_kind(value));
+    if (field_get_requested(value, "tools"))
+        return openai_refuse(error, path_of("%s.tools", where).text, "are not supported; send 'tools' beside the messages");
     json_t *message = json_object();
     const char *role = "";
     if (!append(messages, message, error) || !read_role(value, message, &role, where, error) ||

@@ -145,8 +145,10 @@ static bool read_documents(const json_t *body, chat *c, openai_error *error) {
     return true;
 }
 
-/* Where the text ends: where the answer begins, or within the last message. */
+/* Where the text ends: where the answer begins, or within the last message, which may say so itself by DeepSeek's `prefix`. */
 static bool read_end(const json_t *body, chat *c, openai_error *error) {
+    const json_t *messages = field_get(body, "messages"), *last = json_array_get(messages, json_array_size(messages) - 1);
+    c->in.continue_final_message = json_is_true(json_object_get(last, "prefix"));
     if (!field_bool(body, "continue_final_message", &c->in.continue_final_message, error)) return false;
     c->in.add_generation_prompt = !c->in.continue_final_message;
     if (!field_bool(body, "add_generation_prompt", &c->in.add_generation_prompt, error)) return false;

@@ -22,6 +22,7 @@ typedef struct refused_field {
 #define FORMATS     "use 'encoding_format'"
 #define CUTS        "use 'top_p', 'min_p' or 'top_k'"
 #define PENALTIES   "use 'repetition_penalty' or 'frequency_penalty'"
+#define BUDGETS     "use 'thinking_token_budget'"
 
 static const refused_field refused_fields[] = {
     /* OpenAI's */
@@ -115,13 +116,46 @@ static const refused_field refused_fields[] = {
     {.name = "return_embeddings", .instead = "use /v1/embeddings", .endpoints = EMBEDDING},
     {.name = "return_multivector", .endpoints = EMBEDDING},
     /* of other servers, and of earlier versions */
+    {.name = "adapter_id", .instead = NO_ADAPTERS},
+    {.name = "audio_data", .instead = NO_IMAGES},
+    {.name = "ban_eos_token", .instead = "use 'ignore_eos'"},
+    {.name = "banned_tokens", .instead = "use 'bad_words'"},
+    {.name = "do_sample",
+     .neutral = {"true"},
+     .strict = true,
+     .instead = "use 'temperature', which is 0 for the likeliest token"},
+    {.name = "dynatemp_max", .instead = "use 'temperature'"},
+    {.name = "dynatemp_min", .instead = "use 'temperature'"},
+    {.name = "enable_search", .instead = NO_SERVICE},
     {.name = "epsilon_cutoff", .instead = CUTS},
     {.name = "eta_cutoff", .instead = CUTS},
+    {.name = "grammar_string", .instead = "use 'grammar'"},
+    {.name = "guidance_scale", .neutral = {"1"}},
+    {.name = "lora_name", .instead = NO_ADAPTERS},
+    {.name = "lora_request", .instead = NO_ADAPTERS},
+    {.name = "max_new_tokens", .instead = "use 'max_tokens'", .endpoints = CHAT | COMPLETION},
+    {.name = "max_reasoning_tokens", .instead = BUDGETS},
+    {.name = "max_thinking_tokens", .instead = BUDGETS},
+    {.name = "mirostat_mode", .instead = CUTS},
+    {.name = "negative_prompt"},
     {.name = "no_repeat_ngram_size", .instead = PENALTIES},
+    {.name = "num_beams", .neutral = {"1"}, .instead = "use 'use_beam_search' and 'n'"},
     {.name = "penalty_alpha"},
+    {.name = "random_seed", .strict = true, .instead = "use 'seed'"},
+    {.name = "reasoning_budget", .neutral = {"-1"}, .strict = true, .instead = BUDGETS},
+    {.name = "safe_prompt", .instead = "put the rules into a system message"},
+    {.name = "sampler_order", .instead = "use 'samplers'"},
+    {.name = "search_parameters", .instead = NO_SERVICE},
+    {.name = "smoothing_factor", .instead = CUTS},
+    {.name = "stop_sequences", .instead = "use 'stop'", .endpoints = CHAT | COMPLETION},
+    {.name = "stopping_strings", .instead = "use 'stop'"},
+    {.name = "tfs", .neutral = {"1"}},
     {.name = "tfs_z", .neutral = {"1"}},
     {.name = "top_a", .instead = CUTS},
+    {.name = "top_nsigma", .below_zero = true, .instead = CUTS},
     {.name = "typical", .neutral = {"1"}},
+    {.name = "video_data", .instead = NO_IMAGES},
+    {.name = "watermark"},
 };
 
 /* Whether a value equals the JSON in text; 1 equals 1.0. */

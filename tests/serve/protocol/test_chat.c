@@ -64,6 +64,10 @@ static void messages_are_copied(void **state) {
         "messages",
         "[{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}],"
         "\"reasoning_content\":\"t\"},{\"role\":\"assistant\",\"content\":\"c\"}]");
+    expect(
+        "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"refusal\":\"no\"},{\"role\":\"assistant\",\"content\":\"c\","
+        "\"refusal\":\"no\",\"tools\":[]}]}",
+        "messages", "[{\"role\":\"assistant\",\"content\":\"no\"},{\"role\":\"assistant\",\"content\":\"c\"}]");
     expect("{\"messages\":[{\"role\":\"ipython\",\"content\":\"a role that only some templates know\"}]}", "messages",
            "[{\"role\":\"ipython\",\"content\":\"a role that only some templates know\"}]");
 }
@@ -200,6 +204,10 @@ static void the_end_of_the_text_can_be_chosen(void **state) {
         {"{" MESSAGES ",\"continue_final_message\":true}", false, true},
         {"{" MESSAGES ",\"continue_final_message\":true,\"add_generation_prompt\":false}", false, true},
         {"{" MESSAGES ",\"continue_final_message\":false,\"add_generation_prompt\":true}", true, false},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\",\"prefix\":true}]}",
+         false, true},
+        {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"b\",\"prefix\":true},{\"role\":\"user\",\"content\":\"a\"}]}",
+         true, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *chat = passed(cases[i].body, false);
@@ -267,6 +275,7 @@ static void what_is_wrong_is_refused(void **state) {
         {CHAT("\"documents\":[18446744073709551616]"), "documents[0]", "not a number beyond 64 bits"},
         {"{\"messages\":[18446744073709551616]}", "messages[0]", "not a number beyond 64 bits"},
         {CHAT("\"response_format\":1e400"), "response_format", "not a number beyond 64 bits"},
+        {"{\"messages\":[{\"role\":\"system\",\"content\":\"a\",\"tools\":[{}]}]}", "messages[0].tools", "beside the messages"},
         {CHAT("\"add_generation_prompt\":1"), "add_generation_prompt", "true or false"},
         {CHAT("\"continue_final_message\":1"), "continue_final_message", "true or false"},
         {CHAT("\"continue_final_message\":true,\"add_generation_prompt\":true"), "continue_final_message", "cannot set both"},
