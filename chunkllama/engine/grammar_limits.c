@@ -32,6 +32,7 @@ typedef struct counts {
     double pattern;         /* bytes of the longest pattern */
     double nested;          /* product of counts that stand in each other in a pattern */
     double multiple;        /* of all multipleOf of one value; 0: there is none */
+    double multiples;       /* the sum of all */
     const json_t *schema;   /* that is read */
     size_t n_visits;        /* of its parts, for multiples */
     bool no_memory;
@@ -101,6 +102,8 @@ static void count(json_t *value, counts *c) {
     size_t i;
     if (json_is_object(value) && json_object_size(value) > c->n_members) c->n_members = json_object_size(value);
     c->multiple = fmax(c->multiple, multiple_of(c, value, 0));
+    const json_t *own = json_object_get(value, "multipleOf");
+    if (json_is_number(own)) c->multiples += join(0, json_number_value(own));
     json_object_foreach(value, key, member) {
         if (is_pattern(key) && json_is_string(member)) count_pattern(c, json_string_value(member), json_string_length(member));
         if (strcmp(key, "patternProperties") == 0)
@@ -130,6 +133,11 @@ static cl_status check_counts(const counts *c, cl_error *error) {
                              "has multipleOf with a common multiple above %d for one value: use smaller numbers, or check the "
                              "value in your program",
                              CL_LIMIT_MULTIPLE);
+    if (c->multiples > CL_LIMIT_MULTIPLES)
+        return cl_fail_field(
+            error, CL_ERR_LIMIT, "grammar",
+            "has multipleOf with a sum above %d: use smaller or fewer ones, or check the values in your program",
+            CL_LIMIT_MULTIPLES);
     const cl_status status = check_nested(c->nested, error);
     return status == CL_OK ? check_pattern(c->pattern, error) : status;
 }

@@ -19,6 +19,7 @@ enum {
     CL_LIMIT_LARK_BYTES = 64 * 1024, /* bytes of a Lark grammar */
     CL_LIMIT_MULTIPLE =
         CL_SCHEMA_MAX_MULTIPLE, /* least common multiple of all multipleOf of one value, of which each unit is a state */
+    CL_LIMIT_MULTIPLES = 50000, /* sum of the multipleOf of all values */
     CL_LIMIT_COUNTS = 100000,   /* product of counts that stand in each other */
 };
 

@@ -17,7 +17,7 @@ static void expect(cl_grammar_kind kind, const char *text, const char *says) {
         fail_msg("%s: status %d, \"%s\" should say \"%s\"", text, status, error.message, says ? says : "nothing");
 }
 
-/* Each unit of the common multiple of one value's is a state of the automaton; those of different values do not meet. */
+/* Each unit of the common multiple of one value's is a state of the automaton; those of different values add up. */
 static void multiples_have_a_limit(void **state) {
     (void)state;
     static const char says[] = "multipleOf with a common multiple above 10000";
@@ -36,6 +36,10 @@ static void multiples_have_a_limit(void **state) {
         "{\"items\":{\"allOf\":[{\"multipleOf\":128},{\"allOf\":[{},{\"multipleOf\":81}]}]}}",
         "{\"multipleOf\":100000000000000000000000}",
     };
+    expect(json,
+           "{\"prefixItems\":[{\"multipleOf\":9001},{\"multipleOf\":9002},{\"multipleOf\":9003},{\"multipleOf\":9004},"
+           "{\"multipleOf\":9005},{\"multipleOf\":9006}]}",
+           "multipleOf with a sum above 50000");
     static const char *const accepted[] = {
         "{\"multipleOf\":10000}",
         "{\"multipleOf\":0.01}",
