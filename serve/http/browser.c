@@ -59,8 +59,8 @@ static bool is_foreign(const http_exchange *x, const char *method, host_text hos
     const char *origin = http_header(x, MHD_HTTP_HEADER_ORIGIN), *site = http_header(x, "Sec-Fetch-Site");
     const char *allowed = x->srv->config.cors_origin;
     if (allowed && (strcmp(allowed, "*") == 0 || (origin && strcmp(allowed, origin) == 0))) return false;
-    if (site && (strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0)) return false;
-    if (site && strcmp(site, "cross-site") == 0) return origin || !is_navigation(x, method);
+    if (site && (strcasecmp(site, "same-origin") == 0 || strcasecmp(site, "none") == 0)) return false;
+    if (site && strcasecmp(site, "cross-site") == 0) return origin || !is_navigation(x, method);
     return origin && !is_own(x, origin, host);
 }
 
@@ -68,6 +68,7 @@ static bool is_foreign(const http_exchange *x, const char *method, host_text hos
 
 /* Names of this machine, which by RFC 6761 no other can have. */
 static bool is_localhost(host_text h) {
+    if (h.size > 0 && h.at[h.size - 1] == '.') h.size--; /* the root of all names */
     static const char name[] = "localhost";
     const size_t n = sizeof name - 1;
     if (h.size < n || strncasecmp(h.at + h.size - n, name, n) != 0) return false;

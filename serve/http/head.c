@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "http.h"
+#include "wire.h"
 
 /* ---- Fields ---- */
 
@@ -22,17 +23,6 @@ typedef struct head_fields {
     bool bad_name, bad_value, long_length;
 } head_fields;
 
-/* Whether a name consists of the characters of tokens (RFC 9110, 5.6.2). */
-static bool is_token(const char *name, size_t size) {
-    static const char others[] = "!#$%&'*+-.^_`|~";
-    for (size_t i = 0; i < size; i++) {
-        const unsigned char c = (unsigned char)name[i];
-        const bool ok = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || (c && strchr(others, c));
-        if (!ok) return false;
-    }
-    return size > 0;
-}
-
 /* Whether a value has no control characters but tabs. */
 static bool is_value(const char *value, size_t size) {
     for (size_t i = 0; i < size; i++)
@@ -44,7 +34,7 @@ static enum MHD_Result note_field(void *fields, enum MHD_ValueKind kind, const c
                                   size_t value_size) {
     (void)kind;
     head_fields *f = fields;
-    f->bad_name |= !is_token(name, name_size);
+    f->bad_name |= !wire_is_token(name, name_size);
     f->bad_value |= value && !is_value(value, value_size);
     if (strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0) {
         f->n_hosts++;
@@ -83,7 +73,7 @@ bool head_is_clear(const http_exchange *x, const char *method, const char *targe
         int status;
         const char *code, *message;
     } rules[] = {
-        {!is_token(method, strlen(method)), 400, "invalid_method",
+        {!wire_is_token(method, strlen(method)), 400, "invalid_method",
          "the method has a character that methods may not have; send a method such as GET or POST"},
         {!x->target.is_valid || (is_server && strcmp(method, MHD_HTTP_METHOD_OPTIONS) != 0), 400, "invalid_target",
          "the target of the request is no path that begins with '/', and no URL of http or https with a valid host; send a "

@@ -66,6 +66,16 @@ static int digit_of(char c) {
 /* Whether a character may be part of an extension or a trailer. */
 static bool is_text(char c) { return c == '\t' || ((unsigned char)c >= ' ' && c != 0x7f); }
 
+bool wire_is_token(const char *name, size_t size) {
+    static const char others[] = "!#$%&'*+-.^_`|~";
+    for (size_t i = 0; i < size; i++) {
+        const unsigned char c = (unsigned char)name[i];
+        const bool ok = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || (c && strchr(others, c));
+        if (!ok) return false;
+    }
+    return size > 0;
+}
+
 static bool pass_size(http_wire *w, char c) {
     enum { MOST_DIGITS = 16 };
     const int digit = digit_of(c);
@@ -89,11 +99,15 @@ static bool pass_data_cr(http_wire *w, char c) { return c == '\r' && enter(w, WI
 
 static bool pass_data_lf(http_wire *w, char c) { return c == '\n' && begin_line(w, WIRE_SIZE); }
 
-/* A line that begins with a blank would go on with the one before it. */
 static bool pass_trailer(http_wire *w, char c) {
+    if (c == '\r' && w->n_line == 0) return enter(w, WIRE_TRAILER_LF);
+    if (c == ':') return w->n_line > 0 && go_on(w, WIRE_TRAILER_VALUE);
+    return wire_is_token(&c, 1) && w->n_line < WIRE_LINE_BYTES && go_on(w, WIRE_TRAILER);
+}
+
+static bool pass_trailer_value(http_wire *w, char c) {
     if (c == '\r') return enter(w, WIRE_TRAILER_LF);
-    const bool goes_on = w->n_line == 0 && (c == ' ' || c == '\t');
-    return is_text(c) && !goes_on && w->n_line < WIRE_LINE_BYTES && go_on(w, WIRE_TRAILER);
+    return is_text(c) && w->n_line < WIRE_LINE_BYTES && go_on(w, WIRE_TRAILER_VALUE);
 }
 
 static bool pass_trailer_lf(http_wire *w, char c) {
@@ -123,10 +137,15 @@ static void end(http_wire *w) {
 
 size_t wire_pass(http_wire *w, const char *bytes, size_t n) {
     static bool (*const pass[])(http_wire * w, char c) = {
-        [WIRE_HEAD] = pass_head,           [WIRE_SIZE] = pass_size,
-        [WIRE_EXTENSION] = pass_extension, [WIRE_SIZE_LF] = pass_size_lf,
-        [WIRE_DATA_CR] = pass_data_cr,     [WIRE_DATA_LF] = pass_data_lf,
-        [WIRE_TRAILER] = pass_trailer,     [WIRE_TRAILER_LF] = pass_trailer_lf,
+        [WIRE_HEAD] = pass_head,
+        [WIRE_SIZE] = pass_size,
+        [WIRE_EXTENSION] = pass_extension,
+        [WIRE_SIZE_LF] = pass_size_lf,
+        [WIRE_DATA_CR] = pass_data_cr,
+        [WIRE_DATA_LF] = pass_data_lf,
+        [WIRE_TRAILER] = pass_trailer,
+        [WIRE_TRAILER_VALUE] = pass_trailer_value,
+        [WIRE_TRAILER_LF] = pass_trailer_lf,
         [WIRE_BROKEN] = pass_nothing,
     };
     for (size_t at = 0; at < n;) {

@@ -25,7 +25,8 @@ typedef enum wire_state {
     WIRE_DATA, /* a chunk, and the CR and LF behind it */
     WIRE_DATA_CR,
     WIRE_DATA_LF,
-    WIRE_TRAILER, /* a line behind the last chunk, and its LF */
+    WIRE_TRAILER, /* the name of a field behind the last chunk, its value, and its LF */
+    WIRE_TRAILER_VALUE,
     WIRE_TRAILER_LF,
     WIRE_BROKEN, /* nothing: a byte was wrong */
 } wire_state;
@@ -45,5 +46,8 @@ size_t wire_pass(http_wire *w, const char *bytes, size_t n);
 /* From now on check what arrives on a connection's socket; until wire_close, which comes before the socket is closed. */
 void wire_open(int fd, bool encrypted);
 void wire_close(int fd);
+
+/* Whether a name consists of the characters of tokens (RFC 9110, 5.6.2). */
+bool wire_is_token(const char *name, size_t size);
 
 #endif

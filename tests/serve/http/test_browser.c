@@ -76,6 +76,8 @@ static void pages_of_other_sites_are_refused(void **state) {
         {HOST "Origin:", 403},
         {HOST "Origin: chrome-extension://abc", 403},
         {HOST "Origin: http://evil.example\r\nSec-Fetch-Site: cross-site", 403},
+        {HOST "Origin: http://localhost:%u\r\nSec-Fetch-Site: Cross-Site", 403},
+        {"Host: localhost.:%u\r\nAccept: */*", 200},
         {HOST "Origin: http://localhost:1\r\nSec-Fetch-Site: same-site", 403},
         {HOST "Origin: https://chat.example\r\nSec-Fetch-Site: same-origin", 200}, /* behind a proxy that changes Host */
         {HOST "Origin: https://chat.example\r\nX-Forwarded-Host: chat.example", 200},
