@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunkllama/common/json_doc.h"
 #include "chunkllama/common/json_text.h"
+#include "chunkllama/engine/grammar_counts.h"
 #include "chunkllama/schema/regex.h"
 #include "gbnf.h"
 #include "json.h"
@@ -102,18 +104,20 @@ static bool read_regex(constraint *c, const json_t *value, const char *field) {
     return set(c, CL_GRAMMAR_REGEX, regex, regex ? size : 0);
 }
 
-/* Write text so that each of its characters stands for itself in a regular expression. Returns the end. */
-static char *escape(char *to, const char *text, size_t size) {
-    for (size_t i = 0; i < size; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        if (c < ' ' || c == 0x7f)
-            to += sprintf(to, "\\x%02x", c);
-        else {
-            if (c < 0x80 && strchr("\\.+*?()|[]{}^$#&-~", c)) *to++ = '\\';
-            *to++ = (char)c;
-        }
-    }
-    return to;
+/* Write the i-th of some texts as an alternative of a Lark grammar, whose strings are those of JSON. */
+static bool write_choice(constraint *c, const json_t *text, const char *field, size_t i, FILE *out) {
+    if (!json_is_string(text)) return openai_refuse(c->error, field, "must be a string, not %s", field_kind(text));
+    if (!check_length(c, text, field)) return false;
+    char *literal = cl_json_dumps(text, JSON_ENCODE_ANY);
+    if (!literal) return openai_fail_memory(c->error);
+    fputs(i == 0 ? "start: " : "\n  | ", out);
+    for (const char *at = literal; *at; at++)
+        if (*at == 0x7f) /* JSON may have it, Lark may not */
+            fputs("\\u007f", out);
+        else
+            fputc(*at, out);
+    free(literal);
+    return true;
 }
 
 /* One of some texts. */
@@ -122,26 +126,18 @@ static bool read_choice(constraint *c, const json_t *value, const char *field) {
     size_t size = 0;
     if (!json_is_array(value) || n == 0 || n > MAX_CHOICES)
         return openai_refuse(c->error, field, "must be an array of 1 to %d strings", MAX_CHOICES);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *text = json_array_get(value, i);
-        if (!json_is_string(text))
-            return openai_refuse(c->error, path_of("%s[%zu]", field, i).text, "must be a string, not %s", field_kind(text));
-        if (!check_length(c, text, path_of("%s[%zu]", field, i).text)) return false;
-        size += 4 * json_string_length(text) + 1; /* \x00 and a bar */
-    }
-    if (size > 4 * CL_ENGINE_MAX_GRAMMAR)
+    for (size_t i = 0; i < n; i++) size += json_string_length(json_array_get(value, i));
+    if (size > CL_ENGINE_MAX_GRAMMAR)
         return openai_refuse(c->error, field, "is longer than %d bytes; send fewer or shorter texts", CL_ENGINE_MAX_GRAMMAR);
-    char *regex = malloc(size + 3), *end = regex;
-    if (!regex) return openai_fail_memory(c->error);
-    *end++ = '(';
-    for (size_t i = 0; i < n; i++) {
-        const json_t *text = json_array_get(value, i);
-        if (i > 0) *end++ = '|';
-        end = escape(end, json_string_value(text), json_string_length(text));
-    }
-    *end++ = ')';
-    *end = '\0';
-    return set(c, CL_GRAMMAR_REGEX, regex, (size_t)(end - regex));
+    char *lark = NULL;
+    FILE *out = open_memstream(&lark, &size);
+    bool ok = out ? true : openai_fail_memory(c->error);
+    for (size_t i = 0; ok && i < n; i++)
+        ok = write_choice(c, json_array_get(value, i), path_of("%s[%zu]", field, i).text, i, out);
+    if (out && fclose(out) != 0 && ok) ok = openai_fail_memory(c->error);
+    if (ok) return set(c, CL_GRAMMAR_LARK, lark, size);
+    free(lark);
+    return false;
 }
 
 /* ---- Grammars ---- */
@@ -161,12 +157,54 @@ static bool read_gbnf(constraint *c, const json_t *value, const char *field) {
     return read_string(c, value, field, &text) && set_gbnf(c, text, field);
 }
 
+/* A Lark grammar in which the schema behind each %json becomes what set_schema would make of it. */
+typedef struct json_blocks {
+    constraint *c;
+    const char *from; /* what is not written yet */
+    FILE *out;
+    cl_error cause;
+    bool failed;
+} json_blocks;
+
+static void rewrite_block(void *ctx, const char *json, size_t size) {
+    json_blocks *b = ctx;
+    const cl_schema_options options = {.open = b->c->request->open_objects};
+    json_error_t problem;
+    bool no_memory;
+    json_t *given = cl_json_parse(json, size, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &problem, &no_memory), *written = NULL;
+    if (b->failed || (!given && !no_memory)) return; /* the grammar's parser says what is wrong */
+    b->cause.code = CL_ERR_NOMEM;
+    b->failed = !given || (b->c->whitespace && json_object_set(given, "x-guidance", b->c->whitespace) != 0) ||
+                cl_schema_rewrite(given, &options, &written, b->c->request->weaker, &b->cause) != CL_OK;
+    char *text = b->failed ? NULL : cl_json_dumps(written, JSON_COMPACT);
+    b->failed |= !text;
+    if (text) fprintf(b->out, "%.*s%s", (int)(json - b->from), b->from, text);
+    b->from = json + problem.position;
+    free(text);
+    json_decref(written);
+    json_decref(given);
+}
+
+static bool set_lark(constraint *c, const char *text, const char *field) {
+    char *lark = NULL;
+    size_t size = 0;
+    cl_lark_counts counts;
+    json_blocks b = {.c = c, .from = text, .out = open_memstream(&lark, &size), .cause = {.code = CL_ERR_NOMEM}};
+    bool ok = b.out && cl_count_lark(text, strlen(text), rewrite_block, &b, &counts) && !b.failed;
+    if (b.out) fputs(b.from, b.out);
+    if (b.out && fclose(b.out) != 0) ok = false;
+    if (ok) return set(c, CL_GRAMMAR_LARK, lark, size);
+    free(lark);
+    if (b.failed && b.cause.code != CL_ERR_NOMEM) return openai_fail(c->error, field, "%s", b.cause.message);
+    return openai_fail_memory(c->error);
+}
+
 /* vLLM's: Lark, or EBNF if rules are written name ::= ... */
 static bool read_grammar(constraint *c, const json_t *value, const char *field) {
     const char *text;
     if (!read_string(c, value, field, &text)) return false;
     if (gbnf_is_likely(text, strlen(text))) return set_gbnf(c, text, field);
-    return set(c, CL_GRAMMAR_LARK, strdup(text), strlen(text));
+    return set_lark(c, text, field);
 }
 
 /* ---- Fields ---- */

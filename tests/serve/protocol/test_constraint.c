@@ -13,7 +13,8 @@
 
 static void every_form_is_read(void **state) {
     (void)state;
-    static const char object[] = "{\"type\":\"object\"," SPACE "}", choices[] = "(yes|n\\.o\\|\\(|\\x0a\xc3\xa9|)";
+    static const char object[] = "{\"type\":\"object\"," SPACE "}",
+                      choices[] = "start: \"yes\"\n  | \"n.o|(\"\n  | \"\\n\xc3\xa9\"\n  | \"\"";
     static const char lark[] = "start: T3\nT3: (/yes/)\n";
     static const struct {
         const char *body;
@@ -49,15 +50,17 @@ static void every_form_is_read(void **state) {
          "{\"type\":\"object\",\"x-guidance\":{\"whitespace_pattern\":\" ?\"}}"},
         {CHAT("\"structured_outputs\":{\"regex\":\"a+\",\"json_object\":false,\"structural_tag\":null}"), CL_GRAMMAR_REGEX,
          "a+"},
-        {CHAT("\"structured_outputs\":{\"choice\":[\"yes\",\"n.o|(\",\"\\n\xc3\xa9\",\"\"]}"), CL_GRAMMAR_REGEX, choices},
+        {CHAT("\"structured_outputs\":{\"choice\":[\"yes\",\"n.o|(\",\"\\n\xc3\xa9\",\"\"]}"), CL_GRAMMAR_LARK, choices},
         {CHAT("\"structured_outputs\":{\"grammar\":\"start: /a/\"}"), CL_GRAMMAR_LARK, "start: /a/"},
         {CHAT("\"structured_outputs\":{\"grammar\":\"root ::= \\\"yes\\\"\"}"), CL_GRAMMAR_LARK, lark},
+        {CHAT("\"guided_grammar\":\"start: x | \\\"y\\\"\\nx: %json {\\\"properties\\\":{}} /z/\""), CL_GRAMMAR_LARK,
+         "start: x | \"y\"\nx: %json {\"properties\":{},\"additionalProperties\":false,\"type\":\"object\"," SPACE "} /z/"},
         {CHAT("\"guided_json\":{\"type\":\"object\"}"), CL_GRAMMAR_JSON_SCHEMA, object},
         {CHAT("\"guided_json\":{\"type\":\"object\"},\"guided_whitespace_pattern\":\" \""), CL_GRAMMAR_JSON_SCHEMA,
          "{\"type\":\"object\",\"x-guidance\":{\"whitespace_pattern\":\" \"}}"},
         {CHAT("\"guided_regex\":\"a|b\""), CL_GRAMMAR_REGEX, "a|b"},
         {CHAT("\"guided_regex\":\"\\\\d[\\\\W-]\""), CL_GRAMMAR_REGEX, "[0-9][[^0-9A-Za-z_]\\-]"},
-        {CHAT("\"guided_choice\":[\"a\\u0000\"]"), CL_GRAMMAR_REGEX, "(a\\x00)"},
+        {CHAT("\"guided_choice\":[\"a\\u0000\x7f\"]"), CL_GRAMMAR_LARK, "start: \"a\\u0000\\u007f\""},
         {CHAT("\"guided_grammar\":\"root ::= \\\"yes\\\"\""), CL_GRAMMAR_LARK, lark},
         {CHAT("\"grammar\":\"root ::= \\\"yes\\\"\""), CL_GRAMMAR_LARK, lark},
         {CHAT("\"json_schema\":{\"type\":\"object\"}"), CL_GRAMMAR_JSON_SCHEMA, object},

@@ -123,7 +123,7 @@ static void grammars_hold_for_the_answer(void **state) {
         {"", CHAT(TOOLS ",\"guided_regex\":\"a\""), CL_GRAMMAR_REGEX, "a"},
         {"<think></think>", CHAT("\"guided_regex\":\"a/b\""), CL_GRAMMAR_LARK, BEHIND "answer: /a\\x2Fb/\n"},
         {"<think></think>", CHAT("\"structured_outputs\":{\"choice\":[\"a\",\"b\"]}"), CL_GRAMMAR_LARK,
-         BEHIND "answer: /(a|b)/\n"},
+         BEHIND "answer: %lark {\nstart: \"a\"\n  | \"b\"\n}\n"},
         {"<think></think>", CHAT("\"grammar\":\"root ::= [0-9]\""), CL_GRAMMAR_LARK, BEHIND "answer: %lark {\nstart: "},
         {"<think></think>", CHAT("\"guided_grammar\":\"start: \\\"a\\\"\""), CL_GRAMMAR_LARK,
          BEHIND "answer: %lark {\nstart: \"a\"\n}\n"},
