@@ -12,8 +12,9 @@
  * there, as it runs further ahead than a core's outstanding lines, as long as one contiguous range is read. That is why panels
  * of V are wide for such rows: two panels of half the width would read the first half of all lines, then the second.
  *
- * Rows are divided evenly among as few tiles as hold them, and columns among as few panels. Neither changes the bits of a row:
- * a lane of the product is one chain of operations, lines ascending, whatever is computed beside it.
+ * Rows are divided evenly among as few tiles as hold them, the smaller ones first, since the first one may unpack as well, and
+ * columns among as few panels. Neither changes the bits of a row: a lane of the product is one chain of operations, lines
+ * ascending, whatever is computed beside it.
  *
  * Lines of K are dimensions, all of which count. Lines of V are slots, which may hold anything if a row does not see them. So a
  * row tile multiplies the leading slots that all its rows see, and each row then finishes its own slots alone. Integers are
@@ -61,7 +62,7 @@ static inline int32_t share_of(int32_t left, int32_t parts) { return (left + par
  */
 static inline int32_t equal_tiles(cattn_type type, int32_t n, int32_t tile, int32_t tiles) {
     const int32_t left = tiles - tile;
-    return tile == 0 && unpacks(type, tiles) ? 1 : n % left ? n % left : left;
+    return tile == 0 && unpacks(type, tiles) ? 1 : left - n % left;
 }
 
 /* A tile in progress and its scratch: scores, scores_stride apart; room for one unpacked panel; an open slot group, closed. */
@@ -125,7 +126,7 @@ static void score_slots(work *w, cattn_type type, const char *lines, ptrdiff_t s
     for (int32_t panels = n_parts(vecs, most.vecs); panels > 0; panels--) {
         panel x = {.stride = stride, .vecs = share_of(vecs, panels), .lines = lines};
         for (int32_t row = 0, rows, equal, tile = 0; tile < tiles; tile += equal, row += equal * rows) {
-            rows = share_of(t->n_rows - row, tiles - tile);
+            rows = (t->n_rows - row) / (tiles - tile);
             equal = equal_tiles(type, t->n_rows - row, tile, tiles);
             product p = {.factors = (const char *)t->q + (size_t)row * query_bytes(t->d_k),
                          .factor_stride = (ptrdiff_t)query_bytes(t->d_k),
@@ -189,7 +190,7 @@ static void multiply_values(work *w, cattn_type type) {
         panel x = {.stride = element_bytes(type, t->d_v), .vecs = share_of(vecs, panels)};
         x.lines = (const char *)t->v + element_bytes(type, column);
         for (int32_t row = 0, rows, equal, tile = 0; tile < tiles; tile += equal, row += equal * rows) {
-            rows = share_of(t->n_rows - row, tiles - tile);
+            rows = (t->n_rows - row) / (tiles - tile);
             equal = t->n_seen ? 1 : equal_tiles(type, t->n_rows - row, tile, tiles);
             const int32_t all = slots_all_see(w, type, row, rows);
             if (all > 0) add_values(w, type, &x, column, 0, all, row, rows, equal, tile, tiles);
