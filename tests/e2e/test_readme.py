@@ -320,7 +320,8 @@ def test_architectures_are_in_the_table():
 def test_what_is_missing_is_in_the_table():
     source = (ROOT / "chunkllama/model/arch.c").read_text()
     [others] = re.findall(r"} others\[\] = {(.*?)\n};", source, re.S)
-    expected = {needs: names.split() for names, needs in re.findall(r'{"([^"]+)",\s*"([^"]+)"}', others)}
+    rows = re.findall(r'{((?:"[^"]+"\s*)+),\s*"([^"]+)"}', others)
+    expected = {needs: "".join(re.findall('"([^"]+)"', names)).split() for names, needs in rows}
     assert {needs: quoted(gguf) for _, gguf, needs in table("models.md", "models", "GGUF", "what they need")} == expected
 
 
