@@ -171,8 +171,9 @@ static void rewrite_block(void *ctx, const char *json, size_t size) {
     const cl_schema_options options = {.open = b->c->request->open_objects};
     json_error_t problem;
     bool no_memory;
+    if (b->failed || json < b->from) return; /* or it stands within the last one */
     json_t *given = cl_json_parse(json, size, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &problem, &no_memory), *written = NULL;
-    if (b->failed || (!given && !no_memory)) return; /* the grammar's parser says what is wrong */
+    if (!given && !no_memory) return; /* the grammar's parser says what is wrong */
     b->cause.code = CL_ERR_NOMEM;
     b->failed = !given || (b->c->whitespace && json_object_set(given, "x-guidance", b->c->whitespace) != 0) ||
                 cl_schema_rewrite(given, &options, &written, b->c->request->weaker, &b->cause) != CL_OK;
