@@ -3,7 +3,7 @@
  *
  * Sixteen registers hold twelve sums, a line of the panel and a factor: 6 rows x 2 vectors, 4 x 3 or 3 x 3. Eight sums or fewer
  * would be too few for multipliers that start two instructions in a cycle and take four cycles for each. One or two rows wait
- * for memory, and read it fastest in panels of two vectors. There is no register for a copy of a sum: see add_product.
+ * for memory, and read it fastest in panels of two vectors. There is no register for a copy of a sum: see add_products.
  */
 #include "vec256.h"
 
@@ -18,9 +18,21 @@ enum { TILE_ROWS = 6, MOST_VECS = 3, KEPT_VECS = 2, STREAM_ROWS = 0 };
 
 #include "f32_lines.h"
 
-/* *sum += factor * x. By itself the compiler also writes sums to the registers of factors, and has to copy them back. */
-TILE_INLINE void add_product(vec *sum, vec factor, vec x) {
-    __asm__("vfmadd231ps %2, %1, %0" : "+x"(*sum) : "x"(factor), "x"(x));
+/*
+ * A row's sums += *factor times a line of vecs vectors. By itself gcc has two registers for factors, and copies sums or keeps
+ * one in memory.
+ */
+TILE_INLINE void add_products(vec *sums, int vecs, const float *factor, const vec *x) {
+    vec f;
+    if (vecs == 1) __asm__("vbroadcastss %2, %1\n\tvfmadd231ps %3, %1, %0" : "+x"(sums[0]), "=&x"(f) : "m"(*factor), "x"(x[0]));
+    if (vecs == 2)
+        __asm__("vbroadcastss %3, %2\n\tvfmadd231ps %4, %2, %0\n\tvfmadd231ps %5, %2, %1"
+                : "+x"(sums[0]), "+x"(sums[1]), "=&x"(f)
+                : "m"(*factor), "x"(x[0]), "x"(x[1]));
+    if (vecs == 3)
+        __asm__("vbroadcastss %4, %3\n\tvfmadd231ps %5, %3, %0\n\tvfmadd231ps %6, %3, %1\n\tvfmadd231ps %7, %3, %2"
+                : "+x"(sums[0]), "+x"(sums[1]), "+x"(sums[2]), "=&x"(f)
+                : "m"(*factor), "x"(x[0]), "x"(x[1]), "x"(x[2]));
 }
 
 /* The element-th of a line's neighbours times the rows' factors. */
@@ -33,12 +45,7 @@ TILE_INLINE void multiply_line(vec acc[TILE_ROWS][MOST_VECS], int rows, int vecs
         if (at->keeps) v_store(at->kept + (element * vecs + j) * V_LANES, x[j]);
     }
 #pragma GCC unroll 6
-    for (int i = 0; i < rows; i++) {
-        register vec factor __asm__("xmm15"); /* by itself gcc has two registers for factors, and a sum in memory */
-        __asm__("vbroadcastss %1, %0" : "=x"(factor) : "m"(*factor_at(at, i, element)));
-#pragma GCC unroll 3
-        for (int j = 0; j < vecs; j++) add_product(&acc[i][j], factor, x[j]);
-    }
+    for (int i = 0; i < rows; i++) add_products(acc[i], vecs, factor_at(at, i, element), x);
 }
 
 TILE_INLINE void multiply(const product *p, int rows, int vecs, cattn_type type, enum product_use use) {
